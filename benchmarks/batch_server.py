@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from benchmarks.countdown_server import CountdownServer
 from benchmarks.printing import print_figures
 from simnmt.batching import Batching, half_empty, immediate, top_up
-from simnmt.costs import EncoderCost, StepCost
-from simnmt.costs.batch_decoding import DecodingCost
-from simnmt.costs.surfaces import LinearSurface
-from simnmt.world.decode_all import Decoded, decode_all
+from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost
+from simnmt.world.batch_pool import Decoded, decode_all
 
 LOAD = 0.95
 SENTENCES = 50_000

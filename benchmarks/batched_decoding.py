@@ -23,14 +23,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from simnmt import shipped
+from simnmt.base import shipped_files
+from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.costs import DecoderSettings, DecodingCost, DeviceProfile, read_profile
-from simnmt.errors import SimnmtError
-from simnmt.nmt.batched import BatchedRun, decode_batched
+from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
 from simnmt.nmt.models import TranslationModel, load_model
+from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import read_profile
+from simnmt.profile.profile_variant import with_decoder
 from simnmt.workload.lognormal_lengths import EUROPARL, OPENSUBTITLES, LognormalLengths
-from simnmt.world.decode_all import Decoded, decode_all
+from simnmt.world.batch_pool import Decoded, decode_all
 
 MIXES: dict[str, LognormalLengths] = {"opensubtitles": OPENSUBTITLES, "europarl": EUROPARL}
 BATCHERS: dict[str, Callable[[int], Batching]] = {
@@ -214,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _profile(name: str) -> DeviceProfile:
-    return read_profile(shipped.find("calibration", name) if name.startswith("@") else name)
+    return read_profile(shipped_files.find("calibration", name) if name.startswith("@") else name)
 
 
 def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
@@ -225,7 +229,7 @@ def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
     if profile.engine is None or (profile.engine.backend, profile.engine.compute_type) != ("torch", "float32"):
         raise SystemExit(f"profile {profile.name} was not measured with torch in float32, as this decodes")
     if fused or profile.decoder is not None:
-        profile, _ = profile.with_decoder(DecoderSettings(beam=beam, fused=fused))
+        profile, _ = with_decoder(profile, DecoderSettings(beam=beam, fused=fused))
     return profile.decoding_cost
 
 

@@ -27,23 +27,24 @@ import numpy as np
 import torch
 
 from benchmarks.printing import print_figures
-from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, decoded
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.errors import SimnmtError
+from simnmt.base.errors import SimnmtError
 from simnmt.kernels.sharp import SharpTranslation
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import need
-from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import load_model
-from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.training.corpus import read_training_corpus, text_of
+from simnmt.nmt.training.corpus import read_training_corpus, side_of
 from simnmt.nmt.training.folder import recorded
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.build_candidates import build_candidates
+from simnmt.nmt.vocabulary.active_columns import listed
+from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists
-from simnmt.nmt.vocabulary.candidates_in_use import listed
+from simnmt.papers.fvp.study_decoding import VocabularyPart, decode_with_search
+from simnmt.papers.fvp.study_runners import Sentences
+from simnmt.profile.decoder_settings import DecoderSettings
 
 SETTINGS = {"b1": (1, 1), "b2": (2, 20)}
 """Beam and batch, as the papers name them."""
@@ -71,11 +72,13 @@ def sizes(lists: CandidateLists, sources: Sequence[Sequence[int]], references: S
     }
 
 
-def by_torch(translator: Translator, sentences: Sentences, lists: CandidateLists, cut: Cut, rounds: int) -> dict[str, Any]:
+def by_torch(
+    translator: Translator, sentences: Sentences, lists: CandidateLists, cut: VocabularyPart, rounds: int
+) -> dict[str, Any]:
     """Quality and speed of real decoding, with the fields of `Decoded`."""
     figures: dict[str, Any] = {}
     for name, (beam, batch) in SETTINGS.items():
-        found = decoded(
+        found = decode_with_search(
             translator,
             sentences,
             lambda audit, account: listed(lists, audit=audit, account=account),
@@ -190,14 +193,14 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
         begin_s = time.perf_counter()
         lists = build_candidates(
-            translator, text_of(corpus.train, 0), text_of(corpus.train, 1), align=asked.align, always=asked.always
+            translator, side_of(corpus.train, 0), side_of(corpus.train, 1), align=asked.align, always=asked.always
         )
         figures |= {"align": asked.align, "pairs": len(corpus.train), "built_s": time.perf_counter() - begin_s}
         heldout = corpus.heldout[: asked.sentences]
-        sentences = Sentences.of(translator, text_of(heldout, 0), text_of(heldout, 1))
+        sentences = Sentences.of(translator, side_of(heldout, 0), side_of(heldout, 1))
         references = [ids[:-1] for ids in translator.target.encode(sentences.references or ())]
         figures |= {"sentences": len(sentences.sources), "always": asked.always, **sizes(lists, sentences.sources, references)}
-        cut = Cut(asked.align, candidates=CANDIDATES, always=asked.always)
+        cut = VocabularyPart(asked.align, candidates=CANDIDATES, always=asked.always)
         figures |= by_torch(translator, sentences, lists, cut, asked.rounds)
         if isinstance(translator.model, AttentionalModel):
             figures |= by_sharp(translator.model, translator, sentences, lists, asked.rounds)

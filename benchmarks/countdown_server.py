@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.world.server_cost import ServerCost
+from simnmt.world.batch_server import ServerCost
 
 
 class _Sentence:
@@ -20,7 +20,7 @@ class _Sentence:
 
 
 class CountdownServer:
-    """Runs when it is made, until all sentences are done; the arguments are those of `simnmt.world.decode_all`."""
+    """Runs when it is made, until all sentences are done; the arguments are those of `simnmt.world.batch_pool`."""
 
     def __init__(
         self,

@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 
+from simnmt.base.errors import SimnmtError
 from simnmt.batching import half_empty, mini, top_up
-from simnmt.errors import SimnmtError
 from simnmt.nmt.agreement import agreement
-from simnmt.nmt.batched import decode_batched
-from simnmt.nmt.lines import lines_of
-from simnmt.nmt.translation import Translator
+from simnmt.nmt.batch_decoder import decode_batched
+from simnmt.nmt.translation import Translator, read_lines
 
 
 def compared(translator: Translator, lines: Sequence[str], beam: int, batch: int) -> list[dict[str, Any]]:
@@ -75,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     translator = Translator.load(given.model, threads=given.threads)
     if given.half:
         translator.model.halve()
-    lines = list(islice(lines_of(given.text), given.sentences))
+    lines = list(islice(read_lines(given.text), given.sentences))
     with torch.inference_mode():
         rows = [row for beam in given.beam or (1, 5) for row in compared(translator, lines, beam, given.batch)]
     if given.json:

@@ -19,12 +19,11 @@ from typing import Any
 import torch
 
 from benchmarks.batched_decoding import MIXES, Sentences
+from simnmt.base.errors import SimnmtError
 from simnmt.batching import maxi
-from simnmt.calibrate.decoder_watch import LAYER, clock_of, parts_of, watched
-from simnmt.calibrate.fused_speeds import Known, in_turn, stages_over
-from simnmt.errors import SimnmtError
+from simnmt.calibrate.decoder_speeds import LAYER, Known, clock_of, in_turn, parts_of, stages_over, watched
 from simnmt.nmt.models import TranslationModel, load_model
-from simnmt.reproduce.amdahl import end_to_end
+from simnmt.papers.kit.amdahl import end_to_end
 
 NEAR = 0.10
 """FNI-17: the prediction lies so near to what is measured."""

@@ -34,9 +34,21 @@ def code_lines(source: str) -> int:
     documented = set()
     for node in ast.walk(ast.parse(source)):
         for statement in getattr(node, "body", None) or () if not isinstance(node, (ast.Lambda, ast.IfExp)) else ():
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            ):
                 documented |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-    passive = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+    passive = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+        tokenize.ENCODING,
+    }
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in passive:
@@ -95,7 +107,9 @@ def loose_dictionaries(source: str) -> int:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
             notes = [argument.annotation for argument in arguments if argument is not None and argument.annotation is not None]
-            count += sum(ast.unparse(note).count("dict[str, Any]") for note in [*notes, *([node.returns] if node.returns else [])])
+            count += sum(
+                ast.unparse(note).count("dict[str, Any]") for note in [*notes, *([node.returns] if node.returns else [])]
+            )
     return count
 
 
@@ -171,9 +185,15 @@ def main() -> None:
         return
     for name, value in counts.items():
         if isinstance(value, dict):
-            print(f"{name}: {len(value)}, sum {sum(value.values())}" + "".join(f"\n  {key} {count}" for key, count in list(value.items())[:30]))
+            print(
+                f"{name}: {len(value)}, sum {sum(value.values())}"
+                + "".join(f"\n  {key} {count}" for key, count in list(value.items())[:30])
+            )
         elif isinstance(value, list):
-            print(f"{name}: {len(value)}" + "".join(f"\n  {' <-> '.join(entry) if isinstance(entry, list) else entry}" for entry in value))
+            print(
+                f"{name}: {len(value)}"
+                + "".join(f"\n  {' <-> '.join(entry) if isinstance(entry, list) else entry}" for entry in value)
+            )
         else:
             print(f"{name}: {value:,}")
 

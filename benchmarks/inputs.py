@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.streams import draw
+from simnmt.base.random_streams import draw
 
 Column = NDArray[np.float64]
 

@@ -24,14 +24,14 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.policy_cases import QUESTIONS, Case, poisson
-from simnmt.costs import ExecutionPlane
+from simnmt.experiment import units as unit_module
+from simnmt.experiment.draws import Learnt, learn
+from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.source import open_source
+from simnmt.experiment.units import Unit, run_unit
+from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import change_percent
-from simnmt.scenario import unit as unit_module
-from simnmt.scenario.build import build
-from simnmt.scenario.learning import Learnt, learn
-from simnmt.scenario.source import open_source
-from simnmt.scenario.unit import Unit, run_unit
 
 Row = dict[str, Any]
 Runs = dict[tuple[str, str, str], list[Row]]
@@ -122,7 +122,7 @@ def gap(totals_s: dict[str, list[float]]) -> Row:
 def run(scenario: dict[str, Any]) -> tuple[Runs, dict[tuple[str, str], dict[str, list[float]]]]:
     """A scenario's numbers replication by replication; total latencies of the gap analysis by workload and network."""
     source = open_source(scenario)
-    plan = build(source.scenario, Path.cwd(), source.document)
+    plan = read_inputs(source.scenario, Path.cwd(), source.document)
     runs: Runs = {}
     totals: dict[tuple[str, str], dict[str, list[float]]] = {}
     for replication in range(plan.scenario.replications):

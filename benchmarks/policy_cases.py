@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from simnmt import shipped
-from simnmt.costs import read_profile, write_profile
-from simnmt.costs.profile import Plane
-from simnmt.network.rtt_csv import write_rtt_csv
-from simnmt.network.rtt_series import RttSeries
+from simnmt.base import shipped_files
+from simnmt.network.series import RttSeries
+from simnmt.network.series_csv import write_rtt_csv
 from simnmt.network.traces.trace_file import read_trace
+from simnmt.profile.device_profile import PlaneCoefficients
+from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.scenario.document import read_document
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 
@@ -91,7 +91,7 @@ def queues(folder: Path) -> Iterator[Case]:
     slow = {"profile": slowed(folder, "titan-xp-bilstm", 3.0)}
     hardly_faster = {"profile": slowed(folder, "tx2-bilstm", 1.0 / 1.5)}
     slow_gateway = {"profile": slowed(folder, "tx2-bilstm", 5.0)}
-    tiers = read_document(shipped.find("scenarios", "@tiers")).data
+    tiers = read_document(shipped_files.find("scenarios", "@tiers")).data
     many, roomy = {**GATEWAY, "count": 20}, {**GATEWAY, "count": 20, "workers": 50}
     open_loop: Mapping = {"arrivals": poisson, "loads": LOADS}
 
@@ -240,8 +240,8 @@ QUESTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {
 
 def slowed(folder: Path, name: str, factor: float) -> str:
     """A shipped profile with all its times multiplied."""
-    profile = read_profile(shipped.find("calibration", f"@{name}"))
-    plane = Plane(**{key: factor * value for key, value in profile.execution.plane.model_dump().items()})
+    profile = read_profile(shipped_files.find("calibration", f"@{name}"))
+    plane = PlaneCoefficients(**{key: factor * value for key, value in profile.execution.plane.model_dump().items()})
     path = folder / f"{name} times {factor:g}.json"
     execution = profile.execution.model_copy(update={"plane": plane, "kind": "synthetic", "fit": {}})
     write_profile(path, profile.model_copy(update={"name": path.stem, "execution": execution}))
@@ -250,7 +250,7 @@ def slowed(folder: Path, name: str, factor: float) -> str:
 
 def capped_table(folder: Path, name: str, most: int) -> Path:
     """A shipped table of a service that stops each translation after so many tokens: a line that bends."""
-    table = read_table(shipped.find("traces/lengths", f"@{name}"))
+    table = read_table(shipped_files.find("traces/lengths", f"@{name}"))
     short = np.minimum(table.tgt_len, most)
     units = table.src_unit, table.tgt_unit
     path = folder / f"{name} capped at {most}.csv"

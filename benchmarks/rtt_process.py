@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.network.synthesis.fit import fit
-from simnmt.network.synthesis.judgement import Verdict, compare, drawn_figures, figures, halves
+from simnmt.network.rtt_comparison import SeriesDifference, compare, drawn_figures, figures, halves
+from simnmt.network.rtt_process import fit_process
 from simnmt.network.traces.trace_file import read_trace
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
@@ -32,7 +32,7 @@ def measure(folder: Path = FOLDER, draws: int = 10) -> dict[str, Any]:
     failing, at_times = {}, {}
     for path in sorted(folder.glob("*.csv")):
         series = read_trace(path)[0].rtt_series(path.stem)
-        process = fit(series)
+        process = fit_process(series)
         kept.append(process.parameters / len(series.rtt_s))
         wanted = figures(series.rtt_s)
         verdicts = [compare(each, wanted) for each in drawn_figures(process, seeds)]
@@ -44,7 +44,7 @@ def measure(folder: Path = FOLDER, draws: int = 10) -> dict[str, Any]:
             at_times[path.stem] = shares
         first, second = halves(series)
         wanted = figures(second.rtt_s)
-        held_out.append([compare(each, wanted) for each in drawn_figures(fit(first), seeds)])
+        held_out.append([compare(each, wanted) for each in drawn_figures(fit_process(first), seeds)])
         ceiling.append([compare(figures(first.rtt_s), wanted)])
     return {
         "series": len(like),
@@ -60,7 +60,7 @@ def measure(folder: Path = FOLDER, draws: int = 10) -> dict[str, Any]:
     }
 
 
-def _shares(name: str, verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
+def _shares(name: str, verdicts: Sequence[Sequence[SeriesDifference]]) -> dict[str, float]:
     flat = [verdict for each in verdicts for verdict in each]
     return {
         f"{name}_both": round(float(np.mean([verdict.holds for verdict in flat])), 4),
@@ -69,7 +69,7 @@ def _shares(name: str, verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float
     }
 
 
-def _median_errors(verdicts: Sequence[Verdict]) -> list[float]:
+def _median_errors(verdicts: Sequence[SeriesDifference]) -> list[float]:
     return [round(error, 4) for error in np.median([verdict.quantile_errors for verdict in verdicts], axis=0).tolist()]
 
 

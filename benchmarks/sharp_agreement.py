@@ -21,22 +21,22 @@ from typing import Any
 import torch
 
 from benchmarks.printing import print_figures
+from simnmt.base.errors import SimnmtError
 from simnmt.calibrate.sharp_agreement import same_words
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.errors import SimnmtError
 from simnmt.kernels.sharp import SharpTranslation
 from simnmt.nmt.agreement import NEAR_TIE
-from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
-from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.models import load_model
-from simnmt.nmt.sharp_model import AttentionalModel
+from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.slot_search import Hypothesis
 from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.corpus import read_training_corpus, text_of
+from simnmt.nmt.training.corpus import read_training_corpus, side_of
 from simnmt.nmt.training.folder import recorded
+from simnmt.profile.decoder_settings import DecoderSettings
 
 MAX_LEN = 100
 BATCH = 64
@@ -79,7 +79,7 @@ class Text:
         text, recipe = recorded(folder)
         heldout = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed).heldout[:most]
         source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        return cls(source.encode(text_of(heldout, 0)), text_of(heldout, 1), target)
+        return cls(source.encode(side_of(heldout, 0)), side_of(heldout, 1), target)
 
     def bleu(self, found: Sequence[Sequence[int]]) -> float:
         """Of translations in the order of the sources."""

@@ -36,17 +36,18 @@ from torch import Tensor
 
 from benchmarks.sti_pipeline_told import told
 from benchmarks.sti_unpack import unpacking
-from simnmt.calibrate.sti.encoder_block import encoder_block, packed_shards
-from simnmt.calibrate.sti.settings import StiSettings
-from simnmt.costs.shard_geometry import BITS
-from simnmt.costs.sti_cost import Shard, StiCost
-from simnmt.elastic.elastic_encoder import ElasticEncoder
-from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
-from simnmt.elastic.store import Packed, ShardStore, write_store
-from simnmt.errors import SimnmtError
-from simnmt.files import written_whole
-from simnmt.reproduce.sti.pipeline_bars import bars
-from simnmt.sti.plan import Plan, planned, timeline_of
+from simnmt.base.errors import SimnmtError
+from simnmt.base.files import written_whole
+from simnmt.calibrate.streaming.encoder_block import StiSettings, encoder_block, packed_shards
+from simnmt.papers.sti.pipeline import bars
+from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
+from simnmt.streaming.store.shard_format import Packed
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
 
 MB = 1_000_000
 LENGTH, SKEW_LENGTH = 16, 128
@@ -83,18 +84,18 @@ class Model:
         token_ids = torch.from_numpy(draw.integers(0, self.store.configuration.vocabulary, (1, length)))
         return token_ids, torch.ones((1, length), dtype=torch.bool)
 
-    def executed(self, plan: Plan, pace_bytes_per_s: float) -> Execution:
+    def executed(self, plan: StreamingPlan, pace_bytes_per_s: float) -> Execution:
         """The plan once, with its preload buffer filled and all else on a cold disk."""
         pipeline = Pipeline(
             self.store, self.encoder, plan, PreloadBuffer(plan.preload_bytes), pace_bytes_per_s=pace_bytes_per_s
         )
         return pipeline.run(*self.text(plan.length))
 
-    def uniform(self, bits: int, length: int) -> Plan:
+    def uniform(self, bits: int, length: int) -> StreamingPlan:
         """All layers at so many bits, none of them in memory."""
         layers, width = self.store.geometry.layers, self.store.geometry.heads
         every = {(layer, piece): bits for layer in range(layers) for piece in range(width)}
-        return Plan(layers, width, every, frozenset(), 1.0, 0, length, 1.0, 0.0)
+        return StreamingPlan(layers, width, every, frozenset(), 1.0, 0, length, 1.0, 0.0)
 
     def costs(self, length: int, pace_bytes_per_s: float | None, repeats: int, seed: int) -> StiCost:
         """Measured as a profile's."""
@@ -111,7 +112,7 @@ class Part:
     length: int
     before: StiCost
     """What was planned with."""
-    plans: list[Plan]
+    plans: list[StreamingPlan]
     costs: list[StiCost]
     """One for each round."""
     runs: list[list[Execution]]
@@ -123,10 +124,10 @@ class Part:
         say(f"costs at {pace_bytes_per_s / MB:.0f} MB/s, {length} tokens")
         cost = model.costs(length, pace_bytes_per_s, repeats, 0)
         whole_s = model.store.geometry.layers * cost.t_comp(length, model.store.geometry.heads)
-        plans: dict[Any, Plan] = {}
+        plans: dict[Any, StreamingPlan] = {}
         for share in SHARES:
             for preload_mb in PRELOADS_MB:
-                plan = planned(cost, share * whole_s, round(preload_mb * MB), length=length)
+                plan = make_plan(cost, share * whole_s, round(preload_mb * MB), length=length)
                 plans.setdefault((tuple(plan.bits.items()), plan.preloaded), plan)
         return cls(pace_bytes_per_s, length, cost, list(plans.values()), [], [[] for _ in plans])
 
@@ -271,7 +272,7 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
         with ShardStore.open(given) as store:
             yield store
         return
-    from simnmt.elastic.loading import load_encoder
+    from simnmt.streaming.encoder.encoder_folder import load_encoder
 
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
         weights = load_encoder("bert-base").weights

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simnmt.cli.tables import aligned
-from simnmt.reproduce.sti.pipeline_bars import bars, why_unjudged
-from simnmt.sti.timeline import ROUNDING
+from simnmt.cli.tables import format_table
+from simnmt.papers.sti.pipeline import bars, why_unjudged
+from simnmt.streaming.plan.timeline import ROUNDING
 
 
 def told(figures: Mapping[str, Any]) -> str:
@@ -45,7 +45,7 @@ def told(figures: Mapping[str, Any]) -> str:
         ]
         for row in figures["grid"]
     ]
-    lines += ["", aligned(header, rows, 0)]
+    lines += ["", format_table(header, rows, 0)]
     lines += ["error: by costs measured in the same rounds as the plans; before: by those measured ahead of all rounds"]
     lines += ["stall %: measured; (0) where none was predicted", ""]
     unjudged = why_unjudged(figures)

@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from simnmt.costs.shard_geometry import BERT_BASE
-from simnmt.elastic.pipeline.unpacking import unpack_into
-from simnmt.elastic.shard_layout import LayerBuffer
-from simnmt.elastic.store.packed import Packed
-from simnmt.kernels.cases_unpack import SHARD_WEIGHTS
-from simnmt.kernels.interleaved import Run, Times, interleaved
-from simnmt.kernels.library_threads import library_threads
-from simnmt.kernels.native_at import level_name
+from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
+from simnmt.kernels.native_library import level_name
 from simnmt.kernels.unpack import PACKED_BITS
-from simnmt.kernels.unpack_ways import DrawnShard
+from simnmt.kernels.unpack_cases import SHARD_WEIGHTS, RandomShard
+from simnmt.profile.streaming_cost import BERT_BASE
+from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
 
 ROUNDS = 15
 
@@ -52,7 +48,7 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
     rows = []
     runs: dict[str, Run] = {}
     for bits in PACKED_BITS:
-        drawn = DrawnShard.of(bits, weights)
+        drawn = RandomShard.of(bits, weights)
         runs[f"{bits} ours"] = drawn.ours(out)
         runs |= {f"{bits} {name}": run for name, run in drawn.torchs(torch.from_numpy(out)).items()}
         if loop is not None:
@@ -77,14 +73,14 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
 def _two_threads(rounds: int) -> float:
     """Times as fast as one, on a layer of BERT's base size at 6 bits."""
     buffer = LayerBuffer(BERT_BASE, BERT_BASE.heads)
-    drawn = DrawnShard.of(6, BERT_BASE.weights_per_shard)
+    drawn = RandomShard.of(6, BERT_BASE.weights_per_shard)
     fields = (drawn.codes, drawn.centroids, drawn.outlier_at, drawn.outlier_values)
     shards = [Packed(0, piece, 6, drawn.weights, *(each.copy() for each in fields)) for piece in range(BERT_BASE.heads)]
     times = interleaved({str(n): partial(unpack_into, buffer, shards, threads=n) for n in (1, 2)}, rounds, warm=True)
     return times.ratio("1", "2")
 
 
-def _bound(loop: Callable[..., None], drawn: DrawnShard, out: Any) -> Run:
+def _bound(loop: Callable[..., None], drawn: RandomShard, out: Any) -> Run:
     return lambda: loop(drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values, out)
 
 

@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 
 from benchmarks.printing import print_figures
 from benchmarks.world import cpu_s
-from simnmt.costs.shard_geometry import BITS, ShardGeometry
-from simnmt.costs.sti_cost import DecoderShards, StiCost
 from simnmt.policies import PlanView, TransferEstimate, least_total
-from simnmt.sti.engagement import engagement
-from simnmt.sti.lifecycle import Lifecycle
-from simnmt.world.batch_balancers import FewestTokens
-from simnmt.world.pools import LeastWork, OneServer
+from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
+from simnmt.streaming.plan.engagement import Lifecycle, engagement
+from simnmt.world.balancers import FewestTokens
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import LeastWork, OneServer
 from simnmt.world.requests import Block, Requests
-from simnmt.world.simulate import Beliefs, Trail, simulate
-from simnmt.world.streamed import Streamed
-from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.simulation import simulate
+from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.trail import Trail
 
 Column = NDArray[np.float64]
 REQUESTS = 100_000
@@ -53,7 +52,7 @@ BARS = {
 """What the project asks of the figures; a figure that misses its bar is printed as it is."""
 
 
-def device(resident_bytes: int = RESIDENT_BYTES) -> Streamed:
+def device(resident_bytes: int = RESIDENT_BYTES) -> StreamingServerSpec:
     """An encoder-decoder of 6 + 6 layers on a slow board: reads at 80 MB/s, computes at the paper's skew. Made up."""
     encoder, decoder = ShardGeometry(6, 8, 512, 2_048), ShardGeometry(6, 8, 512, 2_048, cross_attention=True)
 
@@ -82,7 +81,7 @@ def device(resident_bytes: int = RESIDENT_BYTES) -> Streamed:
         cold_read_s=resident_bytes / DISK_BYTES_PER_S,
     )
     lifecycle = Lifecycle(len(turns.states) - 1, ENGAGEMENT_GAP_S, RECLAIMED_AFTER_S)
-    return Streamed(turns.compute, turns.states, lifecycle, DEADLINE_S, STEPS, turns.working_bytes)
+    return StreamingServerSpec(turns.compute, turns.states, lifecycle, DEADLINE_S, STEPS, turns.working_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,12 @@ class Deployment:
     """Requests in engagements of one to three turns at many gateways, and what a policy expects of them."""
 
     requests: Requests[NDArray[Any]]
-    streamed: Streamed
+    streamed: StreamingServerSpec
     believed_s: tuple[Column, Column]
     """By target, as if models lay in memory, at the expected target length."""
 
     @classmethod
-    def of(cls, streamed: Streamed, requests: int, seed: int = 1) -> Deployment:
+    def of(cls, streamed: StreamingServerSpec, requests: int, seed: int = 1) -> Deployment:
         """Engagements begin at each gateway as a Poisson process, ten minutes apart on average; thinking takes 5 s."""
         random = np.random.default_rng(seed)
         turns = random.integers(1, 4, requests)
@@ -157,7 +156,7 @@ class Deployment:
 
     def run_cloud(self, streams: bool) -> Trail:
         """Everything is sent to a tier of boxes, which stream their model, or have it in memory."""
-        pool = StreamedPool(self.streamed, GATEWAYS, FewestTokens()) if streams else LeastWork(GATEWAYS)
+        pool = StreamingPool(self.streamed, GATEWAYS, FewestTokens()) if streams else LeastWork(GATEWAYS)
         columns = self.requests
         swapped = Requests(
             columns.src_len,

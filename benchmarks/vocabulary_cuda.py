@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from simnmt.calibrate.vocabulary.layer_bench import TYPES, vocabulary_bench
-from simnmt.costs.projection_bench import ProjectionBench, Setting
+from simnmt.calibrate.projection_bench import ProjectionBench, Setting
+from simnmt.calibrate.vocabulary_bench import TYPES, vocabulary_bench
 
 VOCABS, WIDTH, ROWS = (128_000, 250_000), 1_024, (1, 40)
 LEAST_RATIO, MOST_SHARE = 1.5, 0.15

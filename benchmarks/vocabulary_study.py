@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate.vocabulary.study.document import PARTS, Study
-from simnmt.calibrate.vocabulary.study.run import run_study
-from simnmt.calibrate.vocabulary.study.settings import StudySettings
-from simnmt.calibrate.vocabulary.study.texts import Direction
-from simnmt.errors import SimnmtError
+from simnmt.base.errors import SimnmtError
+from simnmt.papers.fvp.study import PARTS, Study
+from simnmt.papers.fvp.study_run import run_study
+from simnmt.papers.fvp.study_settings import Direction, StudySettings
 
 _COUNTS = (
     "train_sentences",

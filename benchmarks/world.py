@@ -24,9 +24,11 @@ from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from benchmarks.printing import print_figures
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.world.pools import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Block, Requests
-from simnmt.world.simulate import Beliefs, Trail, simulate
+from simnmt.world.simulation import simulate
+from simnmt.world.trail import Trail
 
 LOAD, OVERLOAD = 0.6, 1.9
 SIZES = (10_000, 100_000, 1_000_000)

@@ -74,11 +74,11 @@ def scenario_of(text: str, folder: Path) -> Path | dict[str, Any]:
     """
     from ruamel.yaml import YAML
 
-    from simnmt import shipped
+    from simnmt.base import shipped_files
 
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
-    (folder / "gateway.json").write_bytes(shipped.find("calibration", "@tx2-bilstm").read_bytes())
+    (folder / "gateway.json").write_bytes(shipped_files.find("calibration", "@tx2-bilstm").read_bytes())
     keys = YAML(typ="safe", pure=True).load(text)
     if "version" in keys:
         (folder / "scenario.yaml").write_text(text, encoding="utf-8")
@@ -91,11 +91,11 @@ def scenario_of(text: str, folder: Path) -> Path | dict[str, Any]:
 
 def check_scenario(text: str, folder: Path) -> None:
     """Check and build the scenario of a `yaml` block; raises `InputError` where `simnmt run` would refuse it."""
-    from simnmt.scenario.build import build
-    from simnmt.scenario.source import open_source
+    from simnmt.experiment.inputs import read_inputs
+    from simnmt.experiment.source import open_source
 
     source = open_source(scenario_of(text, folder))
-    build(source.scenario, folder, source.document)
+    read_inputs(source.scenario, folder, source.document)
 
 
 def run(path: Path) -> tuple[int, int]:

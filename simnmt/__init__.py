@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["InputError", "RunResult", "run"]
+from simnmt.base import VERSION as __version__
+
+__all__ = ["InputError", "RunResult", "__version__", "run"]
 
 if TYPE_CHECKING:
     from simnmt.api import run
-    from simnmt.errors import InputError
+    from simnmt.base.errors import InputError
     from simnmt.results.result import RunResult
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__]
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `simnmt --help` waits for no numpy.
-    homes = {"run": "simnmt.api", "InputError": "simnmt.errors", "RunResult": "simnmt.results.result"}
+    homes = {"run": "simnmt.api", "InputError": "simnmt.base.errors", "RunResult": "simnmt.results.result"}
     if name not in homes:
         raise AttributeError(f"module 'simnmt' has no attribute {name!r}")
     from importlib import import_module

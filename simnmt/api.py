@@ -14,15 +14,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simnmt import __version__
-from simnmt.errors import InputError
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import input_files, read_inputs
+from simnmt.experiment.run import Progress, run_plan
+from simnmt.experiment.source import Source, open_source
 from simnmt.results import run_directory as files
 from simnmt.results.result import RunResult
-from simnmt.scenario.build import build, input_files
-from simnmt.scenario.model import Scenario
-from simnmt.scenario.overrides import Override
-from simnmt.scenario.run import Progress, run_plan
-from simnmt.scenario.source import Source, open_source
+from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.document import Override
 from simnmt.scenario.yaml_text import write_document
 
 
@@ -44,7 +44,7 @@ def run(
     `overrides`: texts such as `"policies.cnmt.len_slope=0.8"`. `out`: also write a run directory there; `under`: write
     one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
     `if __name__ == "__main__":`. `until_precision`: add replications, 100 at most, until the 95 % interval of
-    every policy's objective reaches no further than this share of it, such as 0.02. Raises `simnmt.errors.InputError` for
+    every policy's objective reaches no further than this share of it, such as 0.02. Raises `simnmt.base.errors.InputError` for
     whatever is wrong with the input.
     """
     if jobs < 1:
@@ -56,7 +56,7 @@ def run(
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
     with _directory(source.scenario.name, out, under) as directory:
-        plan = build(source.scenario, Path.cwd(), source.document)
+        plan = read_inputs(source.scenario, Path.cwd(), source.document)
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
@@ -123,7 +123,7 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
     paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
     replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))
     return {
-        "simnmt": __version__,
+        "simnmt": VERSION,
         "argv": sys.argv[1:],
         "seed": result.seed,
         "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
@@ -141,8 +141,8 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
 
 def _set_beside_published(result: RunResult, scenario: Scenario) -> None:
     """Add the C-NMT paper's Table I beside ours, or a note that this run is not the paper's protocol."""
+    from simnmt.papers.cnmt import claims, table_one
     from simnmt.report import PublishedTable
-    from simnmt.reproduce.cnmt import claims, table_one
 
     cells = table_one.compare(result.rows)
     back_to_back = all(part.arrivals.kind == "back_to_back" for part in scenario.workloads.values())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli import app
-from simnmt.costs import write_profile
+from simnmt.profile.profile_file import write_profile
 from tests.refusals import assert_short_lines
 
 SCENARIO = """\

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from simnmt.costs import DeviceProfile, write_profile
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import write_profile
 
 # The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
 settings.register_profile("steady", derandomize=True, deadline=None)

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.scenario import unit as unit_module
-from simnmt.scenario.build import Plan, build
-from simnmt.scenario.complaints import validate
+from simnmt.experiment import units as unit_module
+from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.units import Unit, UnitResult, run_unit
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import document_of
-from simnmt.scenario.model import Scenario
-from simnmt.scenario.unit import Unit, UnitResult, run_unit
+from simnmt.scenario.validation import validate
 from simnmt.world.deciders import Beliefs
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import DecideFor, Trail
+from simnmt.world.simulation import DecideFor
+from simnmt.world.trail import Trail
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Run:
     trail: Trail
 
 
-def plan_of(scenario: dict[str, Any]) -> Plan:
+def plan_of(scenario: dict[str, Any]) -> RunPlan:
     """A scenario with all read that it names; its devices, links and policies are not checked against each other."""
-    return build(validate(Scenario, document_of(scenario), []), Path())
+    return read_inputs(validate(Scenario, document_of(scenario), []), Path())
 
 
-def unit_of(plan: Plan, replication: int = 0) -> Unit:
+def unit_of(plan: RunPlan, replication: int = 0) -> Unit:
     """Of the only workload and network."""
     (case,), ((network, links),) = plan.cases.values(), plan.networks.items()
     return Unit(plan.scenario, case, network, links, replication)

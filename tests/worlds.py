@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.policies import CLOUD, Decide, TransferEstimate
-from simnmt.world.pools import OneServer, Pool
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import OneServer, Pool
 from simnmt.world.requests import Requests, Route
-from simnmt.world.simulate import Beliefs, DecideFor, Trail, simulate
+from simnmt.world.simulation import DecideFor, simulate
+from simnmt.world.trail import Trail
 
 Column = NDArray[np.float64]
 

@@ -4,7 +4,6 @@ To read it, start with `batching.py` (what is configured), then `batcher.py` (on
 simulated server and the real decoder ask the same `Batcher`.
 """
 
-from simnmt.batching.batcher import Batcher, Encode, Join
-from simnmt.batching.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.batching.batcher import Batcher, Batching, Encode, Join, half_empty, immediate, maxi, mini, top_up
 
 __all__ = ["Batcher", "Batching", "Encode", "Join", "half_empty", "immediate", "maxi", "mini", "top_up"]

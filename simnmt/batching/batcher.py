@@ -1,14 +1,85 @@
-"""One server's queues, and its next move."""
+"""Mini-, maxi- and top-up batching: the settings, one server's queues and its next move, and a schedule without a clock.
+
+`Batching` holds the settings (FNI-08, FNI-09, FNI-10). `Batcher` decides which waiting sentences are encoded, and which
+join the next step. `schedule` counts the active sentences of every step where all sentences are there at the start (FNI-12).
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from simnmt.batching.batching import Batching
+import numpy as np
+from numpy.typing import NDArray
+
+MAXI = 1_280
+"""Sentences that the paper collects and sorts (FNI-09)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How a server forms its batches. Raises `ValueError` for what makes no batch.
+
+    Two questions are apart from each other: in which order sentences are taken (as they arrived, or sorted), and when
+    they join (when all are done, or when some are).
+    """
+
+    size: int
+    """Most sentences decoded together; a beam counts as one sentence."""
+    threshold: int = 0
+    """The batch is refilled when at most so many are active; 0: only when all are done."""
+    collected: int | None = None
+    """Sentences that are collected and sorted by source length before they are taken; None: they are taken as they arrived."""
+    longest_wait_s: float = 0.0
+    """How long the oldest sentence waits for the batch, or the collection, to fill; 0: whoever waits is taken at once."""
+    padded_tokens: int | None = None
+    """Most source tokens, padding included, that are encoded or decoded together; a longer sentence goes alone."""
+    encoded_together: int | None = None
+    """Most sentences encoded together; None: as many as are decoded together."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"a batch of {self.size}")
+        if not 0 <= self.threshold < self.size:
+            raise ValueError(f"threshold {self.threshold}: a batch of {self.size} is never above it")
+        if self.collected is not None and self.collected < self.size:
+            raise ValueError(f"{self.collected} collected: fewer than a batch of {self.size}")
+        if not self.longest_wait_s >= 0.0:
+            raise ValueError(f"longest_wait_s {self.longest_wait_s}: no time to wait")
+        for name in ("padded_tokens", "encoded_together"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} {value}: nothing fits")
+
+
+def mini(size: int, longest_wait_s: float = inf) -> Batching:
+    """In arrival order; a batch begins when the one before is done (FNI-08)."""
+    return Batching(size, longest_wait_s=longest_wait_s)
+
+
+def maxi(size: int, collected: int = MAXI, longest_wait_s: float = inf) -> Batching:
+    """Collect, sort by source length, cut into batches (FNI-09)."""
+    return Batching(size, collected=collected, longest_wait_s=longest_wait_s)
+
+
+def top_up(size: int, threshold: int, collected: int | None = None, longest_wait_s: float = 0.0) -> Batching:
+    """Refill a batch that still runs when at most `threshold` are active (FNI-10); `collected`: with maxi-batching."""
+    return Batching(size, threshold, collected, longest_wait_s)
+
+
+def immediate(size: int) -> int:
+    """The threshold at which a sentence that is done is replaced at once (FNI-10, algorithm 6)."""
+    return size - 1
+
+
+def half_empty(size: int) -> int:
+    """The threshold at which a batch is refilled when at least half of it is empty: the authors' choice (FNI-10)."""
+    return size // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +96,7 @@ class Join:
     requests: tuple[int, ...]
 
 
-class _Waiting(NamedTuple):
+class _WaitingSentence(NamedTuple):
     request: int
     src_len: int
     arrival_s: float
@@ -43,11 +114,11 @@ class Batcher:
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingSentence] = deque()
         """In the order of arrival."""
-        self._sorted: deque[_Waiting] = deque()
+        self._sorted: deque[_WaitingSentence] = deque()
         """Collected and sorted, not encoded yet; empty without maxi-batching."""
-        self._ready: deque[_Waiting] = deque()
+        self._ready: deque[_WaitingSentence] = deque()
         """Encoded."""
         self._encodings = 0
         """Of the present refill."""
@@ -73,7 +144,7 @@ class Batcher:
 
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
         """A sentence of `src_len` source tokens begins to wait; arrivals come in order of time."""
-        self._waiting.append(_Waiting(request, src_len, now_s))
+        self._waiting.append(_WaitingSentence(request, src_len, now_s))
 
     def close(self) -> None:
         """Nobody will arrive for now: who waits does not wait for company any longer; who comes all the same does."""
@@ -135,12 +206,12 @@ class Batcher:
             return False
         return max(each.src_len for each in waiting) * (len(waiting) + 1) > batching.padded_tokens
 
-    def _taken(self, queue: deque[_Waiting], most: int, active: int, longest: int) -> list[_Waiting]:
+    def _taken(self, queue: deque[_WaitingSentence], most: int, active: int, longest: int) -> list[_WaitingSentence]:
         """Take the first of a queue, as many as fit; one at least where nothing is active."""
         cap = self.batching.padded_tokens
         if cap is None:
             return [queue.popleft() for _ in range(min(most, len(queue)))]
-        taken = list[_Waiting]()
+        taken = list[_WaitingSentence]()
         while queue and len(taken) < most:
             longest = max(longest, queue[0].src_len)
             together = active + len(taken) + 1
@@ -148,3 +219,53 @@ class Batcher:
                 break
             taken.append(queue.popleft())
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The steps that a batcher needs for some sentences."""
+
+    active: NDArray[np.int64]
+    """Sentences under way in each step, shape (steps,)."""
+    finish_step: NDArray[np.int64]
+    """The step after which each sentence is done, shape (sentences,), from 1; without output, the one before it joined."""
+
+    def share_below(self, active: int) -> float:
+        """Share of the steps with fewer than so many active; NaN without a step."""
+        return float((self.active < active).mean()) if self.active.size else float("nan")
+
+    def share_full(self, size: int) -> float:
+        """Share of the steps with a full batch; NaN without a step."""
+        return float((self.active == size).mean()) if self.active.size else float("nan")
+
+
+def schedule(batching: Batching, src_len: Sequence[int], tgt_len: Sequence[int]) -> Schedule:
+    """Decode sentences that have all arrived, in the order given; `tgt_len`: the steps that each takes, 0 or more."""
+    batcher = Batcher(batching)
+    for request, length in enumerate(src_len):
+        batcher.arrive(request, length, 0.0)
+    batcher.close()
+    finishing: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    counts: list[int] = []
+    finish_step = np.zeros(len(src_len), np.int64)
+    step = 0
+    while True:
+        longest = max((src_len[request] for _, request in finishing), default=0) if batching.padded_tokens else 0
+        move = batcher.next(len(finishing), 0.0, longest)
+        if isinstance(move, Encode):
+            continue
+        if move is not None:
+            for request in move.requests:
+                if tgt_len[request] > 0:
+                    heappush(finishing, (step + tgt_len[request], request))
+                else:
+                    finish_step[request] = step
+            continue
+        if not finishing:
+            return Schedule(np.repeat(np.asarray(sizes, np.int64), counts), finish_step)
+        sizes.append(len(finishing))
+        counts.append(finishing[0][0] - step)
+        step = finishing[0][0]
+        while finishing and finishing[0][0] == step:
+            finish_step[heappop(finishing)[1]] = step

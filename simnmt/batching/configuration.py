@@ -1,4 +1,4 @@
-"""What a scenario says of the batching of a device's servers; one registry of kinds."""
+"""The scenario's batching settings: one configuration model for each kind, and the batcher settings made from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.batching.batching import MAXI, Batching, half_empty, immediate
-from simnmt.configuration import Configuration
+from simnmt.base.configuration import Configuration
+from simnmt.batching.batcher import MAXI, Batching, half_empty, immediate
 
 MOST = 65_536
 """Largest batch, and collection, that may be asked for."""

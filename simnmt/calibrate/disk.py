@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate.box.mounts import IN_MEMORY, OWN_CACHE, Mount, mount_of
-from simnmt.elastic import page_cache
-from simnmt.errors import InputError
+from simnmt.base.errors import InputError
+from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, Mount, mount_of
+from simnmt.streaming import page_cache
 
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
@@ -65,7 +65,7 @@ class DiskSamples:
     """Its type and what it is mounted from, such as `ext4 on /dev/nvme0n1p2`."""
 
     def reads(self) -> tuple[list[int], list[float]]:
-        """Bytes and seconds of every single read: what `simnmt.costs.disk.fit_disk` takes."""
+        """Bytes and seconds of every single read: what `simnmt.profile.device_cost.fit_disk` takes."""
         pairs = [(sample.bytes, seconds) for sample in self.samples for seconds in sample.read_s]
         return [size for size, _ in pairs], [seconds for _, seconds in pairs]
 
@@ -180,7 +180,7 @@ def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) 
         begin_s = time.perf_counter()
         _fill(file, buffer, offset)
         return time.perf_counter() - begin_s
-    from simnmt.costs.token_bucket import TokenBucket  # its room needs numpy, which doctor does not
+    from simnmt.profile.device_cost import TokenBucket  # its room needs numpy, which doctor does not
 
     bucket = TokenBucket(pace)
     begin_s = time.perf_counter()

@@ -1,15 +1,265 @@
-"""What this box can measure, what it cannot, and why, with a remedy each. Needs neither torch nor numpy."""
+"""What this box can measure, what it cannot, and why, with a remedy each. Needs neither torch nor numpy.
+
+The box itself is examined for threads, vector units, memory, clock, load, energy counters and disk; the installed libraries
+for what they can compute with. GPU paths are untested on a box that has one.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal
 
-from simnmt.calibrate import busy, doctor_backends, doctor_box
+from simnmt.calibrate import disk as disks
+from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.box.tree import Tree
-from simnmt.calibrate.finding import Finding
+from simnmt.calibrate.box.processor import governors_offered
+from simnmt.calibrate.box.system_files import OWN_CACHE, Tree
+from simnmt.calibrate.energy_counters import find_energy_meter
+from simnmt.nmt.engines import supported_types
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that can be measured here or not, or that will spoil what is measured."""
+
+    verdict: Literal["can", "cannot", "warning"]
+    topic: str
+    """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box, disk."""
+    what: str
+    remedy: str | None = None
+    """What the user can do, as an imperative."""
+
+    def __str__(self) -> str:
+        return f"{self.verdict:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+
+
+SMALL_MEMORY_BYTES = 2_000_000_000
+"""Marian of the paper's size, torch and a beam fit into less, but not by far."""
+STEADY = frozenset({"performance", "userspace"})
+INT8_UNITS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
+
+
+def threads(box: BoxDescription) -> Iterator[Finding]:
+    """How many threads can truly run at once."""
+    cores = f", {box.physical_cores} cores" if box.physical_cores else ""
+    model = " ".join(filter(None, [box.cpu_model or box.machine, f"in {box.board}" if box.board else None]))
+    yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
+    allowed = len(box.allowed_cpus)
+    if box.physical_cores and box.usable_cpus > box.physical_cores:
+        what = f"{box.usable_cpus} hardware threads share {box.physical_cores} cores"
+        yield Finding("warning", "threads", what, f"measure with --threads {box.physical_cores} or fewer")
+    if box.logical_cores and 0 < allowed < box.logical_cores:
+        yield Finding("warning", "threads", f"this process may use {allowed} of the box's {box.logical_cores} CPUs")
+    if box.cpu_quota is not None and box.cpu_quota < (allowed or box.logical_cores or 1):
+        what = f"a control group grants {box.cpu_quota:g} CPUs' worth of time: work is paused when that is used up"
+        yield Finding("warning", "threads", what, "give the container whole CPUs, such as docker run --cpuset-cpus=0-3")
+
+
+def simd(box: BoxDescription) -> Iterator[Finding]:
+    """Vector extensions, and whether int8 has instructions of its own."""
+    if not box.simd:
+        yield Finding("warning", "simd", "no vector extension is known: expect slow products")
+        return
+    int8 = [name for name in INT8_UNITS if name in box.simd]
+    yield Finding("can", "simd", ", ".join(box.simd) + ("" if int8 else "; no instructions for int8 products"))
+
+
+def memory(box: BoxDescription) -> Iterator[Finding]:
+    """Whether a model has room."""
+    free = [size for size in (box.memory_available_bytes, box.memory_limit_bytes) if size is not None]
+    if not free:
+        yield Finding("warning", "memory", "how much memory is free cannot be told")
+    elif min(free) < SMALL_MEMORY_BYTES:
+        what = f"{min(free) / 1e9:.1f} GB free: large batches will not fit, and are left out"
+        yield Finding("warning", "memory", what, "end other programs, or add swap for the time of loading")
+    else:
+        yield Finding("can", "memory", f"{min(free) / 1e9:.1f} GB free")
+
+
+def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
+    """Whether the clock is held."""
+    speed = "" if box.frequency_mhz is None else f"; {box.frequency_mhz:,.0f} MHz now"
+    if box.governor is None:
+        what = f"the system shows no clock governor, so the clock cannot be held{speed}"
+        yield Finding("cannot", "clock", what, "trust the drift that the profile records")
+    elif set(box.governor.split("+")) <= STEADY:
+        yield Finding("can", "clock", f"held by governor {box.governor}{speed}")
+    else:
+        held = "performance" in governors_offered(tree) or not governors_offered(tree)
+        remedy = "sudo cpupower frequency-set -g performance" if held else None
+        yield Finding("warning", "clock", f"governor {box.governor}: the clock follows the load{speed}", remedy)
+    if box.on_battery:
+        yield Finding("warning", "clock", "on battery: most boxes lower their clocks", "connect the mains")
+    if box.jetson is not None:
+        mode = f"power mode {box.jetson.power_mode}" if box.jetson.power_mode else "the power mode is not known"
+        what = f"Jetson, L4T {box.jetson.l4t}, {mode}: CPU, GPU and memory clocks depend on it"
+        yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
+
+
+def load(box: BoxDescription, others_cpus: float | None = None) -> Iterator[Finding]:
+    """Whether others compute here: by what they use at this moment where that is known, else by the load average."""
+    cpus = processor_use.counted_cpus(box)
+    if others_cpus is not None:
+        now, what = others_cpus, f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
+    elif box.load_average is not None:
+        now, what = box.load_average[0], f"load average {box.load_average[0]:.2f} on {_counted(cpus, 'CPU')}"
+    else:
+        yield Finding("warning", "load", "whether the box is quiet cannot be told")
+        return
+    if processor_use.is_busy(now, box):
+        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
+        yield Finding("warning", "load", f"{what}: others compute here, and will disturb the times", remedy)
+    else:
+        yield Finding("can", "load", f"{what}: quiet")
+
+
+def shared(box: BoxDescription) -> Iterator[Finding]:
+    """Whether the hardware is ours."""
+    if box.virtualisation:
+        what = f"{box.virtualisation}: neighbours on the same hardware go unseen"
+        yield Finding("warning", "box", what, "compare two calibrations of different hours")
+
+
+def energy(device: str, root: str | os.PathLike[str] = "/", sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
+    """Which counter counts for a device, or why none does."""
+    found = find_energy_meter(device, root, sleep=sleep)
+    if found.meter is not None:
+        rails = ", ".join(found.meter.domains)
+        yield Finding("can", "energy", f"{device}: {found.meter.source}, {found.meter.scope} ({rails})")
+        found.meter.close()
+        return
+    why = "; ".join(f"{obstacle.source}: {obstacle.why}" for obstacle in found.obstacles)
+    remedies = [obstacle.remedy for obstacle in found.obstacles if obstacle.remedy]
+    yield Finding("cannot", "energy", f"{device}: {why}", "; ".join(remedies) or None)
+
+
+def disk(folder: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Whether cold reads can be measured in a folder; nothing is written."""
+    try:
+        mount = disks.refuse_unfit(folder, 4 * disks.SIZES_BYTES[-1])
+    except disks.DiskError as error:
+        place = f"{error.path}: " if error.path else ""
+        yield Finding("cannot", "disk", f"{place}{error.what}", error.remedy)
+        return
+    what = f"{os.path.realpath(folder)}: {mount or 'file system unknown'}"
+    if mount is not None and mount.kind.partition(".")[0] in OWN_CACHE:
+        yield Finding("warning", "disk", f"{what} has a cache of its own: reads are not surely cold", "name a local disk")
+    else:
+        yield Finding("can", "disk", f"cold reads in {what}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def torch_finding(box: BoxDescription) -> Iterator[Finding]:
+    """Compute types of the torch engine by device, where a small product comes out right."""
+    torch = loaded("torch")
+    if isinstance(torch, str):
+        remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/boxes.md"
+        yield Finding("cannot", "torch", _unusable("torch", torch, box), remedy)
+        return
+    devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
+    for device in devices:
+        if not _computes(torch, device):
+            yield Finding("cannot", "torch", f"torch {torch.__version__} computes nothing on {device}", "install another build")
+            continue
+        yield _types("torch", f"torch {torch.__version__}", device)
+    if "transformers" not in box.versions:
+        what = "transformers is not installed: no Marian, recurrent models alone"
+        yield Finding("cannot", "torch", what, "pip install 'simnmt[models]'")
+
+
+def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
+    """Compute types of the CTranslate2 engine by device."""
+    library = loaded("ctranslate2")
+    if isinstance(library, str):
+        yield Finding("cannot", "ctranslate2", _unusable("ctranslate2", library, box), "pip install 'simnmt[ctranslate2]'")
+        return
+    for device in ("cpu", "cuda"):
+        if device == "cuda" and not library.get_cuda_device_count():
+            continue
+        yield _types("ctranslate2", f"CTranslate2 {box.versions.get('ctranslate2', '')}", device)
+
+
+def _types(backend: str, title: str, device: str) -> Finding:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            types = supported_types(backend, device)
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'simnmt[models]'"
+        return Finding("cannot", backend, f"{title} on {device}: the engine needs {error.name}, which is not installed", remedy)
+    except Exception as error:  # each backend has errors of its own
+        return Finding("cannot", backend, f"{title} on {device}: {_line(error)}")
+    return Finding("can", backend, f"{title} on {device}: {', '.join(types)}")
+
+
+def gpu_finding(box: BoxDescription) -> Iterator[Finding]:
+    """The GPUs, and why torch does not see those that are there."""
+    for gpu in box.gpus:
+        facts = [
+            gpu.name,
+            None if gpu.memory_bytes is None else f"{gpu.memory_bytes / 1e9:.1f} GB",
+            None if gpu.compute_capability is None else f"compute capability {gpu.compute_capability}",
+            None if gpu.driver is None else f"driver {gpu.driver}",
+        ]
+        if "torch" in gpu.seen_by:
+            yield Finding("can", "gpu", f"cuda:{gpu.index}: {', '.join(filter(None, facts))}")
+        else:
+            yield Finding("cannot", "gpu", f"{', '.join(filter(None, facts))}: torch does not see it", _why_unseen(box))
+    if box.jetson is not None and not box.gpus:
+        yield Finding("cannot", "gpu", "this Jetson's GPU: torch does not see it", _why_unseen(box))
+    elif not box.gpus:
+        yield Finding("cannot", "gpu", "no NVIDIA GPU is seen, neither by torch nor by NVML", "measure on a box that has one")
+
+
+def loaded(name: str) -> ModuleType | Any | str:
+    """The library; where it does not load, why."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module(name)
+    except Exception as error:  # not installed, a shared library missing, built for another numpy
+        return _line(error)
+
+
+def _unusable(name: str, why: str, box: BoxDescription) -> str:
+    version = box.versions.get(name)
+    return f"{name} is not installed" if version is None else f"{name} {version} is installed, but does not load: {why}"
+
+
+def _computes(torch: Any, device: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            one = torch.ones((8, 8), device=device)
+            return float((one @ one)[0, 0]) == 8.0
+    except Exception:  # such as a GPU that the build has no code for
+        return False
+
+
+def _why_unseen(box: BoxDescription) -> str:
+    if box.jetson is not None:
+        return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/boxes.md"
+    torch = loaded("torch")
+    if isinstance(torch, str):
+        return "pip install 'simnmt[models]'"
+    if torch.version.cuda is None:
+        return "this torch is built for CPUs alone: install a build for CUDA, see pytorch.org/get-started"
+    return (
+        f"this torch is built for CUDA {torch.version.cuda}: see that the driver is new enough and CUDA_VISIBLE_DEVICES unset"
+    )
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +281,21 @@ def examine(root: str | os.PathLike[str] = "/", folder: str | os.PathLike[str] =
     """
     # The load first: what loads the libraries is a load too. What runs elsewhere cannot be watched.
     tree = Tree.at(root)
-    others_cpus = busy.others_cpus() if tree.is_this_box else None
+    others_cpus = processor_use.others_cpus() if tree.is_this_box else None
     box = describe(root)
     findings = [
-        *doctor_box.threads(box),
-        *doctor_box.simd(box),
-        *doctor_box.memory(box),
-        *doctor_box.clock(box, tree),
-        *doctor_box.load(box, others_cpus),
-        *doctor_box.shared(box),
+        *threads(box),
+        *simd(box),
+        *memory(box),
+        *clock(box, tree),
+        *load(box, others_cpus),
+        *shared(box),
     ]
     if tree.is_this_box:
-        findings += [*doctor_backends.torch_finding(box), *doctor_backends.ctranslate2_finding(box)]
-        findings += doctor_backends.gpu_finding(box)
+        findings += [*torch_finding(box), *ctranslate2_finding(box)]
+        findings += gpu_finding(box)
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
-    findings += [finding for device in devices for finding in doctor_box.energy(device, root)]
+    findings += [finding for device in devices for finding in energy(device, root)]
     if tree.is_this_box:
-        findings += doctor_box.disk(folder)
+        findings += disk(folder)
     return Examination(box, tuple(findings))

@@ -1,4 +1,4 @@
-"""The journal: every measurement, appended as soon as it is made, so that an interrupted calibration goes on."""
+"""The journal: every measurement is appended as soon as it is made, so that an interrupted calibration resumes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from simnmt.calibrate.errors import CalibrationError
+from simnmt.base.files import MOST_TEXT_BYTES, check_regular, lock_journal
 from simnmt.calibrate.samples import Reading, Sample
-from simnmt.files import MOST_TEXT_BYTES, check_regular, lock_journal
+from simnmt.calibrate.settings import CalibrationError
 
 VERSION = 2
 SYNC_S = 5.0
 """Seconds of measuring that a crash of the whole box may cost."""
 
 
-def beside(out: str | os.PathLike[str]) -> Path:
+def journal_path(out: str | os.PathLike[str]) -> Path:
     """Where the journal of a profile lies."""
     return Path(f"{os.fspath(out)}.journal.jsonl")
 

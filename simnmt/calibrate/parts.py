@@ -1,32 +1,109 @@
-"""The parts of a profile, measured one after another; what one could not do is remarked, the others are done all the same."""
+"""The parts of a profile, measured one after another; a part that cannot be measured is remarked, and the others go on."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from simnmt.calibrate import fitting, overheads, step_gaps
-from simnmt.calibrate.beam_overrun import measure_overrun, measures_overrun
-from simnmt.calibrate.decoder_variants import decoder_block
+from simnmt.calibrate import cost_blocks, overheads
+from simnmt.calibrate.batch_corrections import (
+    measure_overrun,
+    measures_overrun,
+    mixed_encodings,
+    padding_share,
+    per_row_src_token_s,
+    source_pairs,
+)
 from simnmt.calibrate.disk import DiskError, measure_disk
-from simnmt.calibrate.energy import find_energy_meter
-from simnmt.calibrate.energy_use import measure_energy
-from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.energy_counters import find_energy_meter
+from simnmt.calibrate.energy_meter import EnergyMeter
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.long_sources import per_row_src_token_s, source_pairs
-from simnmt.calibrate.measuring import Measured, measure
-from simnmt.calibrate.padding import mixed_encodings, padding_share
-from simnmt.calibrate.plan import BenchPlan, batches
-from simnmt.calibrate.progress import Listener
-from simnmt.calibrate.refilling import refill_overheads
-from simnmt.calibrate.settings import Settings
-from simnmt.costs import fit_disk
-from simnmt.costs.profile_blocks import StepBlock
-from simnmt.nmt.engine import Engine
+from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
+from simnmt.calibrate.overheads import refill_overheads
+from simnmt.calibrate.plan import BenchPlan, batches, corner_cells
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.calibrate.variant_bench import decoder_block
+from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
-from simnmt.workload.sentencepiece_unit import tokeniser_in
+from simnmt.profile.blocks import StepBlock
+from simnmt.profile.device_cost import fit_disk, fit_energy
+from simnmt.workload.length_units import tokeniser_in
+
+RESOLUTIONS = 100
+"""A span must be so many times the counter's resolution."""
+QUICK_SPAN_S = 2.5
+"""No span of a quick calibration is longer, however coarse the counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    seconds: float
+    joules: float
+
+
+def measure_energy(
+    engine: Engine,
+    meter: EnergyMeter,
+    settings: Settings,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.perf_counter,
+    listener: Listener = Silent,
+) -> dict[str, Any] | None:
+    """The `energy` block of a profile; None where the counter fails meanwhile.
+
+    The device rests for a while, then does each corner cell over and over, for long enough that the counter's resolution
+    does not matter; in quick mode for a few seconds at most. The joules are of all that the counter sees, what the box draws
+    at rest included.
+    """
+    span_s = max(1.0 if settings.mode == "quick" else 3.0, RESOLUTIONS * meter.resolution_s)
+    if settings.mode == "quick":
+        span_s = min(span_s, QUICK_SPAN_S)
+    works = corner_cells(settings)
+    listener.measured("energy", 0.0, (2 + len(works)) * span_s)
+    idle = _span(meter, lambda: sleep(2 * span_s), clock)
+    rows: list[tuple[Work, float, float]] = []
+    for done, work in enumerate(works, start=1):
+        times = 0
+
+        def repeat(work: Work = work) -> None:
+            nonlocal times
+            times, begin_s = 0, clock()
+            while times == 0 or clock() - begin_s < span_s:
+                engine.run(work)
+                times += 1
+
+        active = _span(meter, repeat, clock)
+        if active is None:
+            return None
+        rows.append((work, active.seconds / times, active.joules / times))
+        listener.measured("energy", (2 + done) * span_s, (len(works) - done) * span_s)
+    if idle is None or min(joules for _, _, joules in rows) <= 0.0 or idle.joules <= 0.0:
+        return None
+    src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]
+    joules = [each for _, _, each in rows]
+    return {
+        "kind": "measured",
+        "source": meter.source,
+        "idle_w": idle.joules / idle.seconds,
+        "active_w": sum(joules) / sum(seconds for _, seconds, _ in rows),
+        **fit_energy(src_len, tgt_len, joules),
+    }
+
+
+def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], float]) -> _Span | None:
+    """Time and energy of doing something; None where the counter does not tell."""
+    before_j, begin_s = meter.read_j(), clock()
+    doing()
+    seconds, after_j = clock() - begin_s, meter.read_j()
+    if before_j is None or after_j is None:
+        return None
+    return _Span(seconds, after_j - before_j)
+
 
 MB = 1_000_000
 QUICK_READS = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
@@ -102,12 +179,12 @@ class Parts:
                     f"{len(cells)} cells could be measured, which determine no plane",
                     remedy="free memory, or give smaller --max-src-len and --max-tgt-len",
                 )
-            found["execution"] = fitting.execution_block(cells, self._settings)
-            found["valid_range"] = fitting.valid_range(cells, self._settings)
+            found["execution"] = cost_blocks.execution_block(cells, self._settings)
+            found["valid_range"] = cost_blocks.valid_range(cells, self._settings)
         if "step" in measured.cells:
             beam = self._settings.beam
-            step = fitting.step_block(measured.cells["step"], measured.too_large["step"], beam)
-            encoder = fitting.encoder_block(measured.cells["encoder"], measured.too_large["encoder"], beam, step)
+            step = cost_blocks.step_block(measured.cells["step"], measured.too_large["step"], beam)
+            encoder = cost_blocks.encoder_block(measured.cells["encoder"], measured.too_large["encoder"], beam, step)
             if step is not None and encoder is not None:
                 most = min(step.batch[-1], encoder.batch[-1])
                 mixed = self._once("padding", lambda: (mixed_encodings(self._engine, self._settings, most), []))
@@ -147,7 +224,7 @@ class Parts:
         """Overheads that belong to the decode steps: between them, and of refilling."""
         assert self.measured is not None
         cells, settings = self.measured.cells, self._settings
-        told = step_gaps.gap_overheads(cells["step"], cells["encoder"])
+        told = cost_blocks.gap_overheads(cells["step"], cells["encoder"])
         refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, self._most()), []))
         return told | refilling
 
@@ -155,7 +232,7 @@ class Parts:
         """What whole translations of single sentences tell of the gap, where those are measured."""
         if self.measured is None or "execution" not in self.measured.cells:
             return {}
-        return step_gaps.lone_gap_overheads(self.measured.cells["execution"])
+        return cost_blocks.lone_gap_overheads(self.measured.cells["execution"])
 
     def _decoder(self) -> tuple[Any, list[str]]:
         return decoder_block(self._engine, self._settings, self._most(), self._listener)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from simnmt import streams
+from simnmt.base import random_streams
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Work
 
@@ -177,12 +177,12 @@ def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
         parts = list[tuple[Bench, tuple[Work, ...]]]()
         for bench, works in cells.items():
             chosen = [work for work in works if number < LARGE_ROUNDS or work.batch * work.beam <= LARGE_ROWS]
-            order = streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(chosen)).tolist()
+            order = random_streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(chosen)).tolist()
             parts += [
                 (bench, tuple(chosen[at] for at in order[start : start + CELLS_A_STRETCH]))
                 for start in range(0, len(order), CELLS_A_STRETCH)
             ]
-        turns = streams.stream(settings.seed, number, "calibrate_rounds").permutation(len(parts)).tolist()
+        turns = random_streams.stream(settings.seed, number, "calibrate_rounds").permutation(len(parts)).tolist()
         stretches += [Stretch(parts[at][0], len(stretches) + place, parts[at][1], number) for place, at in enumerate(turns)]
     plan = BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1)
     if quick:
@@ -231,7 +231,9 @@ def _interleaved(
     bench: Bench, cells: Sequence[Work], rounds: int, settings: Settings, reference: Work, *, again: int
 ) -> BenchPlan:
     """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
-    orders = (streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds))
+    orders = (
+        random_streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds)
+    )
     shuffled = [[cells[at] for at in order.tolist()] for order in orders]
     stretches = _cut(bench, shuffled, CELLS_A_STRETCH)
     if settings.mode == "quick":

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate import profiling
-from simnmt.calibrate.beam_overrun import check_overrun, measures_overrun
+from simnmt.base.files import refuse_replacing
+from simnmt.calibrate import profile_assembly
+from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import BenchPlan
-from simnmt.calibrate.settings import Part, Settings
-from simnmt.costs import DeviceProfile, ProfileError, read_profile
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.files import refuse_replacing
+from simnmt.calibrate.settings import CalibrationError, Part, Settings
 from simnmt.nmt.engine import EngineAccount
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import read_profile
 
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "fused", "architecture", "versions")
 
@@ -101,7 +102,7 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
         what = "a pipe, whose text is there only once; it is read before and after the timing"
         raise CalibrationError(what, path=settings.text, remedy="give a file")
     if settings.vocabulary:
-        from simnmt.calibrate.vocabulary.decoding_variants import check_vocabularies
+        from simnmt.calibrate.vocabulary_variants import check_vocabularies
 
         check_vocabularies(settings, account.weights)
         return
@@ -120,7 +121,7 @@ def _facts(
     profile: DeviceProfile, account: EngineAccount, settings: Settings, keys: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """These of a profile's engine and of ours, the options of the sharp decoder one by one where a profile tells them."""
-    ours = profiling.engine_block(account, settings.beam)
+    ours = profile_assembly.engine_block(account, settings.beam)
     if profile.engine is None:
         return {}, {key: ours[key] for key in keys}
     theirs = profile.engine.model_dump(mode="json")

@@ -1,10 +1,12 @@
-"""What was measured: single timings, readings of the reference cell, and all repeats of a cell. Pure."""
+"""Timed samples, readings of the reference cell, repeats grouped into cells, and the drift of the box between readings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 from simnmt.calibrate.plan import Bench
 from simnmt.nmt.engine import Timing, Work
@@ -47,7 +49,7 @@ class Sample:
         return cls(line["bench"], line["attempt"], line["stretch"], line["index"], Work(*line["work"]), timing)
 
 
-def kept(bench: Bench, timing: Timing) -> Timing:
+def reduce_timing(bench: Bench, timing: Timing) -> Timing:
     """What of a timing is used: single steps by the step bench alone, elsewhere their sum, which tells of the gaps."""
     if bench == "step" or timing.steps_s is None:
         return timing
@@ -101,7 +103,7 @@ class Cell:
         return min(self.total_s)
 
 
-def of_cells(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *, every: bool = False) -> list[Cell]:
+def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *, every: bool = False) -> list[Cell]:
     """Repeats by work, sorted by it. `disturbed`: (attempt, stretch).
 
     Of several attempts at the same place of the plan a calm one counts, else the last. A place without a calm attempt does not
@@ -122,3 +124,40 @@ def of_cells(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *,
         disturbed_all = not any(calm for calm, _ in repeats)
         cells.append(Cell(work, counted or tuple(timing for _, timing in repeats), disturbed_all))
     return sorted(cells, key=lambda cell: (cell.work.batch, cell.work.beam, cell.work.src_len, cell.work.tgt_len))
+
+
+BOUND = 0.05
+"""Share by which a reading may differ from the usual one. A quiet box stays within 0.01 to 0.02."""
+BASE = "the lower quartile of all readings"
+"""What drift is told against: whatever disturbs makes slower, and a single lucky reading is not the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How steady the reference cell was."""
+
+    usual_s: float
+    """As `BASE` says."""
+    largest: float
+    """The largest share by which a reading differs from it, with its sign."""
+    disturbed: frozenset[tuple[str, int, int]]
+    """(bench, attempt, stretch) with a disturbed reading before or after."""
+
+
+def judge_drift(readings: Sequence[Reading], order: Mapping[tuple[str, int], Sequence[int]], bound: float = BOUND) -> Drift:
+    """Compare all readings. `order`: the stretches of each (bench, attempt) as they were measured.
+
+    A stretch is disturbed where a reading at either of its ends is off by more than `bound`, or is missing.
+    """
+    usual_s = float(np.quantile([reading.least_s for reading in readings], 0.25)) if readings else 0.0
+    off: dict[tuple[str, int, int], float] = {
+        (reading.bench, reading.attempt, reading.position): reading.least_s / usual_s - 1.0 if usual_s > 0.0 else 0.0
+        for reading in readings
+    }
+    disturbed = {
+        (bench, attempt, stretch)
+        for (bench, attempt), stretches in order.items()
+        for position, stretch in enumerate(stretches)
+        if any(abs(off.get((bench, attempt, end), np.inf)) > bound for end in (position, position + 1))
+    }
+    return Drift(usual_s, max(off.values(), key=abs, default=0.0), frozenset(disturbed))

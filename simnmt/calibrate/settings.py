@@ -1,4 +1,4 @@
-"""What a calibration is asked to measure: everything that decides which numbers come out."""
+"""Settings of a calibration: everything that decides which numbers come out, and the error of an impossible calibration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.workload.sentencepiece_unit import Side, tokeniser_in, unit_of
+from simnmt.base.errors import InputError
+from simnmt.workload.length_units import Side, tokeniser_in, unit_of
+
+
+class CalibrationError(InputError):
+    """A measurement that cannot be begun, or gone on with: says why, and the remedy."""
+
 
 Mode = Literal["quick", "full", "paper"]
 Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
@@ -134,7 +139,7 @@ class Settings:
         return asdict(self) | {"parts": list(self.parts), "vocabulary": list(self.vocabulary)}
 
 
-def parts_named(text: str) -> tuple[Part, ...]:
+def parse_parts(text: str) -> tuple[Part, ...]:
     """Parts by their names with commas between, in their own order. Raises `CalibrationError` for an unknown one, and none."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in PARTS]:
@@ -144,7 +149,7 @@ def parts_named(text: str) -> tuple[Part, ...]:
     return tuple(part for part in PARTS if part in names)
 
 
-def pace_named(text: str) -> float:
+def parse_pace(text: str) -> float:
     """Bytes a second of a text such as `200MB/s`. Raises `CalibrationError` for any other."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B/s", text.strip())
     if found is None:

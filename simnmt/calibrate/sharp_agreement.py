@@ -8,17 +8,16 @@ from itertools import islice, zip_longest
 from operator import eq
 from pathlib import Path
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sharp_products import Activations
-from simnmt.calibrate.sharp_speeds import rung_settings
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels.scales import Clipping
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.sharp_speeds import Activations, rung_settings
+from simnmt.kernels.packed_products import Clipping
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
-from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.subwords import Subwords
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.workload.text_lines import TextLines
 
 SENTENCES = 200

@@ -1,32 +1,25 @@
-"""The sharp decoder timed on this box: its ladder, the paper's stacks and ensembles (SHARP-11, 13, 14, 15, 17).
+"""The sharp decoder timed on this box: products and activations, its ladder, stacks and ensembles (SHARP-05, 08, 11, 13 to 18).
 
-One thread; random weights, on which times depend by how many of a beam's states differ alone; sentences of forced length; all
+One thread; random weights, on which times depend only by how many of a beam's states differ; sentences of forced length; all
 that is compared takes turns. Words a second are of the whole translation, source side included, as the paper's are; the
-decoder's share of the same runs stands beside them.
+decoder's share of the same runs is given beside it.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
-from simnmt.calibrate.sharp_products import (
-    PRODUCT_BATCHES,
-    PRODUCT_SIZE,
-    Activations,
-    ProductTime,
-    activation_times,
-    product_times,
-)
-from simnmt.calibrate.sharp_random import RandomModel, random_weights
-from simnmt.costs.decoder_settings import FREQUENT_WORDS, DecoderSettings
-from simnmt.costs.sharp_ladder import RUNGS, ladder, techniques
-from simnmt.kernels.interleaved import interleaved
-from simnmt.kernels.library_threads import library_threads
+import numpy as np
+
+from simnmt.base.random_streams import stream
+from simnmt.kernels.activations import activate
+from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
 from simnmt.kernels.native_library import library
-from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.sharp import (
     SharpDecoder,
     SharpTranslation,
@@ -36,8 +29,125 @@ from simnmt.kernels.sharp import (
     StageSeconds,
     decode_ensemble,
 )
-from simnmt.kernels.sharp.operations import DecoderShape, operations, source_operations
-from simnmt.kernels.sharp.random_models import random_sentence, random_words
+from simnmt.kernels.sharp.model_shapes import (
+    DecoderShape,
+    RandomModels,
+    operations,
+    random_sentence,
+    random_words,
+    source_operations,
+)
+from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
+from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
+
+Activations = Literal["library", "table", "polynomial"]
+
+PRODUCT_SIZE = 1024
+PRODUCT_BATCHES = (1, 2, 4, 6, 8, 16, 32, 64)
+SEQUENCE = 65_536
+"""Elements whose activations are timed: they stay in the second cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTime:
+    """Products of one batch of rows with square weights, seconds of one, by round."""
+
+    batch: int
+    size: int
+    """Of the weights, which are square."""
+    cold: bool
+    """Weights come from memory; else from the cache, as in the paper's repeated products."""
+    seconds: Mapping[str, tuple[float, ...]]
+    """`int16`, `float32` (packed the same way), `torch` and `numpy`, with weights stored in whichever order is faster."""
+
+    def median_s(self, name: str) -> float:
+        """Of one product."""
+        return statistics.median(self.seconds[name])
+
+    def ratios(self, name: str) -> tuple[float, ...]:
+        """int16 over another, by round; of `library` over the faster of torch and numpy."""
+        own = self.best_library if name == "library" else name
+        return tuple(theirs / ours for ours, theirs in zip(self.seconds["int16"], self.seconds[own], strict=True))
+
+    def ratio(self, name: str) -> float:
+        """The median round's."""
+        return statistics.median(self.ratios(name))
+
+    @property
+    def best_library(self) -> str:
+        """`torch` or `numpy`, whichever is faster."""
+        return min(("torch", "numpy"), key=self.median_s)
+
+
+def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: int = PRODUCT_SIZE) -> list[ProductTime]:
+    """Time all ways in turn, on as many threads as the libraries are held to; hot and cold of each batch in turn."""
+    found = dict[tuple[int, bool], ProductTime]()
+    for cold in (False, True):
+        ways = ProductVariants.of(size, cold)
+        for batch in batches:
+            times = interleaved(ways.runs(random_matrix(batch, size)), rounds, warm=True, least_s=0.05)
+            seconds = {"int16": times.of[INT16], "float32": times.of[PACKED]}
+            for name in ("torch", "numpy"):
+                own = [way for way in LIBRARY_VARIANTS if way.startswith(name)]
+                seconds[name] = times.of[min(own, key=times.median_s)]
+            found[batch, cold] = ProductTime(batch, size, cold, seconds)
+    return [found[batch, cold] for batch in batches for cold in (False, True)]
+
+
+def activation_times(rounds: int) -> dict[Activations, float]:
+    """Seconds of an activation of one element, each way: the mean of tanh and sigmoid."""
+    x = stream(1, 0, "sharp activations").standard_normal(SEQUENCE).astype(np.float32)
+    out = np.empty_like(x)
+
+    def both(way: Activations) -> None:
+        activate("tanh", x, way, out)
+        activate("sigmoid", x, way, out)
+
+    ways: tuple[Activations, ...] = ("library", "table", "polynomial")
+    times = interleaved({way: partial(both, way) for way in ways}, rounds, least_s=0.05)
+    return {way: times.median_s(way) / (2 * SEQUENCE) for way in ways}
+
+
+@dataclass(frozen=True, slots=True)
+class RandomModel:
+    """Both sides of one model."""
+
+    source: SourceWeights
+    target: SharpWeights
+
+
+def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1) -> dict[str, RandomModel]:
+    """Models of `SHARP_MODELS` by name; large tables and equal source sides are shared. `vocab`: another than theirs."""
+    models, drawn, sources = RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
+    for name in names:
+        architecture = SHARP_MODELS[name]
+        words, src_words = vocab or architecture.tgt_vocab, vocab or architecture.src_vocab
+        target = models.of(_shape(architecture, words), words, architecture.attention)
+        sizes = (
+            architecture.source_cell,
+            architecture.source_layers,
+            architecture.source_hidden,
+            architecture.embedding,
+            src_words,
+        )
+        if sizes not in sources:
+            sources[sizes] = models.source_of(*sizes)
+        drawn[name] = RandomModel(sources[sizes], target)
+    return drawn
+
+
+def _shape(architecture: AttentionalArchitecture, words: int) -> DecoderShape:
+    return DecoderShape(
+        "attgru" if architecture.cell == "gru" else "attlstm",
+        architecture.hidden,
+        architecture.embedding,
+        2 * architecture.source_hidden,
+        architecture.compared,
+        tuple((layer.kind, layer.width) for layer in architecture.layers),
+        words,
+    )
+
 
 Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is in all, and what comes next."""

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
-from simnmt import __version__
-from simnmt.cli import calibrate, corpus, doctor, kernels, nmt, profile, reproduce, run, scenario, sti, trace, vocab
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError, SimnmtError
+from simnmt.cli import calibrate, corpus, kernels, nmt, profile, reproduce, run, sti, trace, vocab
 from simnmt.cli.terminal import cleaned_streams, complaint_line
-from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
     name="simnmt",
@@ -32,10 +32,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
-app.command("init")(scenario.init)
-app.command("schema")(scenario.schema)
+app.command("init")(run.init)
+app.command("schema")(run.schema)
 app.command("calibrate")(calibrate.calibrate)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(calibrate.doctor)
 app.add_typer(profile.app, name="profile")
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(reproduce.app, name="reproduce")
@@ -48,7 +48,7 @@ app.add_typer(vocab.app, name="vocab")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"simnmt {__version__}")
+        print(f"simnmt {VERSION}")
         raise typer.Exit
 
 

@@ -1,4 +1,4 @@
-"""`simnmt calibrate`."""
+"""`simnmt calibrate` and `simnmt doctor`: measure this box, and report what can be measured on it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import typer
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.progress import Listener
-    from simnmt.calibrate.run import Calibrated
+    from simnmt.calibrate.calibration import Calibrated
+    from simnmt.calibrate.measurement import Listener
 
-EVERY_S = 15.0
+LOG_INTERVAL_S = 15.0
 """Between two lines of progress where there is no terminal."""
 
 
@@ -126,9 +126,9 @@ def calibrate(
     """
     if quick and paper:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
+    from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.run import calibrate as measure
-    from simnmt.calibrate.settings import PARTS, Settings, pace_named, parts_named
+    from simnmt.calibrate.settings import PARTS, Settings, parse_pace, parse_parts
 
     settings = Settings(
         model=model,
@@ -138,7 +138,7 @@ def calibrate(
         compute_type=compute_type,
         beam=beam,
         mode="quick" if quick else "paper" if paper else "full",
-        parts=PARTS if only is None else parts_named(only),
+        parts=PARTS if only is None else parse_parts(only),
         max_batch=max_batch,
         max_src_len=max_src_len,
         max_tgt_len=max_tgt_len,
@@ -149,7 +149,7 @@ def calibrate(
         text=text,
         vocabulary=tuple(vocabulary or ()),
         direction=direction,
-        disk_bytes_per_s=None if disk_pace is None else pace_named(disk_pace),
+        disk_bytes_per_s=None if disk_pace is None else parse_pace(disk_pace),
         seed=seed,
     )
     profile_there(out, settings)
@@ -163,9 +163,9 @@ def calibrate(
     if as_json:
         print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))
     else:
-        print(_summary(done))
+        print(_format_profile(done))
         print(f"{'replaced' if done.replaced else 'wrote'} {out}")
-    _draw(page, done)
+    _write_page(page, done)
     if not as_json:
         print(f"page: {page}")
 
@@ -174,15 +174,15 @@ def calibrate(
 def _listener() -> Iterator[Listener]:
     """A bar with the time left on a terminal, lines now and then elsewhere; both on standard error."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _LogLines()
         return
-    from simnmt.cli.calibrate_progress import time_bar
+    from simnmt.cli.progress import time_bar
 
     with time_bar() as listener:
         yield listener
 
 
-class _Lines:
+class _LogLines:
     """Progress for a log."""
 
     def __init__(self) -> None:
@@ -192,18 +192,18 @@ class _Lines:
         print(text, file=sys.stderr, flush=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
-        if time.monotonic() - self._said_s >= EVERY_S:
+        if time.monotonic() - self._said_s >= LOG_INTERVAL_S:
             self._said_s = time.monotonic()
             self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
 
 
-def _draw(page: Path, done: Calibrated) -> None:
+def _write_page(page: Path, done: Calibrated) -> None:
     from simnmt.report.profile_page import write_profile_page
 
     write_profile_page(page, [done.profile])
 
 
-def _summary(done: Calibrated) -> str:
+def _format_profile(done: Calibrated) -> str:
     """What a person wants to know at once; milliseconds and percent."""
     profile = done.profile
     plane, quality = profile.plane, profile.execution.quality
@@ -214,28 +214,28 @@ def _summary(done: Calibrated) -> str:
         f"{profile.name}: {profile.model.name} on {profile.device.name}, {engine.backend} {engine.compute_type}, {weights}",
         f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
         f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
-        f"  R2 {_number(quality.r2)}, of the means per target length {_number(quality.r2_of_means_per_tgt_len)}; "
-        f"held-out error {_percent(quality.heldout_error)}"
+        f"  R2 {_format_number(quality.r2)}, of the means per target length {_format_number(quality.r2_of_means_per_tgt_len)}; "
+        f"held-out error {_format_percent(quality.heldout_error)}"
         + (f" ({quality.heldout_how})" if quality.heldout_how else "")
         + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
     ]
     six = profile.execution.fit.get("heldout_error_six_cells")
     if six is not None:
-        lines.append(f"  six corner cells alone, judged on all others: {_percent(six)}")
+        lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
-            lines.append(f"{name}, {batches}: {block.form}, held-out error {_percent(block.heldout_error)}")
+            lines.append(f"{name}, {batches}: {block.form}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
         measured = [settings.words() for settings in profile.decoder.measured]
         told = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
         batches = ", ".join(map(str, profile.decoder.batches))
         lines.append(f"decoder, batch {batches}: {told} (simnmt profile inspect tells what each takes)")
-    lines += _rest(profile)
+    lines += _format_other_blocks(profile)
     return "\n".join(lines)
 
 
-def _rest(profile: Any) -> list[str]:
+def _format_other_blocks(profile: Any) -> list[str]:
     lines = []
     decision = profile.overheads.decision_s if profile.overheads else None
     if decision is not None and decision.value is not None:
@@ -245,15 +245,30 @@ def _rest(profile: Any) -> list[str]:
     if profile.disk is not None:
         disk = profile.disk
         told = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
-        lines.append(f"{told}, held-out error {_percent(disk.heldout_error)}")
+        lines.append(f"{told}, held-out error {_format_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
         lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
     return lines
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "not known" if share is None else f"{100 * share:.2f} %"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "not defined" if value is None else f"{value:.4f}"
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    folder: Annotated[Path, typer.Option("--disk", metavar="FOLDER", help="Where disk reads would be measured.")] = Path(),
+) -> None:
+    """Say what this box can measure, what it cannot, and why."""
+    from simnmt.calibrate.doctor import examine
+
+    examination = examine(folder=folder)
+    if as_json:
+        print(json.dumps(examination.as_json(), indent=1, allow_nan=False))
+        return
+    for finding in examination.findings:
+        print(finding)

@@ -1,4 +1,4 @@
-"""`simnmt corpus fit` and `simnmt corpus table`."""
+"""`simnmt corpus fit` and `simnmt corpus table`: length pairs of parallel text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from simnmt.workload.length_means import LengthMean
+    from simnmt.workload.length_diagnostics import LengthMean
 
 app = typer.Typer(help="Length pairs of parallel text.", no_args_is_help=True)
 
@@ -66,14 +66,13 @@ def fit(
 ) -> None:
     """Fit target length over source length: the line that C-NMT predicts with, and how far pairs lie from it."""
     from simnmt.workload.corpus import read_corpus
-    from simnmt.workload.counting import source_and_target
-    from simnmt.workload.length_means import binned_means, means_by_source_length
+    from simnmt.workload.length_diagnostics import binned_means, fit_pair_error, means_by_source_length
     from simnmt.workload.length_regression import fit_lengths
-    from simnmt.workload.pair_error import fit_pair_error
+    from simnmt.workload.length_units import source_and_target
 
     src_unit, tgt_unit = source_and_target(unit)
-    table, dropped = read_corpus(src, tgt, keys=keys_of(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
-    _warn(table, expect_ratio)
+    table, dropped = read_corpus(src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
+    _warn_of_pairs(table, expect_ratio)
     line = fit_lengths(table)
     growth = fit_pair_error(table, line.regression)
     if as_json:
@@ -86,12 +85,13 @@ def fit(
     print(f"target length = {line.len_slope:.4f} x source length + {line.len_offset:.4f}  ({units})")
     told = f"{table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens"
     print(f"mean lengths: {told}  (mean target over mean source tokens: {table.mean_ratio:.4f})")
-    print(f"of the pairs:                   R2 {_known(line.pairs_r2)}, MSE {line.pairs_mse:.4f} tokens^2")
-    print(f"of the means per source length: R2 {_known(line.means_r2)}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
+    print(f"of the pairs:                   R2 {_format_known(line.pairs_r2)}, MSE {line.pairs_mse:.4f} tokens^2")
+    r2 = _format_known(line.means_r2)
+    print(f"of the means per source length: R2 {r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")
     print(f"pairs: {dropped}")
     if line.remark:
         print(f"note: {line.remark}")
-    print(f"\n{_figure(binned_means(table, line.regression))}\n")
+    print(f"\n{_format_means(binned_means(table, line.regression))}\n")
     print(growth or "growth of the pair error with the source length N: not defined")
 
 
@@ -108,23 +108,23 @@ def table(
     expect_ratio: ExpectRatio = None,
 ) -> None:
     """Count how often each pair of lengths occurs: all of a corpus that a scenario needs."""
-    from simnmt.files import refuse_replacing
+    from simnmt.base.files import refuse_replacing
     from simnmt.workload.corpus import read_corpus
-    from simnmt.workload.counting import models, source_and_target
     from simnmt.workload.length_table import write_table
+    from simnmt.workload.length_units import model_files, source_and_target
 
     src_unit, tgt_unit = source_and_target(unit)
-    refuse_replacing(out, src, tgt, *models(src_unit, tgt_unit))
+    refuse_replacing(out, src, tgt, *model_files(src_unit, tgt_unit))
     counts, dropped = read_corpus(
-        src, tgt, keys=keys_of(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
+        src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )
-    _warn(counts, expect_ratio)
+    _warn_of_pairs(counts, expect_ratio)
     verb = "replaced" if os.path.lexists(out) else "wrote"
     write_table(out, counts)
     print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
 
 
-def keys_of(keys: str | None) -> tuple[str, str] | None:
+def json_keys(keys: str | None) -> tuple[str, str] | None:
     """The two keys of JSON rows that an option names, with a comma between; None where it is not given."""
     if keys is None:
         return None
@@ -134,18 +134,18 @@ def keys_of(keys: str | None) -> tuple[str, str] | None:
     return src, tgt
 
 
-def _warn(counts: Any, expect_ratio: float | None) -> None:
+def _warn_of_pairs(counts: Any, expect_ratio: float | None) -> None:
+    from simnmt.workload.corpus import order_warning
     from simnmt.workload.filters import dropped_warning
-    from simnmt.workload.language_order import order_warning
 
     for warning in (dropped_warning(counts.filtered), order_warning(counts, expect_ratio)):
         if warning:
             warn(warning)
 
 
-def _figure(means: list[LengthMean]) -> str:
+def _format_means(means: list[LengthMean]) -> str:
     """Figure 3 of the paper as a table."""
-    from simnmt.cli.tables import aligned
+    from simnmt.cli.tables import format_table
 
     rows = [
         [
@@ -158,8 +158,8 @@ def _figure(means: list[LengthMean]) -> str:
         ]
         for mean in means
     ]
-    return aligned(["source length", "pairs", "mean target", "deviation", "line", "error about it"], rows, 1)
+    return format_table(["source length", "pairs", "mean target", "deviation", "line", "error about it"], rows, 1)
 
 
-def _known(value: float | None) -> str:
+def _format_known(value: float | None) -> str:
     return "not defined" if value is None else f"{value:.5f}"

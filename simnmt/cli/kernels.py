@@ -1,4 +1,4 @@
-"""`simnmt kernels` and `simnmt kernels bench`."""
+"""`simnmt kernels` and `simnmt kernels bench`: list the kernels, and measure them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from simnmt.kernels.bench import Benched, Result
+    from simnmt.kernels.bench import BenchReport, Result
 
 app = typer.Typer(
     help="The kernels of the decoder: which are compiled here, and how fast they are.", invoke_without_command=True
@@ -26,10 +26,10 @@ def kernels(
         if as_json:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
-    from simnmt.kernels.needs import need_torch
+    from simnmt.kernels.errors import need_torch
 
     need_torch()
-    from simnmt.kernels.listing import listing
+    from simnmt.kernels.bench import listing
 
     found = listing()
     print(json.dumps(found.as_json(), indent=1) if as_json else found.text())
@@ -50,22 +50,22 @@ def bench(
 
     Leave the box alone meanwhile: contestants take turns, so their ratios bear some noise, but their times do not.
     """
-    from simnmt.kernels.needs import need_torch
+    from simnmt.kernels.errors import need_torch
 
     need_torch()
     from simnmt.kernels.bench import bench as measure
 
-    done = measure(only, rounds, threads, say=_say)
-    print(json.dumps(done.as_json(), indent=1, allow_nan=False) if as_json else _told(done))
+    done = measure(only, rounds, threads, say=_print_on_terminal)
+    print(json.dumps(done.as_json(), indent=1, allow_nan=False) if as_json else _format_bench(done))
 
 
-def _say(text: str) -> None:
+def _print_on_terminal(text: str) -> None:
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 
 
-def _told(done: Benched) -> str:
-    from simnmt.cli.tables import aligned
+def _format_bench(done: BenchReport) -> str:
+    from simnmt.cli.tables import format_table
 
     roofline = done.roofline
     int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"
@@ -75,7 +75,7 @@ def _told(done: Benched) -> str:
         f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
     ]
     header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline", ""]
-    lines += ["", aligned(header, [_row(result) for result in done.results], 5)]
+    lines += ["", format_table(header, [_result_row(result) for result in done.results], 5)]
     judged = [result for result in done.results if result.reached is not None]
     if judged:
         missed = sum(not result.reached for result in judged)
@@ -85,7 +85,7 @@ def _told(done: Benched) -> str:
     return "\n".join(lines)
 
 
-def _row(result: Result) -> list[str]:
+def _result_row(result: Result) -> list[str]:
     asked = "" if result.target is None else f">= {result.target:g}{'' if result.reached else ' *'}"
     baseline = result.baseline if result.way == result.baseline else f"{result.baseline} ({result.way})"
     return [

@@ -14,8 +14,8 @@ import typer
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from simnmt.kernels.scales import Clipping
-    from simnmt.nmt.sharp_translation import SharpTextTranslator
+    from simnmt.kernels.packed_products import Clipping
+    from simnmt.nmt.sharp_translator import SharpTextTranslator
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
 
@@ -84,14 +84,14 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print training.json and nothing else.")] = False,
 ) -> None:
     """Train a model on parallel text; the same command again goes on where it stopped, also after Ctrl-C."""
-    from simnmt.nmt.training.errors import need_all
+    from simnmt.nmt.errors import need_packages
 
-    need_all()
-    from simnmt.nmt.training.corpus import Text
+    need_packages()
+    from simnmt.nmt.training.corpus import CorpusFiles
     from simnmt.nmt.training.folder import recorded
     from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, recipe_for
-    from simnmt.nmt.training.summary import summary
-    from simnmt.nmt.training.train import train as train_model
+    from simnmt.nmt.training.trainer import format_summary
+    from simnmt.nmt.training.trainer import train as train_model
 
     shaping = {
         "batch_tokens": batch_tokens,
@@ -108,9 +108,9 @@ def train(
     elif src is None:
         raise typer.BadParameter("name the text: --src FILE --tgt FILE", param_hint="--src")
     else:
-        from simnmt.cli.corpus import keys_of
+        from simnmt.cli.corpus import json_keys
 
-        text, recipe = Text(src, tgt, keys_of(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
+        text, recipe = CorpusFiles(src, tgt, json_keys(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
@@ -122,7 +122,7 @@ def train(
         if not isinstance(ended, Exception):
             _tell_what_is_kept(out)
         raise
-    print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else summary(account, out))
+    print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else format_summary(account, out))
 
 
 @app.command()
@@ -208,13 +208,12 @@ def translate(
     threads: Threads = None,
 ) -> None:
     """Translate text: one line out per line in, in order; empty lines stay empty."""
-    from simnmt.files import refuse_replacing, written_whole
-    from simnmt.nmt.training.errors import need_all
+    from simnmt.base.files import refuse_replacing, written_whole
+    from simnmt.nmt.errors import need_packages
 
-    need_all()
-    from simnmt.nmt.batching_named import batching_named
-    from simnmt.nmt.lines import lines_of
-    from simnmt.nmt.translation import Translator, noting
+    need_packages()
+    from simnmt.nmt.batch_decoder import parse_batching
+    from simnmt.nmt.translation import Translator, read_lines, report_problems
     from simnmt.nmt.vocabulary.attention_alignment import can_attend
 
     refuse_replacing(out, file)
@@ -222,7 +221,7 @@ def translate(
         raise typer.BadParameter("--dictionary replaces unknown words; leave one out", param_hint="--keep-unknown")
     translator: Translator | SharpTextTranslator
     if len(model) > 1 or sharp is not None:
-        from simnmt.nmt.sharp_translation import SharpTextTranslator as Sharp
+        from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
 
         _refuse_beside_sharp(context)
         translator = Sharp.load(
@@ -247,7 +246,7 @@ def translate(
             direction=direction,
             cache_mb=cache_mb,
             tune=tune,
-            batching=batching_named(batching, batch, threshold=threshold, collect=collect),
+            batching=parse_batching(batching, batch, threshold=threshold, collect=collect),
             max_len=max_len,
             dictionary=dictionary,
             keep_unknown=keep_unknown,
@@ -258,7 +257,9 @@ def translate(
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in noting(translator.stream(lines_of(file)), _note, None if keep_unknown else why_unknown):
+            for translation in report_problems(
+                translator.stream(read_lines(file)), _note, None if keep_unknown else why_unknown
+            ):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
     if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:
         _note(str(translator.vocabulary.cache))
@@ -294,7 +295,7 @@ def _refuse_beside_resume(given: dict[str, Any]) -> None:
 
 
 def _tell_what_is_kept(out: Path) -> None:
-    from simnmt.nmt.training.errors import TrainingError
+    from simnmt.nmt.errors import TrainingError
     from simnmt.nmt.training.folder import read_account
 
     try:

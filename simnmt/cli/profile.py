@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from simnmt.costs import DeviceProfile
+    from simnmt.profile.device_profile import DeviceProfile
 
 app = typer.Typer(help="Device profiles: what is known of a device that runs a model.", no_args_is_help=True)
 
@@ -24,8 +24,8 @@ def inspect(
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write an HTML page with plots.")] = None,
 ) -> None:
     """Say what a profile knows: device, conditions, and each cost model with its kind, its range and its held-out error."""
-    from simnmt.costs import profile_summary
-    from simnmt.files import refuse_replacing
+    from simnmt.base.files import refuse_replacing
+    from simnmt.profile import profile_summary
 
     paths = [_path(file) for file in files]
     refuse_replacing(plot, *paths)
@@ -51,8 +51,7 @@ def inspect(
 @app.command()
 def compare(files: Files, as_json: AsJson = False) -> None:
     """Set profiles side by side: coefficients, and the ratio of each one's predicted times to the first one's."""
-    from simnmt.costs.comparison import coefficients, compared
-    from simnmt.costs.comparison_words import comparison_text
+    from simnmt.profile.profile_comparison import coefficients, compare_profiles, comparison_text
 
     if len(files) < 2:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
@@ -61,7 +60,7 @@ def compare(files: Files, as_json: AsJson = False) -> None:
         found = {
             "files": files,
             "coefficients": [coefficients(profile) for profile in profiles],
-            "against_first": [compared(profiles[0], other).as_json() for other in profiles[1:]],
+            "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
         }
         print(json.dumps(found, indent=1, allow_nan=False))
         return
@@ -69,12 +68,12 @@ def compare(files: Files, as_json: AsJson = False) -> None:
 
 
 def _path(file: str) -> Path:
-    from simnmt import shipped
+    from simnmt.base import shipped_files
 
-    return shipped.find("calibration", file) if file.startswith("@") else Path(file)
+    return shipped_files.find("calibration", file) if file.startswith("@") else Path(file)
 
 
 def _read(paths: list[Path]) -> list[DeviceProfile]:
-    from simnmt.costs import read_profile
+    from simnmt.profile.profile_file import read_profile
 
     return [read_profile(path) for path in paths]

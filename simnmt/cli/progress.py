@@ -1,17 +1,20 @@
-"""A progress bar on standard error."""
+"""Progress bars on a terminal's standard error."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from simnmt.cli.terminal import cleaned_streams, progress_console
-from simnmt.errors import printable
+from simnmt.base.errors import printable
+from simnmt.cli.terminal import cleaned_streams, progress_console, without_controls
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.measurement import Listener
 
 
 class Move(Protocol):
@@ -74,3 +77,23 @@ def stages() -> Iterator[Callable[[str, float | None], None] | None]:
                 progress.update(task, total=1.0, completed=share)
 
         yield tell
+
+
+class _TimeBar:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("loading the model", total=None, left="")
+
+    def say(self, text: str) -> None:
+        self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        left = f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left"
+        self._progress.update(self._task, description=part, completed=done_s, total=done_s + left_s, left=left)
+
+
+@contextmanager
+def time_bar() -> Iterator[Listener]:
+    """Moves with the seconds measured, as a share of what all will take; goes when the block ends."""
+    with live_progress(DescriptionColumn(), BarColumn(), TextColumn("{task.fields[left]}")) as progress:
+        yield _TimeBar(progress)

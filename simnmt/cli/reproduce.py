@@ -1,18 +1,145 @@
-"""`simnmt reproduce`."""
+"""`simnmt reproduce`: one verb per paper, which writes its tables, claims and figures beside ours."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, said, tell, write
-from simnmt.cli.reproduce_sti import sti
 from simnmt.cli.run import progress_bar
 from simnmt.cli.terminal import warn
+
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
+]
+Profiles = Annotated[
+    list[str] | None, typer.Option("--profile", metavar="FILE|@NAME", help="Instead of the shipped ones; repeatable.")
+]
+Sentences = Annotated[
+    int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set and online run.")
+]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def files_by_label(option: str, given: Sequence[str] | None) -> dict[str, Path]:
+    """Files by what stands before `=`. Raises `InputError` for one without a label, and for a label given twice."""
+    from simnmt.base.errors import InputError
+
+    found: dict[str, Path] = {}
+    for each in given or ():
+        label, equals, path = each.partition("=")
+        if not (label and equals and path):
+            raise InputError(f"{option} {each}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={each}")
+        if label in found:
+            raise InputError(f"{option}: {label} twice", remedy="give one file a direction")
+        found[label] = Path(path)
+    return found
+
+
+@contextmanager
+def stage_printer() -> Iterator[Callable[[str], None]]:
+    """Gives what is to be told of what comes next, on standard error: in one place on a terminal, else a line each."""
+    from simnmt.cli.progress import stages
+
+    with stages() as tell_stage:
+        if tell_stage is None:
+            yield lambda what: print(what, file=sys.stderr, flush=True)
+        else:
+            yield lambda what: tell_stage(what, None)
+
+
+@contextmanager
+def reserved_directory(out: Path | None, paper: str) -> Iterator[Path]:
+    """The folder to write, known to be free and writable; without a name, a new one under reports/."""
+    from simnmt.results.run_directory import check_free, reserved
+
+    if out is not None:
+        check_free(out)
+        yield out
+    else:
+        with reserved(Path("reports"), f"reproduce-{paper}") as directory:
+            yield directory
+
+
+def write_reproduction(directory: Path, document: dict[str, Any], page: str) -> None:
+    """Page and document, whole or not at all."""
+    from simnmt.results import run_directory as files
+
+    with files.whole(directory) as folder:
+        (folder / files.PAGE).write_text(page, encoding="utf-8")
+        files.write_json(folder / "reproduction.json", document)
+
+
+def print_reproduction(directory: Path, document: dict[str, Any], text: str, as_json: bool) -> None:
+    """On standard output: the document, or the text and where the page is."""
+    from simnmt.results.run_directory import PAGE
+
+    if as_json:
+        print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
+    else:
+        print(f"{text}\n\npage: {directory / PAGE}")
+
+
+def sti(
+    out: Out = None,
+    studies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--study", metavar="FILE", help="Instead of the shipped ones; repeatable. With --store: where its study is kept."
+        ),
+    ] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option(
+            "--pipeline", metavar="FILE", help="Of `python -m benchmarks.sti_pipeline --out`, default: the shipped one."
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="STORE", help="Shards of a trained classifier to study: minutes; with --task."),
+    ] = None,
+    task: Annotated[
+        Path | None, typer.Option("--task", metavar="FILE.tsv", help="Examples that it was not trained on, to judge by.")
+    ] = None,
+    importance_task: Annotated[
+        Path | None,
+        typer.Option("--importance-task", metavar="FILE.tsv", help="Of --store: other examples, to rank its shards by."),
+    ] = None,
+    importance_on_task: Annotated[
+        bool, typer.Option("--importance-on-task", help="Rank them on --task itself: its order then looks too good.")
+    ] = False,
+    profiles: Annotated[
+        list[Path] | None,
+        typer.Option("--profile", metavar="FILE", help="Of `simnmt sti profile`: its importance, and a device to plan for."),
+    ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--part", metavar="NAME", help="Of --store: measure this part, again if need be; repeatable."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Of --store: fewer deadlines, orders and examples.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn."""
+    from simnmt.papers.sti.evidence import StudySource
+    from simnmt.papers.sti.page import render_sti
+    from simnmt.papers.sti.reproduction import as_text, reproduce
+    from simnmt.papers.sti.reproduction import document as document_of
+
+    studied = StudySource(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
+    with reserved_directory(out, "sti") as directory:
+        with stage_printer() as say:
+            found = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)
+        document = document_of(found)
+        write_reproduction(directory, document, render_sti(document))
+    print_reproduction(directory, document, as_text(found), as_json)
+
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
@@ -46,7 +173,7 @@ def cnmt(
     as_json: AsJson = False,
 ) -> None:
     """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles."""
-    from simnmt.errors import InputError
+    from simnmt.base.errors import InputError
 
     if fit and network:
         raise InputError("--fit and --find-network together", remedy="give one at a time")
@@ -75,7 +202,7 @@ def topup(
     as_json: AsJson = False,
 ) -> None:
     """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95."""
-    from simnmt.errors import InputError
+    from simnmt.base.errors import InputError
 
     if p95_ms is not None and not 0.0 < p95_ms < 1e9:
         raise InputError(f"--p95-ms {p95_ms:g}: no time to hold", remedy="give milliseconds above 0")
@@ -99,7 +226,7 @@ def fused(
     as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder."""
-    from simnmt.errors import InputError
+    from simnmt.base.errors import InputError
 
     if measure is not None and measure < 1:
         raise InputError(f"--measure {measure}: no sentence to decode", remedy="give 1 or more")
@@ -129,7 +256,7 @@ def sharp(
     as_json: AsJson = False,
 ) -> None:
     """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes."""
-    from simnmt.errors import InputError
+    from simnmt.base.errors import InputError
 
     if rounds is not None and rounds < 1:
         raise InputError(f"--rounds {rounds}: nothing to measure", remedy="give 1 or more")
@@ -174,26 +301,25 @@ def vocab(
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them."""
-    from simnmt.report.vocab_page import render_vocab
-    from simnmt.reproduce.vocab.reproduction import reproduce
-    from simnmt.reproduce.vocab.studying import Texts
-    from simnmt.reproduce.vocab.tables import document as document_of
-    from simnmt.reproduce.vocab.text import as_text
+    from simnmt.papers.fvp.evidence import Texts
+    from simnmt.papers.fvp.page import render_vocab
+    from simnmt.papers.fvp.reproduction import as_text, reproduce
+    from simnmt.papers.fvp.reproduction import document as document_of
 
     texts = Texts(
-        train=by_label("--text", text),
-        targets=by_label("--targets", targets),
-        heldout=by_label("--heldout", heldout),
-        references=by_label("--references", references),
+        train=files_by_label("--text", text),
+        targets=files_by_label("--targets", targets),
+        heldout=files_by_label("--heldout", heldout),
+        references=files_by_label("--references", references),
     )
-    with directory_of(out, "vocab") as directory:
-        with said() as say:
+    with reserved_directory(out, "vocab") as directory:
+        with stage_printer() as say:
             found = reproduce(
                 studies=studies, benches=benches, model=model, texts=texts, parts=parts or (), quick=quick, say=say
             )
         document = document_of(found)
-        write(directory, document, render_vocab(document))
-    tell(directory, document, as_text(found), as_json)
+        write_reproduction(directory, document, render_vocab(document))
+    print_reproduction(directory, document, as_text(found), as_json)
 
 
 app.command()(sti)
@@ -208,19 +334,18 @@ def _fused(
     jobs: int,
     as_json: bool,
 ) -> None:
-    from simnmt.report.fused_page import render_fused
-    from simnmt.reproduce.fused.reproduction import reproduce
-    from simnmt.reproduce.fused.tables import document as document_of
-    from simnmt.reproduce.fused.text import as_text
-    from simnmt.reproduce.topup.devices import named_profiles
+    from simnmt.papers.fni.devices import named_profiles
+    from simnmt.papers.fni.fused_page import render_fused
+    from simnmt.papers.fni.fused_reproduction import as_text, reproduce
+    from simnmt.papers.fni.fused_reproduction import document as document_of
 
     profiles = named_profiles(names) if names else None
-    with directory_of(out, "fused") as directory:
+    with reserved_directory(out, "fused") as directory:
         with progress_bar() as progress:
             found = reproduce(profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress)
         document = document_of(found)
-        write(directory, document, render_fused(document))
-    tell(directory, document, as_text(found), as_json)
+        write_reproduction(directory, document, render_fused(document))
+    print_reproduction(directory, document, as_text(found), as_json)
 
 
 def _sharp(
@@ -232,70 +357,68 @@ def _sharp(
     references: Path | None,
     as_json: bool,
 ) -> None:
-    from simnmt.report.sharp_page import render_sharp
-    from simnmt.reproduce.sharp.reproduction import reproduce
-    from simnmt.reproduce.sharp.tables import document as document_of
-    from simnmt.reproduce.sharp.text import as_text
+    from simnmt.papers.sharp.page import render_sharp
+    from simnmt.papers.sharp.reproduction import as_text, reproduce
+    from simnmt.papers.sharp.reproduction import document as document_of
 
-    with directory_of(out, "sharp") as directory:
+    with reserved_directory(out, "sharp") as directory:
         with progress_bar() as progress:
             found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
         for warning in found.warnings:
             warn(warning)
         document = document_of(found)
-        write(directory, document, render_sharp(document))
-    tell(directory, document, as_text(found), as_json)
+        write_reproduction(directory, document, render_sharp(document))
+    print_reproduction(directory, document, as_text(found), as_json)
 
 
 def _topup(
     out: Path | None, names: list[str] | None, p95_ms: float | None, requests: int | None, jobs: int, as_json: bool
 ) -> None:
-    from simnmt.report.topup_page import render_topup
-    from simnmt.reproduce.topup.devices import named_profiles
-    from simnmt.reproduce.topup.reproduction import reproduce
-    from simnmt.reproduce.topup.tables import document as document_of
-    from simnmt.reproduce.topup.text import as_text
+    from simnmt.papers.fni.devices import named_profiles
+    from simnmt.papers.fni.topup_page import render_topup
+    from simnmt.papers.fni.topup_reproduction import as_text, reproduce
+    from simnmt.papers.fni.topup_reproduction import document as document_of
 
     profiles = named_profiles(names) if names else None
-    with directory_of(out, "topup") as directory:
+    with reserved_directory(out, "topup") as directory:
         with progress_bar() as progress:
             p95_s = None if p95_ms is None else p95_ms / 1e3
             found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
         document = document_of(found)
-        write(directory, document, render_topup(document))
-    tell(directory, document, as_text(found), as_json)
+        write_reproduction(directory, document, render_topup(document))
+    print_reproduction(directory, document, as_text(found), as_json)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.reproduce.cnmt import confirm
+    from simnmt.papers.cnmt import inferred_profiles
     from simnmt.results.run_directory import check_free, whole
 
     check_free(out)
     with progress_bar() as progress:
-        fitted, replication = confirm.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
+        fitted, replication = inferred_profiles.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
     with whole(out) as folder:
-        confirm.write_fit(folder, fitted, replication)
+        inferred_profiles.write_fit(folder, fitted, replication)
     if as_json:
         print(json.dumps(replication.document() | {"directory": str(out)}, indent=1, allow_nan=False))
     else:
-        print(f"{confirm.as_text(fitted, replication)}\n\nprofiles and RTT series: {out}")
+        print(f"{inferred_profiles.as_text(fitted, replication)}\n\nprofiles and RTT series: {out}")
 
 
 def _find_network(measured: str, as_json: bool) -> None:
-    from simnmt.reproduce.cnmt.reproduction import find_network
+    from simnmt.papers.cnmt.reproduction import find_network
 
     found = find_network(measured)
     print(json.dumps(found.document(), indent=1, allow_nan=False) if as_json else found.text())
 
 
 def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.report.reproduction_page import render_reproduction
-    from simnmt.reproduce.cnmt.reproduction import reproduce
+    from simnmt.papers.cnmt.page import render_reproduction
+    from simnmt.papers.cnmt.reproduction import reproduce
     from simnmt.results import run_directory as files
 
-    with directory_of(out, "cnmt") as directory:
+    with reserved_directory(out, "cnmt") as directory:
         with files.scratch(directory) as room, progress_bar() as progress:
             found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
         document = found.document()
-        write(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
-    tell(directory, document, found.text(), as_json)
+        write_reproduction(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
+    print_reproduction(directory, document, found.text(), as_json)

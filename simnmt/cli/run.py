@@ -1,4 +1,4 @@
-"""`simnmt run`."""
+"""`simnmt run`, `simnmt init` and `simnmt schema`: run a scenario, write one to begin with, print the schema."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def run(
 ) -> None:
     """Replay a workload through every policy of a scenario."""
     import simnmt.api
-    from simnmt.cli.amounts import in_share
-    from simnmt.cli.tables import run_tables
+    from simnmt.cli.option_values import in_share
+    from simnmt.cli.tables import format_result
 
     with progress_bar() as progress:
         result = simnmt.api.run(
@@ -63,7 +63,7 @@ def run(
     if as_json:
         print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, allow_nan=False))
     else:
-        print(run_tables(result))
+        print(format_result(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
 
 
@@ -74,3 +74,30 @@ def progress_bar() -> Any:
     from simnmt.cli.progress import bar
 
     return bar()
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="File to write.")] = Path("scenario.yaml"),
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template",
+            metavar="NAME",
+            help="quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, sti-gateway, table1, "
+            "table1-measured or tiers.",
+        ),
+    ] = "quickstart",
+) -> None:
+    """Write a commented scenario that runs, and the schema that editors check it with."""
+    from simnmt.scenario.template import write_template
+
+    for written in write_template(template, path):
+        print(f"wrote {written}")
+    print(f"run it: simnmt run {path}")
+
+
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    from simnmt.scenario.template import schema_text
+
+    print(schema_text(), end="")

@@ -1,4 +1,4 @@
-"""Results as text for a terminal; milliseconds and percent, because a person reads them."""
+"""What `simnmt run` prints: recommendation, table of all policies, and gap analysis; milliseconds and percent."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.names import format_list
-from simnmt.results.gap_words import gap_sentences, is_gap
-from simnmt.results.misroutes import UNKNOWN_MISROUTES
+from simnmt.base.suggestions import format_list
+from simnmt.results.number_text import format_interval, format_number
+from simnmt.results.recommendation_text import gap_sentences, is_gap
+from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
-from simnmt.results.stability import worst
+from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, objective_name
-from simnmt.results.wording import format_interval, format_number
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
     """Columns under their heads: the first `texts` to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = (
@@ -28,7 +28,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) ->
     return "\n".join(line.rstrip() for line in lines)
 
 
-def run_tables(result: RunResult) -> str:
+def format_result(result: RunResult) -> str:
     """Return what a run prints: which policy to deploy and why, then the table of all policies."""
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
@@ -38,19 +38,19 @@ def run_tables(result: RunResult) -> str:
     lines += _recommendations(result)
     lines += ["", *_policies(result)]
     lines += _gaps(result)
-    lines += _missed(result)
+    lines += _missed_deadlines(result)
     for table in result.tables:
-        lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
+        lines += ["", table.title, format_table(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
 
 
-MOST_IN_WORDS = 4
+MOST_IN_SENTENCES = 4
 """Cells up to which the recommendation of each is printed in sentences; more of them are a table."""
 
 
 def _recommendations(result: RunResult) -> list[str]:
     """Which policy to deploy, per workload and network."""
-    if len(result.recommendations) <= MOST_IN_WORDS:
+    if len(result.recommendations) <= MOST_IN_SENTENCES:
         parts = ("sentence", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
@@ -80,7 +80,7 @@ def _recommendations(result: RunResult) -> list[str]:
         for record in result.recommendations
     ]
     lines = ["The policy to deploy, with its paired change against the runner-up:"]
-    lines += [aligned(header, rows, 4)]
+    lines += [format_table(header, rows, 4)]
     lines += ["* unstable, as every deployable policy is there"] * any(record["unstable"] for record in result.recommendations)
     lines += ["! misses the service level"] * any(record["slo_met"] is False for record in result.recommendations)
     lines += dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"])
@@ -92,7 +92,7 @@ def _reasons(verdicts: Sequence[Row]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
         by_reason.setdefault(verdict["short_reason"], []).append(f"{verdict['workload']} on {verdict['network']}")
-    named = {reason: format_list(cells, most=MOST_IN_WORDS) for reason, cells in by_reason.items() if reason}
+    named = {reason: format_list(cells, most=MOST_IN_SENTENCES) for reason, cells in by_reason.items() if reason}
     if len(named) == 1 and len(by_reason) == 1:
         return [f"The reason everywhere: {reason}." for reason in named]
     return ["The reasons, in full in summary.json (verdicts):"] * bool(named) + [
@@ -100,7 +100,7 @@ def _reasons(verdicts: Sequence[Row]) -> list[str]:
     ]
 
 
-def _scaled(value: float | None, factor: float, form: str) -> str:
+def _format_scaled(value: float | None, factor: float, form: str) -> str:
     return "-" if value is None else f"{factor * value:{form}}"
 
 
@@ -120,12 +120,12 @@ def _policies(result: RunResult) -> list[str]:
         cells = [
             *key[:2],
             policy,
-            *_times(row),
+            *_latency_cells(row),
             f"{100 * row['offloaded_share']:.1f}",
-            *[_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
+            *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
         ]
-        rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
-    lines = [aligned(header, rows, 3), ""]
+        rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
+    lines = [format_table(header, rows, 3), ""]
     lines += [] if misrouted else textwrap.wrap(UNKNOWN_MISROUTES, 100)
     lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
     if baselines and result.rows[0]["replications"] > 1:
@@ -137,7 +137,7 @@ def _policies(result: RunResult) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _missed(result: RunResult) -> list[str]:
+def _missed_deadlines(result: RunResult) -> list[str]:
     """How often a device that streams its model was late: over policies and networks, from the least to the most."""
     deadlines_s = {
         device.name: list(dict.fromkeys([planned.deadline_s, *(change.deadline_s for change in planned.changes)]))
@@ -162,19 +162,19 @@ def _sources(result: RunResult) -> str:
     ]
     series = [(cell.series.kind, cell.series.name) for cell in result.cells]
     warned = " (see the warnings)" if any(any(cell.profile_warnings) for cell in result.cells) else ""
-    return f"device profiles: {_by_kind(devices)}{warned}; round trips: {_by_kind(series)}"
+    return f"device profiles: {_format_kinds(devices)}{warned}; round trips: {_format_kinds(series)}"
 
 
-def _by_kind(kinds: list[tuple[str, str]]) -> str:
+def _format_kinds(kinds: list[tuple[str, str]]) -> str:
     names: dict[str, dict[str, None]] = {}
     for kind, name in kinds:
         names.setdefault(kind, {})[name] = None
     return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
 
-def _times(row: dict[str, Any]) -> list[str]:
+def _latency_cells(row: dict[str, Any]) -> list[str]:
     """Total, mean and quantiles; where there is no steady state, the total of this run and which device is overloaded."""
-    overload = worst(row)
+    overload = worst_overload(row)
     if overload is not None:
         partly = f" in {overload.replications} of {overload.of}" if overload.replications < overload.of else ""
         return [
@@ -188,7 +188,7 @@ def _times(row: dict[str, Any]) -> list[str]:
     return [format_number(row, "total_latency_s"), *latencies]
 
 
-def _change(comparison: dict[str, Any] | None) -> str:
+def _change_cell(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return "-"
     mark = "~" if comparison["verdict"] == "not distinguishable" else ""
@@ -229,7 +229,7 @@ def _gaps(result: RunResult) -> list[str]:
         lines += [
             "",
             f"What wrong beliefs cost, {place[0]} on {place[1]}:",
-            aligned(header, rows, 1),
+            format_table(header, rows, 1),
             *gap_sentences(here, beside),
         ]
     return lines

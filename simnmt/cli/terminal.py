@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from simnmt.errors import printable
+from simnmt.base.errors import printable
 
 MOST_CHARACTERS = 300
 """Of a line of a complaint, `simnmt: ` included."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import check_apart, checked, checked_out
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_at import native_at
-from simnmt.kernels.native_library import NativeLibrary
+from simnmt.kernels.native_library import NativeLibrary, native_at
 
 Float32 = NDArray[np.float32]
 Activation = Literal["library", "table", "polynomial", "linear_table"]

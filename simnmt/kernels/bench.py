@@ -1,21 +1,217 @@
-"""Measures the kernels on this box: against what it can do at best, and against the named baselines."""
+"""The registry of kernels, its listing, and the benchmark of every kernel against the box and its baselines.
+
+A new kernel is its cases and one entry in `KERNELS`.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
-from simnmt.errors import InputError
-from simnmt.kernels.cases import KERNELS
-from simnmt.kernels.cases_product import product_rates
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import did_you_mean
+from simnmt.kernels import native_library
+from simnmt.kernels.compile import library_path
 from simnmt.kernels.contract import Case, Comparison, Kernel, Memory
-from simnmt.kernels.interleaved import Times, interleaved
-from simnmt.kernels.library_threads import library_threads
-from simnmt.kernels.native_at import level_name
-from simnmt.kernels.roofline import Roofline, measure_roofline
-from simnmt.names import did_you_mean
+from simnmt.kernels.measurement import Roofline, Times, interleaved, library_threads, measure_roofline
+from simnmt.kernels.native_library import REMEDY, level_name, library, load, processor_features
+from simnmt.kernels.output_cases import COPY, DENSE, IN_PLACE, OWN_KERNEL, argmax_cases, best_cases, gathered_cases
+from simnmt.kernels.sharp_cases import (
+    BASELINE,
+    BEFORE,
+    LIBRARY,
+    LINEAR,
+    PACKED,
+    TORCH,
+    activation_cases,
+    float32_cases,
+    int16_cases,
+    ladder_cases,
+    product_rates,
+)
+from simnmt.kernels.sharp_cases import MATH_LIBRARY as C_LIBRARY
+from simnmt.kernels.unpack_cases import FEWEST_BITS, unpack_cases
+from simnmt.kernels.unpack_cases import TORCH as TORCH_UNPACKED
+
+KERNELS = (
+    Kernel(
+        name="fused_best",
+        meaning="bias, softmax and the best n columns of each row in one pass",
+        source="FNI-03, FNI-05",
+        reference="kernels.reference_output.reference_best",
+        bound="1e-5 of a log-probability; the same columns, the lowest of equals",
+        cost="reads V products a row and V biases; 2 V elements (FNI-02)",
+        baselines=(IN_PLACE, COPY),
+        cases=best_cases,
+    ),
+    Kernel(
+        name="fused_argmax",
+        meaning="bias and the best column of each row, without its probability",
+        source="FNI-06",
+        reference="kernels.reference_output.reference_best",
+        bound="none: the same column, the lowest of equals",
+        cost="reads V products a row and V biases; 2 V elements",
+        baselines=(IN_PLACE, "torch add and argmax"),
+        cases=argmax_cases,
+    ),
+    Kernel(
+        name="int16_product",
+        meaning="a few rows times packed weights in 16-bit fixed point",
+        source="SHARP-05, SHARP-18",
+        reference="numpy in float64",
+        bound="kernels.scales.Scales.error_bound, by weights and inputs",
+        cost="reads 2 bytes a weight; rows x weights multiply-adds",
+        baselines=(LIBRARY, PACKED),
+        cases=int16_cases,
+    ),
+    Kernel(
+        name="float32_product",
+        meaning="the same in float32, packed alike: what 16 bits are held against",
+        source="SHARP-05",
+        reference="numpy in float64",
+        bound="inner size x 2^-24 x the sum of magnitudes",
+        cost="reads 4 bytes a weight; rows x weights multiply-adds",
+        baselines=(LIBRARY, LINEAR),
+        cases=float32_cases,
+    ),
+    Kernel(
+        name="gathered_product",
+        meaning="nearest centroids, union, product with the active columns alone, search",
+        source="FVP-05 to FVP-07, XP-02",
+        reference="torch in float64",
+        bound="inner size x 2^-24 x the sum of magnitudes",
+        cost="reads 4 bytes a weight of the active columns and of the centroids (FVP-09)",
+        baselines=(DENSE, OWN_KERNEL),
+        cases=gathered_cases,
+    ),
+    *(
+        Kernel(
+            name=function,
+            meaning=f"{function} of many values by table or polynomial",
+            source="SHARP-08",
+            reference=f"{function} in float64",
+            bound="kernels.activations.ERROR_BOUNDS, absolute",
+            cost="reads and writes 4 bytes a value",
+            baselines=(C_LIBRARY, TORCH),
+            cases=partial(activation_cases, function),
+        )
+        for function in ("tanh", "sigmoid")
+    ),
+    Kernel(
+        name="sharp_decoder",
+        meaning="a sentence's whole beam search, technique upon technique",
+        source="SHARP-01, SHARP-11",
+        reference="kernels.sharp.reference, in numpy and float64",
+        bound="0.05 of a word's log-probability along a given translation; identities find the same words as the rung before",
+        cost="every matrix once a step, beam x matrix multiply-adds (SHARP-13)",
+        baselines=(BASELINE, BEFORE),
+        cases=ladder_cases,
+    ),
+    Kernel(
+        name="unpack",
+        meaning="a shard's codes of 2 to 6 bits to float32 weights in their places, outliers laid over them",
+        source="STI-06",
+        reference="numpy, bit by bit",
+        bound="none: the same weights",
+        cost="reads bits / 8 bytes and writes 4 bytes a weight",
+        baselines=(TORCH_UNPACKED, FEWEST_BITS),
+        cases=unpack_cases,
+    ),
+    Kernel(
+        name="triton_best",
+        meaning="fused_best and fused_argmax on a GPU, in float32, float16 and bfloat16",
+        source="FNI-03 to FNI-06",
+        reference="torch in float64",
+        bound="1e-6 of a row's log-sum, relative; the same columns",
+        cost="reads V products a row and V biases",
+        baselines=("torch's own sequence, in one graph", "copy of as many bytes"),
+        cases=lambda threads: iter(()),
+        device="cuda",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The registry, and where it stands on this box."""
+
+    level: str | None
+    """Compiled level in use; None: the fallbacks in torch and numpy are."""
+    compiled: tuple[str, ...]
+    """Levels that lie beside the package."""
+    supported: tuple[str, ...]
+    """Levels that the processor could run; empty where no library is there to ask it."""
+    masked: str | None
+    """What SIMNMT_KERNELS says."""
+    notes: tuple[str, ...]
+    """Why compiled kernels that are there are not used."""
+    triton: bool
+    """Whether Triton is installed, which the kernels for CUDA need."""
+    kernels: tuple[Kernel, ...] = KERNELS
+
+    def as_json(self) -> dict[str, Any]:
+        """For a program."""
+        of_kernels = [
+            {name: getattr(kernel, name) for name in _FIELDS} | {"baselines": list(kernel.baselines)} for kernel in self.kernels
+        ]
+        return {
+            "level": self.level or native_library.NONE,
+            "compiled": list(self.compiled),
+            "supported": list(self.supported),
+            "masked": self.masked,
+            "notes": list(self.notes),
+            "triton": self.triton,
+            "kernels": of_kernels,
+        }
+
+    def text(self) -> str:
+        """For a person."""
+        if self.level is None:
+            why = (
+                f"{native_library.VARIABLE}={self.masked}"
+                if self.masked == native_library.NONE
+                else f"nothing was compiled: {REMEDY}"
+            )
+            lines = [
+                "level: none, the fallbacks in torch and numpy are used" + ("" if self.notes else f" ({why})"),
+                *self.notes,
+            ]
+        else:
+            masked = f"; {native_library.VARIABLE}={self.masked}" if self.masked else ""
+            lines = [f"level: {self.level} of the compiled {', '.join(self.compiled)}{masked}"]
+            lines.append(f"the processor has what these need: {', '.join(self.supported)}")
+        lines.append(f"CUDA: {'Triton is installed' if self.triton else 'Triton is not installed'}")
+        for kernel in self.kernels:
+            where = " (CUDA)" if kernel.device == "cuda" else ""
+            lines += ["", f"{kernel.name}{where}: {kernel.meaning} ({kernel.source})"]
+            lines += [f"  against {kernel.baselines[0]}; {kernel.baselines[1]}"]
+            lines += [f"  reference: {kernel.reference}", f"  error: {kernel.bound}", f"  cost: {kernel.cost}"]
+        return "\n".join(lines)
+
+
+_FIELDS = ("name", "meaning", "source", "reference", "bound", "cost", "device")
+
+
+def listing() -> Listing:
+    """Look at this box; loads the compiled kernels."""
+    native = library()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        portable = load("portable")
+    return Listing(
+        level=None if native is None else native.level,
+        compiled=tuple(level for level in native_library.LEVELS if library_path(level).is_file()),
+        supported=() if portable is None else native_library.supported(processor_features(portable.cdll)),
+        masked=os.environ.get(native_library.VARIABLE),
+        notes=tuple(str(warning.message) for warning in caught),
+        triton=find_spec("triton") is not None,
+    )
+
 
 ROUNDS = 15
 
@@ -57,7 +253,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Benched:
+class BenchReport:
     """All results, and the box they were taken on."""
 
     level: str
@@ -73,7 +269,7 @@ class Benched:
 
 def bench(
     only: str | None = None, rounds: int = ROUNDS, threads: int = 1, say: Callable[[str], None] = lambda text: None
-) -> Benched:
+) -> BenchReport:
     """Measure all kernels that can run here, or one.
 
     `threads`: of the output layer and of all baselines; the other kernels use one. Raises `UnknownKernel`, and
@@ -93,8 +289,8 @@ def bench(
         for each in kernels:
             for case in each.cases(threads):
                 say(f"{each.name}: {case.text}")
-                results += measured(each, case, roofline, rounds)
-    return Benched(level_name(), threads, roofline, tuple(results))
+                results += measure_case(each, case, roofline, rounds)
+    return BenchReport(level_name(), threads, roofline, tuple(results))
 
 
 def kernel(name: str) -> Kernel:
@@ -116,7 +312,7 @@ def _unmeasurable(kernel: Kernel) -> UnmeasurableKernel:
     return UnmeasurableKernel(f"{kernel.name} needs {what}", remedy=remedy)
 
 
-def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
+def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
     """Results of one case."""
     contest = case.build()
     # What is cold runs ahead too, on other weights: else the interpreter's cold start, some 40 us, would count as the kernel's.

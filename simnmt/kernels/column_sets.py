@@ -1,9 +1,14 @@
-"""Sets of vocabulary columns, one after another, and the union of those that a step has chosen (FVP-04, FVP-06)."""
+"""Vocabulary columns of a step: the nearest centroid of each hidden state, the column sets, and their union (FVP-04 to FVP-06).
+
+Argument checks and native functions that all kernels of vocabulary columns share stand first.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,10 +18,106 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.gathered_arguments import ANY, check_tensor, outside
-from simnmt.kernels.native_columns import functions_at
+from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.output_layer import fused_argmax
 
-__all__ = ["ColumnSets", "Union"]
+REAL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+ANY_SIZE = None
+"""A size that may be anything."""
+
+
+def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape: tuple[int | None, ...]) -> int:
+    """The address of a dense contiguous tensor of one of these types and of this shape. Raises `KernelError` for others."""
+    # Asked three or four times a step, which of a small vocabulary takes some 10 us in all.
+    try:
+        given = tensor.shape
+        if tensor.dtype in types and len(given) == len(shape) and tensor.is_contiguous() and not tensor.is_neg():
+            for asked, size in zip(shape, given, strict=True):
+                if asked is not ANY_SIZE and asked != size:
+                    break
+            else:
+                at = tensor.data_ptr()
+                if at or not tensor.numel():
+                    return at
+                raise KernelError(f"{name}: a tensor without memory of its own")
+    except (AttributeError, RuntimeError):  # RuntimeError: sparse or nested
+        raise KernelError(f"{name} of type {type(tensor).__name__}: a dense torch tensor is needed") from None
+    asked_for = ", ".join("any" if asked is ANY_SIZE else str(asked) for asked in shape)
+    kinds = " or ".join(str(each).removeprefix("torch.") for each in types)
+    found = str(tensor.dtype).removeprefix("torch.")
+    raise KernelError(f"{name} is {found} {list(given)}: contiguous {kinds} [{asked_for}] is needed")
+
+
+def check_columns(columns: Tensor, vocab: int) -> None:
+    """Refuse columns on the CPU that are not ascending and within the vocabulary; on CUDA torch's own indexing looks at them.
+
+    Raises `KernelError`.
+    """
+    if not columns.is_cpu or not columns.numel():
+        return
+    unsound = (columns < 0) | (columns >= vocab)
+    unsound[1:] |= columns[1:] <= columns[:-1]
+    if bool(unsound.any()):
+        raise column_error(columns, int(unsound.nonzero()[0]), vocab)
+
+
+def column_error(columns: Tensor, at: int, vocab: int) -> KernelError:
+    """Why the column at this place cannot be taken."""
+    column = int(columns[at])
+    if not 0 <= column < vocab:
+        return missing_column_error(column, vocab)
+    return KernelError(f"columns are not ascending, each once: {column} follows {int(columns[at - 1])}")
+
+
+def missing_column_error(column: int, vocab: int) -> KernelError:
+    """The error of a column that there is not."""
+    return KernelError(f"column {column} is not among the {vocab} of the vocabulary")
+
+
+def check_beside(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse two tensors on two devices. Raises `KernelError`."""
+    if not (tensor.is_cpu and other.is_cpu) and tensor.device != other.device:
+        raise KernelError(f"{name} on {tensor.device} and {other_name} on {other.device}: both must be on one device")
+
+
+def output_tensor(out: Tensor | None, rows: int, columns: int, beside: Tensor) -> Tensor:
+    """float32 [rows, columns] to write to: `out` where it fits, a new one for None. Raises `KernelError`."""
+    if out is None:
+        return torch.empty((rows, columns), dtype=torch.float32, device=beside.device)
+    check_tensor("out", out, (torch.float32,), (rows, columns))
+    check_beside("out", out, "what it is made from", beside)
+    return out
+
+
+@functools.cache
+def declared_functions(native: NativeLibrary) -> ctypes.CDLL:
+    """The library, ready to be called with whole numbers and addresses."""
+    pointer, size, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    for name, result, *arguments in (
+        ("union", size, pointer, size, pointer, pointer, pointer, size, pointer),
+        ("scatter", size, pointer, size, pointer, size, size, pointer, pointer),
+        ("row_wise", size, pointer, size, size, pointer, size, pointer, size, pointer),
+        ("gathered_scratch", size, size, size),
+        ("gathered", size, pointer, size, size, pointer, size, pointer, size, pointer, pointer),
+        ("pack_columns", size, pointer, size, size, pointer, size, pointer),
+        ("packed_size", size, size, size),
+        ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
+    ):
+        function = getattr(native.cdll, f"simnmt_{name}")
+        function.restype, function.argtypes = result, arguments
+    return native.cdll
+
+
+def native_functions(level: str | None) -> ctypes.CDLL | None:
+    """Those of `native_at`; None where torch has to do."""
+    native = native_at(level)
+    return None if native is None else declared_functions(native)
+
+
+def raise_for_column(unsound: int, columns: Tensor, vocab: int) -> None:
+    """Raise `KernelError` for what a function answered: the index of a column that it cannot take, -1 where it took all."""
+    if unsound >= 0:
+        raise column_error(columns, unsound, vocab)
 
 
 class Union(NamedTuple):
@@ -47,8 +148,8 @@ class ColumnSets:
     _lock: threading.Lock = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_tensor("starts", self.starts, (torch.int64,), (ANY,))
-        check_tensor("columns", self.columns, (torch.int32,), (ANY,))
+        check_tensor("starts", self.starts, (torch.int64,), (ANY_SIZE,))
+        check_tensor("columns", self.columns, (torch.int32,), (ANY_SIZE,))
         for name in ("starts", "columns"):
             object.__setattr__(self, name, _owned(getattr(self, name)))
         object.__setattr__(self, "starts", self.starts.cpu())
@@ -66,7 +167,7 @@ class ColumnSets:
             raise KernelError(f"set {int((sizes <= 0).nonzero()[0])} of {len(self)} is empty")
         least, most = int(columns.min()), int(columns.max())
         if least < 0 or most >= self.vocab:
-            raise outside(least if least < 0 else most, self.vocab)
+            raise missing_column_error(least if least < 0 else most, self.vocab)
         ends = torch.zeros(columns.numel(), dtype=torch.bool, device=columns.device)
         ends[self.starts[1:].to(columns.device) - 1] = True
         fallen = (columns[1:] <= columns[:-1]) & ~ends[:-1]
@@ -97,7 +198,7 @@ class ColumnSets:
 
     def united(self, chosen: Tensor) -> Union:
         """As `union`, with the sets that it is of."""
-        check_tensor("chosen", chosen, (torch.int64,), (ANY,))
+        check_tensor("chosen", chosen, (torch.int64,), (ANY_SIZE,))
         distinct = sorted(set(chosen.tolist()))
         if not distinct:
             return Union(self.columns[:0], ())
@@ -111,7 +212,7 @@ class ColumnSets:
         firsts = starts[distinct]
         sizes = starts[distinct + 1] - firsts
         with self._lock:  # the flags are this object's: two threads would mark each other's
-            native = functions_at(self.level) if self.columns.is_cpu else None
+            native = native_functions(self.level) if self.columns.is_cpu else None
             if native is None:
                 return self._union_by_torch(torch.from_numpy(firsts), torch.from_numpy(sizes))
             return self._union_by(native, distinct, int(sizes.sum()))
@@ -150,3 +251,94 @@ def _owned(tensor: Tensor) -> Tensor:
     """The tensor, or a copy where it is a view of something larger, which would stay in memory with it."""
     own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     return tensor if own else tensor.clone()
+
+
+_WIDENED = 256
+"""Points of half precision that are made float32 at a time: what a cache holds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centroids:
+    """r points of the width of a hidden state, with what of them is known beforehand."""
+
+    points: Tensor
+    """[r, d]: float32, or float16 or bfloat16, which take half the memory and are widened a part at a time (FVP-18)."""
+    half_norms: Tensor
+    """float32 [r]: minus half of the squared norm of each point less `mean`. What is nearest has the largest product with a
+    hidden state less `mean`, plus this (FVP-05, halved and turned round, which rounds nothing)."""
+    mean: Tensor
+    """float32 [d]: of the points. Without it a common offset of the states, large beside their deviations, takes the digits
+    that tell the points apart."""
+    level: str | None = None
+    """Widest of the native kernels to be used, as the variable SIMNMT_KERNELS says it; None for the process's own."""
+
+    @classmethod
+    def of(cls, points: Tensor, *, level: str | None = None) -> Centroids:
+        """Of [r, d], float32, float16 or bfloat16, on any device, kept in their type.
+
+        Raises `KernelError` for another tensor, and for one with NaN or infinity.
+        """
+        check_tensor("points", points, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
+        if not points.numel():
+            raise KernelError(f"points of shape {list(points.shape)}: one of one number is the least")
+        points = points.detach()
+        if points.untyped_storage().nbytes() != points.element_size() * points.numel():
+            points = points.clone()  # a view would keep in memory what it is a part of
+        if not bool(points.isfinite().all()):
+            raise KernelError(f"point {int((~points.isfinite()).any(1).nonzero()[0])} is not finite")
+        mean = points.double().mean(0).float()
+        return cls(points, (points.double() - mean).square().sum(1).mul(-0.5).float(), mean, level)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def nearest(self, hidden: Tensor) -> Tensor:
+        """int64 [rows]: the centroid nearest to each row of `hidden` [rows, d], the lowest of equals (FVP-05).
+
+        float32, float16 or bfloat16. Raises `KernelError` for another tensor and for a row that is not finite.
+        """
+        products = self._products(hidden)
+        if not len(products):
+            return torch.empty(0, dtype=torch.int64, device=hidden.device)
+        try:
+            if products.is_cpu:
+                return fused_argmax(products, self.half_norms, level=self.level)
+            return lowest_argmax(products + self.half_norms)
+        except KernelError:
+            broken = (~hidden.isfinite()).any(1).nonzero()
+            if not broken.numel():
+                raise
+            raise KernelError(f"hidden row {int(broken[0])} is not finite: no centroid is nearest to it") from None
+
+    def _products(self, hidden: Tensor) -> Tensor:
+        count, width = self.points.shape
+        check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
+        check_beside("hidden", hidden, "the centroids", self.points)
+        hidden = hidden.detach().float() - self.mean
+        if self.points.dtype != torch.float32:  # a product in their type would be rounded to it, and another seem the nearest
+            parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
+            return torch.cat([hidden @ part.T for part in parts], dim=1)
+        native = native_functions(self.level) if hidden.is_cpu else None
+        if native is None:
+            return hidden @ self.points.T
+        out = torch.empty((hidden.shape[0], count))
+        at = hidden.data_ptr()
+        native.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated: points, norms and mean (FVP-12)."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in (self.points, self.half_norms, self.mean))
+
+
+def lowest_argmax(scores: Tensor) -> Tensor:
+    """Where each row's maximum is, the lowest of equals: torch's argmax on CUDA promises no such thing.
+
+    Raises `KernelError` for a row with NaN or +inf, and for one of -inf alone.
+    """
+    places = torch.arange(scores.shape[1], device=scores.device)
+    most = scores.max(1, keepdim=True).values
+    if not bool(most.isfinite().all()):
+        raise KernelError("a row has NaN, +inf, or nothing but -inf")
+    return torch.where(scores == most, places, scores.shape[1]).min(1).values

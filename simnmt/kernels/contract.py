@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from simnmt.kernels.interleaved import Run
-from simnmt.kernels.roofline import Number
+from simnmt.kernels.measurement import Number, Run
 
 Memory = Literal["hot", "cold", "beyond"]
 """Data as the call before left them, in the cache; from memory, since others were used meanwhile; or data that a last-level

@@ -1,6 +1,7 @@
-"""The compiled kernels, loaded: the widest level that this processor runs, or none where none was compiled.
+"""The compiled kernels: levels, the choice of a level, and the loaded library.
 
-A library's constructors are compiled for its level: one that the processor cannot run is never opened, nor a stale one.
+The widest level that this processor runs is chosen; without compiled kernels every kernel uses its fallback. A library's
+constructors are compiled for its level, so a library that the processor cannot run is never opened, nor an outdated one.
 """
 
 from __future__ import annotations
@@ -9,12 +10,44 @@ import ctypes
 import functools
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simnmt.kernels import levels
-from simnmt.kernels.compile import NATIVE, library_path, sources_hash
+from simnmt.base.suggestions import did_you_mean
+from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, library_path, sources_hash
+from simnmt.kernels.errors import KernelLevelError
+
+LEVELS = tuple(LEVEL_FLAGS)
+"""The widest first."""
+VARIABLE = "SIMNMT_KERNELS"
+"""Environment variable that names the widest level to be used, or `none`."""
+NONE = "none"
+"""What the variable, a `level` argument and what is printed call the fallbacks."""
+AVX2, AVX512 = 1, 2
+"""Bits of what `simnmt_features` of the library answers."""
+
+
+def supported(features: int) -> tuple[str, ...]:
+    """Levels whose every instruction the processor has and the operating system saves, the widest first."""
+    has = {"avx512": features & AVX2 and features & AVX512, "avx2": features & AVX2, "portable": True}
+    return tuple(level for level in LEVELS if has[level])
+
+
+def choose(features: int, compiled: Collection[str], asked: str | None, *, named: str = "level") -> str | None:
+    """The widest level that is supported, compiled and no wider than what is asked for; None for no native kernel at all.
+
+    `asked` is a mask that can only narrow, never raise above the processor; None: no mask. Raises `KernelLevelError` for a name
+    that is no level, which says where it was `named`: by an argument, or by SIMNMT_KERNELS.
+    """
+    if asked == NONE:
+        return None
+    if asked is not None and asked not in LEVELS:
+        remedy = did_you_mean(str(asked).strip(), (*LEVELS, NONE), f"one of {', '.join(LEVELS)} or {NONE}")
+        raise KernelLevelError(f"{named}={asked!r}: no such level of kernels", remedy=remedy)
+    within = LEVELS if asked is None else LEVELS[LEVELS.index(asked) :]
+    return next((level for level in supported(features) if level in within and level in compiled), None)
+
 
 REMEDY = "fallbacks are used until you run `python -m simnmt.kernels.compile`"
 
@@ -34,7 +67,7 @@ def library() -> NativeLibrary | None:
     Chosen once a process: by the processor, what was compiled, and the variable SIMNMT_KERNELS. Warns where a library is there
     but was made from other sources. Raises `KernelLevelError` for a level that SIMNMT_KERNELS misspells.
     """
-    return _widest(os.environ.get(levels.VARIABLE) or None, levels.VARIABLE, compiled)
+    return _widest(os.environ.get(VARIABLE) or None, VARIABLE, compiled)
 
 
 @functools.cache
@@ -67,9 +100,9 @@ def load(asked: str | None = None, native: Path = NATIVE) -> NativeLibrary | Non
 def compiled_in(native: Path) -> Compiled:
     """Those of a folder as it is now; warns of libraries that were made from other sources. Opens none."""
     sources = sources_hash(native).encode()
-    paths = {level: path for level in levels.LEVELS if (path := library_path(level, native)).is_file()}
+    paths = {level: path for level in LEVELS if (path := library_path(level, native)).is_file()}
     sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-    _refuse([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
+    _warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
     return Compiled(sound, sources)
 
 
@@ -79,13 +112,13 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
 
 
 def _widest(asked: str | None, named: str, compiled: Callable[[], Compiled]) -> NativeLibrary | None:
-    if asked == levels.NONE:
+    if asked == NONE:
         return None
     found = compiled()
     paths = dict(found.paths)
     portable = _opened(paths.get("portable"), found.sources)
     features = processor_features(portable)
-    while (level := levels.choose(features, paths, asked, named=named)) is not None:
+    while (level := choose(features, paths, asked, named=named)) is not None:
         cdll = portable if level == "portable" else _opened(paths[level], found.sources)
         if cdll is not None:
             return NativeLibrary(level, cdll)
@@ -101,15 +134,29 @@ def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
         cdll = ctypes.CDLL(str(path))
         cdll.simnmt_sources.restype = ctypes.c_char_p
     except (OSError, AttributeError):
-        _refuse([path], "cannot be loaded")
+        _warn_unusable([path], "cannot be loaded")
         return None
     if cdll.simnmt_sources() != sources:
-        _refuse([path], "were compiled from other sources")
+        _warn_unusable([path], "were compiled from other sources")
         return None
     return cdll
 
 
-def _refuse(paths: list[Path], why: str) -> None:
+def _warn_unusable(paths: list[Path], why: str) -> None:
     if paths:
         names = ", ".join(path.name for path in paths)
         warnings.warn(f"the native kernels {names} {why}: {REMEDY}", stacklevel=5)
+
+
+def native_at(level: str | None) -> NativeLibrary | None:
+    """The widest library up to `level`, never above the processor ("none" for none); for None the process's own.
+
+    Raises `KernelLevelError` for a level that there is not.
+    """
+    return library() if level is None else library_of(level)
+
+
+def level_name(level: str | None = None) -> str:
+    """The level that `native_at` gives, "none" where kernels then take their fallbacks."""
+    native = native_at(level)
+    return NONE if native is None else native.level

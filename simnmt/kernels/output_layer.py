@@ -15,11 +15,17 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.fallback_output import fallback_best, fallback_partial
-from simnmt.kernels.native_at import native_at
-from simnmt.kernels.native_library import NativeLibrary
-from simnmt.kernels.output_arguments import check_arguments, check_out, refuse_row
-from simnmt.kernels.output_forms import Best, Partial, combine
+from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.output_reference import (
+    Best,
+    Partial,
+    check_arguments,
+    check_out,
+    combine,
+    fallback_best,
+    fallback_partial,
+    refuse_row,
+)
 
 __all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "partial"]
 

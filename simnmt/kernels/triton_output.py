@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from simnmt.kernels.needs import need_triton
-from simnmt.kernels.output_arguments import refuse_row
-from simnmt.kernels.output_forms import Best
+from simnmt.kernels.errors import need_triton
+from simnmt.kernels.output_reference import Best, refuse_row
 
 try:
     import triton

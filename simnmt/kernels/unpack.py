@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked, checked_out
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_at import native_at
-from simnmt.kernels.native_library import NativeLibrary
+from simnmt.kernels.native_library import NativeLibrary, native_at
 
 PACKED_BITS = (2, 3, 4, 5, 6)
 WHOLE_BITS = 32

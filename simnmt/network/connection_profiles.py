@@ -10,7 +10,7 @@ processes stand in the header of the files:
 
 They are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The device
 profiles of Table I's replication were inferred on what it draws, to the last digit, so it is kept here, for these two
-alone; `simnmt.network.synthesis.process` is the better one.
+alone; `simnmt.network.rtt_process` is the better one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt import shipped
-from simnmt.errors import InputError
+from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.base.random_streams import stream
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, write_rtt_csv
-from simnmt.network.rtt_series import RttSeries
-from simnmt.streams import stream
+from simnmt.network.series import RttSeries
+from simnmt.network.series_csv import read_notes, write_rtt_csv
 
 Floats = NDArray[np.float64]
 
@@ -104,7 +104,7 @@ def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
 
 
 def _process(name: str) -> Process:
-    process: Process = json.loads(read_notes(shipped.find("traces/rtt", name))["process"])
+    process: Process = json.loads(read_notes(shipped_files.find("traces/rtt", name))["process"])
     return process
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simnmt.errors import InputError
+from simnmt.base.errors import InputError
 
 
 class TraceError(InputError):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from simnmt import __version__
+from simnmt.base import VERSION
+from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
-from simnmt.network.foreign_text import named
 
 MOST_BYTES = 256 << 20
 TIMEOUT_S = 30.0
@@ -40,8 +40,8 @@ def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -
 
     Answers of 429 and of 500 and above, silence and cut-off answers are tried again after a pause.
     """
-    site = named(urlsplit(url).netloc)
-    said = {"Accept": "application/json", "User-Agent": f"simnmt/{__version__}", **headers}
+    site = shorten(urlsplit(url).netloc)
+    said = {"Accept": "application/json", "User-Agent": f"simnmt/{VERSION}", **headers}
     request = urllib.request.Request(url, headers=said)  # its scheme was checked by who made the address
     deadline_s = time.monotonic() + LONGEST_S
     opener = urllib.request.build_opener(_SameHost, *_handlers(deadline_s))
@@ -83,13 +83,13 @@ def _once(
         if isinstance(error.reason, TimeoutError) and time.monotonic() >= deadline_s:
             raise _too_slow(site) from None
         why = getattr(error.reason, "strerror", None) or error.reason
-        raise _AgainError(f"cannot be reached: {named(str(why))}") from None
+        raise _AgainError(f"cannot be reached: {shorten(str(why))}") from None
     except TimeoutError:
         if time.monotonic() >= deadline_s:
             raise _too_slow(site) from None
         raise _AgainError(f"silent for {TIMEOUT_S:g} s") from None
     except (http.client.HTTPException, OSError) as error:
-        raise _AgainError(f"broke off ({named(str(error)) or type(error).__name__})") from None
+        raise _AgainError(f"broke off ({shorten(str(error)) or type(error).__name__})") from None
     except ValueError:  # of the standard library, for an address that cannot be one
         raise TraceError(f"{site} sends us to an address that is not valid", remedy="check --base-url") from None
 
@@ -177,7 +177,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         here, there = urlsplit(req.full_url), urlsplit(urljoin(req.full_url, newurl))
         if (here.scheme, here.netloc) != (there.scheme, there.netloc):
             fp.close()
-            what = f"{named(here.netloc)} sends us to another site, {named(there.scheme)}://{named(there.netloc)}"
+            what = f"{shorten(here.netloc)} sends us to another site, {shorten(there.scheme)}://{shorten(there.netloc)}"
             raise TraceError(what, remedy="check --base-url")
         fp.close()  # the library would read the whole body of the redirection, whatever its size
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_series import RttSeries
+from simnmt.network.series import BandwidthSeries, RttSeries
 
 Seconds = NDArray[np.float64]
 Tokens = NDArray[np.integer]

@@ -1,28 +1,110 @@
-"""Results of RIPE Atlas fetched from its REST API, kept as they were received with their digest.
+"""RIPE Atlas results fetched from its REST API and cached as they were received, with their digest.
 
-Addresses and parameters are those of RIPE NCC's reference (atlas.ripe.net/docs/apis/rest-api-reference): results are public
+Addresses and parameters are those of RIPE NCC's reference (atlas.ripe.net/docs/apis/rest-api-reference). Results are public
 unless the measurement's owner says otherwise; a key goes into the header `Authorization: Key ...`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import json
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from simnmt.files import read_bounded
+from simnmt.base.errors import short_repr, shorten
+from simnmt.base.files import read_bounded, written_whole
 from simnmt.network.errors import TraceError
-from simnmt.network.foreign_text import named, quoted
-from simnmt.network.http_get import get
-from simnmt.network.results_cache import Cache, Kept
-from simnmt.network.traces.how_to_read import HowToRead, Reply
+from simnmt.network.http_get import MOST_BYTES, get
+from simnmt.network.trace_options import ReadOptions, Reply
 from simnmt.network.traces.readings import Trace, mended
 from simnmt.network.traces.ripe_atlas import read_ripe_atlas
+
+SETTLED_S = 3600.0
+"""Results may come in so long after their time: what was fetched earlier is not taken for whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """Where bytes came from, and what they were."""
+
+    url: str
+    fetched: str
+    """When, in UTC."""
+    sha256: str
+    size_bytes: int
+
+    @classmethod
+    def of(cls, url: str, raw: bytes, fetched: str) -> CacheEntry:
+        """For bytes that have just come."""
+        return cls(url, fetched, hashlib.sha256(raw).hexdigest(), len(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A folder of answers by the address that they came from."""
+
+    folder: Path
+
+    def files(self, url: str) -> tuple[Path, Path]:
+        """(the bytes, what they are) of an address."""
+        name = hashlib.sha256(url.encode()).hexdigest()[:32]
+        return self.folder / f"{name}.json", self.folder / f"{name}.manifest.json"
+
+    def find(self, url: str, *, until_s: float, said: list[str]) -> tuple[CacheEntry, bytes] | None:
+        """What was kept of an address, where it is whole and was fetched when results until `until_s` had come.
+
+        Why something that is there is not taken is added to `said`.
+        """
+        body, manifest = self.files(url)
+        if not manifest.exists():
+            return None
+        try:
+            kept = CacheEntry(**json.loads(read_bounded(manifest)))
+            raw = read_bounded(body, MOST_BYTES)
+            fetched_s = datetime.fromisoformat(kept.fetched).timestamp()
+            sound = (kept.url, CacheEntry.of(url, raw, "").sha256) == (url, kept.sha256)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            sound = False
+        if not sound:
+            said.append(f"{body} is damaged: fetched anew")
+            return None
+        if fetched_s < until_s + SETTLED_S:
+            said.append("what was kept was fetched before the last results had come: fetched anew")
+            return None
+        return kept, raw
+
+    def keep(self, kept: CacheEntry, raw: bytes) -> None:
+        """Write both files, the bytes first. Raises `TraceError` where the folder cannot be written."""
+        body, manifest = self.files(kept.url)
+        with _cache_errors(self.folder):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # results need not be public
+            with written_whole(body) as partial:
+                partial.write_bytes(raw)
+            with written_whole(manifest) as partial:
+                partial.write_text(json.dumps(asdict(kept), indent=1) + "\n", encoding="utf-8")
+
+
+def default_folder() -> Path:
+    """Where a user's caches lie."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(home) if home else Path.home() / ".cache") / "simnmt" / "ripe-atlas"
+
+
+@contextmanager
+def _cache_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --cache") from None
+
 
 BASE_URL = "https://atlas.ripe.net"
 KINDS = ("ping", "traceroute")
@@ -53,7 +135,7 @@ class Query:
         except ValueError:
             usable = False
         if not usable:
-            raise TraceError(f"--base-url {named(self.base_url)}: is no address of a web site", remedy=f"such as {BASE_URL}")
+            raise TraceError(f"--base-url {shorten(self.base_url)}: is no address of a web site", remedy=f"such as {BASE_URL}")
 
     @property
     def url(self) -> str:
@@ -66,11 +148,11 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fetched:
+class FetchedTrace:
     """The series of a query, and where it came from."""
 
     trace: Trace
-    kept: Kept
+    kept: CacheEntry
     from_cache: bool
     said: tuple[str, ...]
     """What a user should know of the way, a sentence each."""
@@ -94,7 +176,7 @@ def read_key(path: Path) -> str:
     return key
 
 
-def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, how: HowToRead | None = None) -> Fetched:
+def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, how: ReadOptions | None = None) -> FetchedTrace:
     """The round trips of a query, from the cache where it has them whole, else from the API.
 
     Raises `TraceError` where they cannot be had, or are none.
@@ -102,23 +184,23 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
     if key is not None and not _private(query.base_url):
         raise TraceError("an API key would be sent without encryption", remedy="give a --base-url that begins with https")
     said: list[str] = []
-    reply = (how or HowToRead()).reply
+    reply = (how or ReadOptions()).reply
     if cache and (found := cache.find(query.url, until_s=query.stop_s, said=said)):
         kept, raw = found
-        return Fetched(_trace(query, raw, reply), kept, True, tuple(said))
-    raw = get(query.url, _what_went_wrong(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
+        return FetchedTrace(_trace(query, raw, reply), kept, True, tuple(said))
+    raw = get(query.url, _status_errors(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
     trace = _trace(query, raw, reply)  # before it is kept: what cannot be used must not be found next time
-    kept = Kept.of(query.url, raw, datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds"))
+    kept = CacheEntry.of(query.url, raw, datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds"))
     if cache:
         cache.keep(kept, raw)
     if query.stop_s > time.time():
         said.append("--stop lies ahead: results that come until then are not in it")
-    return Fetched(trace, kept, False, tuple(said))
+    return FetchedTrace(trace, kept, False, tuple(said))
 
 
 def _trace(query: Query, raw: bytes, reply: Reply) -> Trace:
     source = Path(f"RIPE Atlas {query}")
-    how = HowToRead(reply=reply, probe=query.probe, measurement=query.measurement)
+    how = ReadOptions(reply=reply, probe=query.probe, measurement=query.measurement)
     return mended(read_ripe_atlas(source, _checked(query, raw), how)[0], source)
 
 
@@ -146,12 +228,12 @@ def _checked(query: Query, raw: bytes) -> str:
     for result in results:
         kind = result.get("type") if isinstance(result, dict) else None
         if kind is not None and kind not in KINDS:
-            what = f"measurement {query.measurement} is of type {quoted(kind)}"
+            what = f"measurement {query.measurement} is of type {short_repr(kind)}"
             raise TraceError(what, remedy="give one that is a ping or a traceroute")
     return text
 
 
-def _what_went_wrong(query: Query, with_key: bool) -> dict[int, TraceError]:
+def _status_errors(query: Query, with_key: bool) -> dict[int, TraceError]:
     """The complaint for each answer that trying again would not change."""
     private = "the owner of the API key may not see it" if with_key else "give --api-key-file"
     number = f"measurement {query.measurement}"
@@ -164,7 +246,7 @@ def _what_went_wrong(query: Query, with_key: bool) -> dict[int, TraceError]:
 
 
 def _site(query: Query) -> str:
-    return named(urlsplit(query.base_url).netloc)
+    return shorten(urlsplit(query.base_url).netloc)
 
 
 def _private(base_url: str) -> bool:

@@ -1,4 +1,4 @@
-"""Text files of this room: read up to a bound, written together or not at all."""
+"""Text files of this room: read up to a size limit, write several of them atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from simnmt.files import MOST_TEXT_BYTES, read_bounded, written_whole
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded, written_whole
 from simnmt.network.errors import TraceError
 
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}

@@ -1,7 +1,7 @@
-"""Whether two ways of decoding say the same, and where they do not, how close the call was (FNI-11).
+"""Compare two translations of the same sentences, and tell near ties from disagreements (FNI-11).
 
 Batched products round differently, so that two candidates whose scores nearly tie may change places. To tell such a case from
-a fault the sentence is decoded once more, alone and by the plainest of searches, and the call between the two is looked up.
+a fault the sentence is decoded once more, alone and by the plainest of searches, and the gap between the two is looked up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.slot_search import Hypothesis
 from simnmt.nmt.step_model import State, StepModel
 
 Tokens = tuple[int, ...]
@@ -47,7 +47,7 @@ class Agreement:
     """Share of the tokens, of the longer of both, that are the same at the same place; 1 where there is none."""
 
 
-class Alone(NamedTuple):
+class LoneDecoding(NamedTuple):
     """A sentence decoded alone."""
 
     found: Hypothesis
@@ -99,7 +99,7 @@ def _gap_of_greedy(model: StepModel, source: Sequence[int], one: Tokens, other: 
     shared = next(
         (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )
-    state = _begun(model, source, 1)
+    state = _start_state(model, source, 1)
     for word in (model.start_token, *one[:shared]):
         logits, state = model.step(state, torch.tensor([word], device=model.device))
     scores = _log_probs(model, logits)[0]
@@ -129,42 +129,42 @@ class _Candidate(NamedTuple):
 @torch.inference_mode()
 def decode_alone(
     model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200, *, rival: Tokens | None = None
-) -> Alone:
+) -> LoneDecoding:
     """What `SlotDecoder` should find, by a search written out for one sentence in plain lists: slow, and independent of it.
 
     `rival`: an output that it does not find, of a beam; the gap is then that of the calls that lost it.
     """
-    state = _begun(model, source, beam)
+    state = _start_state(model, source, beam)
     steps = max_len if model.max_positions is None else min(max_len, model.max_positions)
-    return _greedily(model, state, steps) if beam == 1 else _with_beam(model, state, steps, beam, rival)
+    return _decode_greedily(model, state, steps) if beam == 1 else _decode_with_beam(model, state, steps, beam, rival)
 
 
-def _begun(model: StepModel, source: Sequence[int], beam: int) -> State:
+def _start_state(model: StepModel, source: Sequence[int], beam: int) -> State:
     src = torch.tensor([list(source)], device=model.device)
     return model.start(model.encode(src, torch.tensor([len(source)], device=model.device)), beam)
 
 
-def _greedily(model: StepModel, state: State, steps: int) -> Alone:
+def _decode_greedily(model: StepModel, state: State, steps: int) -> LoneDecoding:
     path, gap = _Path(0.0, ()), inf
     word = model.start_token
     for length in range(1, steps + 1):
-        (best, *others), state = _ranked(model, state, [path], [word], 2)
+        (best, *others), state = _rank_candidates(model, state, [path], [word], 2)
         gap = min([gap, *(best.score - other.score for other in others)])
         word = best.word
         if word == model.eos_token:
-            return Alone(Hypothesis(path.tokens, best.score / length), gap)
+            return LoneDecoding(Hypothesis(path.tokens, best.score / length), gap)
         path = _Path(best.score, (*path.tokens, word))
-    return Alone(Hypothesis(path.tokens, path.score / steps), gap)
+    return LoneDecoding(Hypothesis(path.tokens, path.score / steps), gap)
 
 
-def _with_beam(model: StepModel, state: State, steps: int, beam: int, rival: Tokens | None) -> Alone:
+def _decode_with_beam(model: StepModel, state: State, steps: int, beam: int, rival: Tokens | None) -> LoneDecoding:
     going = [_Path(0.0, ())] + [_Path(-inf, ())] * (beam - 1)
     fed = [model.start_token] * beam
     kept: list[_Path] = []
     gaps: list[float] = []
     lost = False
     for length in range(1, steps + 1):
-        ranked, state = _ranked(model, state, going, fed, 2 * beam + 1)
+        ranked, state = _rank_candidates(model, state, going, fed, 2 * beam + 1)
         calls: list[float] = []
         ending = [(rank, each) for rank, each in enumerate(ranked) if each.word == model.eos_token]
         for rank, each in ending:
@@ -173,10 +173,10 @@ def _with_beam(model: StepModel, state: State, steps: int, beam: int, rival: Tok
             calls += [abs(each.score - other.score) for other in across]
         kept += [_Path(each.score / length, going[each.row].tokens) for rank, each in ending if rank < beam]
         kept.sort(key=lambda path: -path.score)
-        calls.append(_behind(kept, beam))
+        calls.append(_gap_after(kept, beam))
         del kept[beam:]
         staying = [each for each in ranked if each.word != model.eos_token]
-        calls.append(_behind(staying, beam))
+        calls.append(_gap_after(staying, beam))
         staying = (staying + [_Candidate(-inf, 0, model.start_token)] * beam)[:beam]
         going = [_Path(each.score, (*going[each.row].tokens, each.word)) for each in staying]
         if len(kept) == beam:
@@ -193,10 +193,10 @@ def _with_beam(model: StepModel, state: State, steps: int, beam: int, rival: Tok
         kept += [_Path(path.score / steps, path.tokens) for path in going]
         kept.sort(key=lambda path: -path.score)
     beaten = [kept[0].score - path.score for path in kept[1:] if rival in (None, path.tokens)][:1]
-    return Alone(Hypothesis(kept[0].tokens, kept[0].score), min(gaps + beaten, default=inf))
+    return LoneDecoding(Hypothesis(kept[0].tokens, kept[0].score), min(gaps + beaten, default=inf))
 
 
-def _ranked(
+def _rank_candidates(
     model: StepModel, state: State, going: Sequence[_Path], fed: Sequence[int], count: int
 ) -> tuple[list[_Candidate], State]:
     """The best ways to go on, the best first."""
@@ -215,6 +215,6 @@ def _log_probs(model: StepModel, logits: Tensor) -> Tensor:
     return logits.double().log_softmax(dim=1)
 
 
-def _behind(ranked: Sequence[_Path] | Sequence[_Candidate], count: int) -> float:
+def _gap_after(ranked: Sequence[_Path] | Sequence[_Candidate], count: int) -> float:
     """The gap behind the first so many."""
     return ranked[count - 1].score - ranked[count].score if len(ranked) > count else inf

@@ -1,21 +1,164 @@
-"""What a model is made of, without its weights and without torch: read from a name or from a YAML or JSON file (CNMT-13)."""
+"""Architectures of models, read from a name or from a YAML or JSON file (CNMT-13, SHARP-04, 12, 15, 16).
+
+An architecture holds sizes and special tokens and no weights; nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from simnmt.configuration import Configuration
-from simnmt.errors import describe_error
-from simnmt.files import read_bounded
-from simnmt.names import did_you_mean
+from simnmt.base.configuration import Configuration
+from simnmt.base.errors import describe_error
+from simnmt.base.files import read_bounded
+from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture, StackBlock
-from simnmt.nmt.special_tokens import Size, SpecialTokens
+
+Size = Annotated[int, Field(ge=1, le=1_000_000)]
+_Token = Annotated[int, Field(ge=0)]
+
+
+class SpecialTokens(Configuration):
+    """The special tokens that every model knows."""
+
+    pad_token: _Token = 0
+    """Fills a batch's shorter sources."""
+    unk_token: _Token = 1
+    """Stands for what the vocabulary lacks."""
+    start_token: _Token = 2
+    """What the decoder is fed first."""
+    eos_token: _Token = 3
+    """Ends a sentence, source and target."""
+
+    def _fit(self, vocab: int) -> None:
+        for name in SpecialTokens.model_fields:
+            if (token := getattr(self, name)) >= vocab:
+                raise ValueError(f"{name}: {token} is no token of a vocabulary of {vocab}")
+
+
+_Layers = Annotated[int, Field(ge=1, le=128)]
+
+
+class StackBlock(Configuration):
+    """Layers alike, on top of what is below them (SHARP-12)."""
+
+    kind: Literal["fc_relu", "fc_tanh", "gru", "lstm"]
+    """Fully connected, or recurrent over the target. From the third fc_relu layer of a block on, every other one adds the
+    output of the last but one layer before it takes the positive part."""
+    width: Size
+    """Of each layer's output."""
+    layers: _Layers = 1
+    """How many."""
+
+
+class AttentionalArchitecture(SpecialTokens):
+    """A bidirectional encoder, an attentional cell at the bottom of the decoder (SHARP-04), and layers on top of it (SHARP-12).
+
+    What attention finds is fed into the cell, so that training goes over the target's positions one by one. The decoder starts
+    from states of zeros: the paper says nothing of it.
+    """
+
+    kind: Literal["attentional"]
+    cell: Literal["gru", "lstm"] = "gru"
+    """The bottom cell of the decoder."""
+    hidden: Size
+    """Width of its state."""
+    embedding: Size
+    """Width of a token's vector."""
+    attention: Literal["dot_of_tanh", "additive"] = "dot_of_tanh"
+    """The score as printed, tanh(W h + V x) . tanh(U s), or v . tanh(W h + V x + U s) of the model that the paper cites."""
+    attention_width: Size | None = None
+    """Of what is compared in it; as `hidden` if not given."""
+    stack: Annotated[tuple[StackBlock, ...], Field(strict=False)] = ()
+    """From bottom to top; the vocabulary is multiplied with the last one's output."""
+    source_cell: Literal["gru", "lstm"] = "gru"
+    """Cells of the encoder."""
+    source_layers: _Layers
+    """Of the encoder, all in both directions."""
+    source_hidden: Size
+    """Width of its state in each direction; both, joined, are what attention looks at."""
+    src_vocab: Size
+    """Source tokens known."""
+    tgt_vocab: Size
+    """Target tokens known."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> AttentionalArchitecture:
+        self._fit(min(self.src_vocab, self.tgt_vocab))
+        if any(below.kind == above.kind == "fc_relu" for below, above in pairwise(self.stack)):
+            raise ValueError("stack: neighbouring fc_relu layers are one block, of one width")
+        return self
+
+    @property
+    def max_positions(self) -> None:
+        """A recurrent model takes any length."""
+        return None
+
+    @property
+    def compared(self) -> int:
+        """Width of what attention compares."""
+        return self.attention_width or self.hidden
+
+    @property
+    def layers(self) -> tuple[StackBlock, ...]:
+        """The stack, a block a layer."""
+        return tuple(block.model_copy(update={"layers": 1}) for block in self.stack for _ in range(block.layers))
+
+    @property
+    def output(self) -> int:
+        """Width of what the vocabulary is multiplied with."""
+        return self.stack[-1].width if self.stack else self.hidden
+
+
+def _paper_model(*stack: StackBlock, **other: object) -> AttentionalArchitecture:
+    sizes: dict[str, object] = {
+        "kind": "attentional",
+        "hidden": 1024,
+        "embedding": 512,
+        "stack": stack,
+        "source_layers": 3,
+        "source_hidden": 512,
+        "src_vocab": 80_000,
+        "tgt_vocab": 80_000,
+    }
+    return AttentionalArchitecture.model_validate(sizes | other)
+
+
+def _relu_block(layers: int) -> StackBlock:
+    return StackBlock(kind="fc_relu", width=768, layers=layers)
+
+
+_TANH, _GRU = StackBlock(kind="fc_tanh", width=1024), StackBlock(kind="gru", width=1024)
+
+SHARP_MODELS: dict[str, AttentionalArchitecture] = {
+    "sharp": AttentionalArchitecture(
+        kind="attentional",
+        hidden=256,
+        embedding=256,
+        stack=(StackBlock(kind="fc_relu", width=256, layers=3), StackBlock(kind="fc_tanh", width=256)),
+        source_layers=1,
+        source_hidden=128,
+        src_vocab=32_000,
+        tgt_vocab=32_000,
+    ),
+    "sharp-s1": _paper_model(),
+    "sharp-s2": _paper_model(_GRU),
+    "sharp-s3": _paper_model(_relu_block(3), _TANH),
+    "sharp-s4": _paper_model(_relu_block(7), _TANH),
+    "sharp-s5": _paper_model(_relu_block(7), _GRU),
+    "sharp-s6": _paper_model(_relu_block(15), _TANH),
+    "sharp-s7": _paper_model(StackBlock(kind="lstm", width=1024, layers=7), cell="lstm", source_cell="lstm", source_layers=8),
+}
+"""By name: `sharp`, shaped like S3 and small enough to be trained on a processor, and S1 to S7 of Table 2 (SHARP-15, 16).
+
+The paper leaves open the embedding, 512 here, the width of what attention compares, as the target's here, and of S7 the width
+of the encoder, here 512 in each direction as in the others.
+"""
 
 
 class RecurrentArchitecture(SpecialTokens):
@@ -126,7 +269,7 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "gru": RecurrentArchitecture,
     "transformer": TransformerArchitecture,
 }
-_MEND = "an architecture is a YAML or JSON mapping; see docs for its keys"
+_REMEDY = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
 
 
@@ -141,16 +284,16 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     except OSError as error:
         raise NmtError(f"cannot read the architecture: {error.strerror}", path=path, remedy="name a readable file") from None
     except UnicodeDecodeError as error:
-        raise NmtError(f"no UTF-8 text at byte {error.start}", path=path, remedy=_MEND) from None
+        raise NmtError(f"no UTF-8 text at byte {error.start}", path=path, remedy=_REMEDY) from None
     if Path(path).suffix == ".json":
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise NmtError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_MEND) from None
+            raise NmtError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_REMEDY) from None
         except (ValueError, RecursionError) as error:
-            raise NmtError(f"no JSON: {error}", path=path, remedy=_MEND) from None
+            raise NmtError(f"no JSON: {error}", path=path, remedy=_REMEDY) from None
     else:
-        content = _yaml(text, path)
+        content = _parse_yaml(text, path)
     return architecture_of(content, path)
 
 
@@ -171,7 +314,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     raise NmtError(f"{key}: {said}" if key else said, path=path, remedy=remedy)
 
 
-def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
+def _parse_yaml(text: str, path: str | os.PathLike[str]) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -181,6 +324,6 @@ def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         what = " ".join((error.problem or error.context or "not understood").split())
-        raise NmtError(f"no YAML: {what}", path=path, line=line, column=column, remedy=_MEND) from None
+        raise NmtError(f"no YAML: {what}", path=path, line=line, column=column, remedy=_REMEDY) from None
     except (YAMLError, ValueError, RecursionError) as error:
-        raise NmtError(f"no YAML: {describe_error(error)}", path=path, remedy=_MEND) from None
+        raise NmtError(f"no YAML: {describe_error(error)}", path=path, remedy=_REMEDY) from None

@@ -1,17 +1,87 @@
-"""Our own trained models on disk: a folder of architecture.json and model.safetensors, tokenizers and account beside them."""
+"""Trained models on disk: a folder of architecture.json and model.safetensors, tokenizers and training.json beside them.
+
+Tensors are read from and written to safetensors files; reading one runs no code, whatever it holds.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from safetensors import SafetensorError
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from simnmt.files import written_whole
+from simnmt.base.files import MOST_TENSOR_BYTES, check_regular, written_whole
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.tensor_files import TensorFileError, own_tensors, read_tensors, write_tensors
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
+    """Write tensors, no two of which share memory, whole; raises `OSError` and `SafetensorError`."""
+    with written_whole(path) as partial:
+        partial.touch()
+        usual = partial.stat().st_mode & 0o777
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+            partial,
+            dict(note) if note else None,
+        )
+        partial.chmod(usual)  # the library makes a file of its own, readable to nobody else
+
+
+class TensorFileError(ValueError):
+    """A file that is not in the safetensors format, or is damaged."""
+
+
+def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors of a file, and the notes in its header.
+
+    Args:
+        path: a regular file of at most `MOST_TENSOR_BYTES`.
+        copies: tensors in memory of their own; otherwise they may share the file's mapped memory.
+
+    Raises:
+        OSError: the file is missing, unreadable, a device or a pipe.
+        TensorFileError: the file is damaged, or not a safetensors file.
+    """
+    check_regular(path, MOST_TENSOR_BYTES)
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            notes: dict[str, str] = file.metadata() or {}
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or "cannot be read", os.fspath(path)) from None
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise TensorFileError(str(error)) from None
+    return ({name: tensor.clone() for name, tensor in tensors.items()} if copies else tensors), notes
+
+
+def check_tensors(tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise `ValueError` for the first tensor that is missing, unknown, of another shape, or not finite in some number."""
+    for name in shapes:
+        if name not in tensors:
+            raise ValueError(f"{name} is missing")
+    for name, tensor in tensors.items():
+        if name not in shapes:
+            raise ValueError(f"unknown tensor {name}")
+        if tuple(tensor.shape) != tuple(shapes[name]):
+            raise ValueError(f"{name} is {_size(tensor.shape)}, where {_size(shapes[name])} is needed")
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{name} holds a number that is not finite")
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"
+
+
+def own_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers by name, without those whose memory an earlier name holds: tied embeddings are written once."""
+    first: dict[int, str] = {}
+    state = model.state_dict()
+    return {name: tensor for name, tensor in state.items() if first.setdefault(tensor.data_ptr(), name) == name}
+
 
 ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE = "source.model", "target.model", "training.json"

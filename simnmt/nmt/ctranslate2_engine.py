@@ -1,4 +1,4 @@
-"""The very same Marian model under CTranslate2, converted offline: no tokenizer, no network, a temporary folder."""
+"""The CTranslate2 engine: the same Marian model, converted offline into a temporary folder, without tokenizer or network."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import ctranslate2
 import torch
 from ctranslate2.converters.transformers import BartLoader
 
+from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.marian import MarianModel
-from simnmt.nmt.memory import within_memory
+from simnmt.nmt.errors import NmtError, within_memory
+from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.processor import cpu_name
-from simnmt.nmt.source_batch import check_lengths
-from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
-from simnmt.nmt.vocabulary.vocabulary_map import write_vocabulary_map
+from simnmt.nmt.step_model import check_lengths
+from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
 
 VOCABULARY_MAP = "vmap.txt"
 """What CTranslate2 calls the map in a model's folder."""

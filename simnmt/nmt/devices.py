@@ -1,8 +1,11 @@
-"""Names of devices: cpu, cuda, cuda:1."""
+"""Names of devices (cpu, cuda, cuda:1), and the processor's name and features."""
 
 from __future__ import annotations
 
+import platform
 import re
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simnmt.nmt.errors import NmtError
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def device_named(name: str) -> str:
+def full_device_name(name: str) -> str:
     """The device's full name, cuda being cuda:0; raises `NmtError` for what is none."""
     if re.fullmatch(r"cpu|cuda(:\d+)?", name) is None:
         raise NmtError(f"no device {name}", remedy="cpu or cuda:0")
@@ -22,10 +25,35 @@ def torch_device(name: str) -> torch.device:
     """torch's device of that name; raises `NmtError` where there is none."""
     import torch  # here, so that judging a name needs no torch
 
-    device = torch.device(device_named(name))
+    device = torch.device(full_device_name(name))
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise NmtError(f"torch sees no {device} here", remedy="use cpu, or install a torch with CUDA")
         if (device.index or 0) >= torch.cuda.device_count():
             raise NmtError(f"torch sees {torch.cuda.device_count()} GPU here, and no {device}", remedy="use cuda:0")
     return device
+
+
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+"""Linux' names for the instructions, the last on ARM."""
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in reversed(lines) if ":" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def cpu_name() -> str:
+    """The processor's model as the system names it."""
+    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor has instructions for bfloat16; without, libraries emulate it, slower than float32."""
+    info = _cpuinfo()
+    return not _BFLOAT16.isdisjoint((info.get("flags") or info.get("Features") or "").split())

@@ -1,4 +1,4 @@
-"""An attentional model under the sharp decoder, timed: one sentence after another, on one thread (SHARP-01)."""
+"""The sharp engine: times an attentional model under the sharp decoder, one sentence at a time on one thread (SHARP-01)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp import StageSeconds
+from simnmt.nmt.attentional_model import AttentionalModel
+from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.memory import within_memory
+from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.processor import cpu_name
-from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of
-from simnmt.nmt.sharp_weights import model_clipping, sharp_weights
+from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
+from simnmt.profile.decoder_settings import DecoderSettings
 
 CANDIDATES = 500
 """Target words of a sentence where nothing else is asked for: 20 a source word, of 25 source words (SHARP-02)."""

@@ -1,4 +1,7 @@
-"""Sentences decoded together, each with a search of its own: they join and leave while the rest goes on (FNI-08, 10)."""
+"""Decode sentences together, each with its own search: they join and leave while the others go on (FNI-08, 10).
+
+`greedy` and `beam` decode one padded batch from beginning to end.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simnmt.nmt.beam_search import BeamSearch
-from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.greedy_search import GreedySearch
-from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.memory import within_memory
-from simnmt.nmt.slot_search import Limit, SlotSearch
+from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
+from simnmt.nmt.searches import BeamSearch, GreedySearch
+from simnmt.nmt.slot_search import Hypothesis, Limit, SlotSearch
 from simnmt.nmt.slots import Slots
-from simnmt.nmt.source_batch import check_lengths, pad
-from simnmt.nmt.step_model import Memory, StepModel
-from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
-from simnmt.nmt.vocabulary.subset_account import SubsetAccount
+from simnmt.nmt.step_model import Memory, StepModel, check_lengths, pad
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 
 Mark = Callable[[], object]
 """Called right before and right after each step of the model: a stopwatch's button.
@@ -32,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedSentence:
     """A sentence that the encoder has read: its place in what was encoded together."""
 
     memory: Memory
@@ -93,7 +91,7 @@ class SlotDecoder:
     def _account(self) -> SubsetAccount | None:
         return None if self._vocabulary is None else self._vocabulary.account
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> list[Encoded]:
+    def encode(self, sources: Sequence[Sequence[int]]) -> list[EncodedSentence]:
         """Read these sources together; changes nothing of what is active.
 
         Raises `NmtError` for a source of no token or beyond the model's positions, and `OutOfMemory`.
@@ -106,19 +104,19 @@ class SlotDecoder:
         return self.encode_padded(src.to(self._model.device), lengths.to(self._model.device))
 
     @torch.inference_mode()
-    def encode_padded(self, src: Tensor, src_lengths: Tensor) -> list[Encoded]:
+    def encode_padded(self, src: Tensor, src_lengths: Tensor) -> list[EncodedSentence]:
         """As `encode`, of int64 [batch, src_len] and [batch] on the model's device."""
         check_lengths(self._model.max_positions, src.shape[1], 0)
         memory = within_memory(str(self._model.device), lambda: self._model.encode(src, src_lengths))
         lengths = src_lengths.tolist()
         read = self._vocabulary is not None and self._vocabulary.reads_sources
         sources = [row[:length] for row, length in zip(src.tolist(), lengths, strict=True)] if read else [()] * len(lengths)
-        return [Encoded(memory, row, *each) for row, each in enumerate(zip(lengths, sources, strict=True))]
+        return [EncodedSentence(memory, row, *each) for row, each in enumerate(zip(lengths, sources, strict=True))]
 
     @torch.inference_mode()
     def join(
         self,
-        sentences: Sequence[Encoded],
+        sentences: Sequence[EncodedSentence],
         keys: Sequence[int],
         forced_lens: Sequence[int | None] | None = None,
         max_lens: Sequence[int | None] | None = None,
@@ -160,7 +158,7 @@ class SlotDecoder:
         if self._account is not None:
             self._account.drop_all()
 
-    def _limit(self, forced_len: int | None, max_len: int | None, sentence: Encoded) -> Limit:
+    def _limit(self, forced_len: int | None, max_len: int | None, sentence: EncodedSentence) -> Limit:
         positions = self._model.max_positions
         if forced_len is None:
             steps, least = self._max_len if max_len is None else max_len, 1
@@ -172,7 +170,7 @@ class SlotDecoder:
             raise NmtError(f"a target of {steps} tokens where {least} is the least")
         return Limit(int(steps), forced_len is not None, sentence.source)
 
-    def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
+    def _take(self, sentences: Sequence[EncodedSentence], limits: Sequence[Limit]) -> None:
         if self._slots is None:
             # Room for those alone: a capacity may be far beyond what ever comes.
             beam = self._search.beam
@@ -214,3 +212,74 @@ class SlotDecoder:
             # What was under way is half changed.
             self.drop_all()
             raise
+
+
+def greedy(
+    model: StepModel,
+    src: Tensor,
+    src_lengths: Tensor,
+    *,
+    max_len: int = 200,
+    forced_len: int | None = None,
+    scored: bool = True,
+    fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
+    mark: Mark | None = None,
+) -> list[Hypothesis]:
+    """The likeliest token at each step, for every sentence of the batch, until its end or `max_len` tokens.
+
+    With `forced_len` every sentence gets just that many tokens, none of them the end token. Not `scored`, no softmax is taken:
+    the likeliest token has the largest logit (FNI-06). `fused`, `vocabulary`: see `SlotDecoder`. `mark` is called once more at
+    first, when all are encoded and none has joined. Raises `NmtError` for lengths beyond the model's positions, and
+    `OutOfMemory`.
+    """
+
+    def search() -> SlotSearch:
+        return GreedySearch(model, scored=scored, fused=fused, vocabulary=vocabulary)
+
+    return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
+
+
+def beam(
+    model: StepModel,
+    src: Tensor,
+    src_lengths: Tensor,
+    *,
+    beam: int,
+    max_len: int = 200,
+    forced_len: int | None = None,
+    length_penalty: float = 1.0,
+    fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
+    mark: Mark | None = None,
+) -> list[Hypothesis]:
+    """The best hypothesis of each sentence that a beam of that width finds: see `BeamSearch`, and for the rest `greedy`."""
+
+    def search() -> SlotSearch:
+        return BeamSearch(model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
+
+    return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
+
+
+def _decode_batch(
+    model: StepModel,
+    src: Tensor,
+    src_lengths: Tensor,
+    search: Callable[[], SlotSearch],
+    max_len: int,
+    forced_len: int | None,
+    vocabulary: RestrictedVocabulary | None,
+    mark: Mark | None,
+) -> list[Hypothesis]:
+    if forced_len is not None and forced_len < 1:
+        raise NmtError(f"a target of {forced_len} tokens where 1 is the least")
+    batch = src.shape[0]
+    decoder = SlotDecoder(model, max_len=max_len, capacity=batch, vocabulary=vocabulary, search=search, mark=mark)
+    sentences = decoder.encode_padded(src, src_lengths)
+    if mark is not None:
+        mark()
+    decoder.join(sentences, range(batch), None if forced_len is None else [forced_len] * batch)
+    found: dict[object, Hypothesis] = {}
+    while decoder.active:
+        found.update(decoder.step())
+    return [found[sentence] for sentence in range(batch)]

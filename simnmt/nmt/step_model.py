@@ -1,13 +1,17 @@
-"""What search, engines and evaluation ask of a model: encode once, then one step of the decoder at a time."""
+"""The interface of a translation model that is decoded step by step, and the padding of its sources.
+
+A model encodes sources once and then runs one decoder step at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+from simnmt.nmt.errors import NmtError
 from simnmt.nmt.slots import Slots
 
 Memory: TypeAlias = Any
@@ -94,3 +98,18 @@ class StepModel(Protocol):
 
     def slots(self, rows: int, most_rows: int | None = None) -> Slots:
         """Empty slots with room for so many rows; it grows by doubling, but to no more than `most_rows` while these suffice."""
+
+
+def pad(sources: Sequence[Sequence[int]], pad_token: int) -> tuple[Tensor, Tensor]:
+    """int64 [batch, longest] and the sources' lengths [batch], on the CPU."""
+    lengths = [len(source) for source in sources]
+    longest = max(lengths)
+    rows = [[*source, *[pad_token] * (longest - length)] for source, length in zip(sources, lengths, strict=True)]
+    return torch.tensor(rows), torch.tensor(lengths)
+
+
+def check_lengths(longest: int | None, src_len: int, steps: int) -> None:
+    """Raise `NmtError` where a source or a target is longer than a model of `longest` positions takes."""
+    if longest is not None and max(src_len, steps) > longest:
+        side, length = ("source", src_len) if src_len > longest else ("target", steps)
+        raise NmtError(f"a {side} of {length} tokens where the model has {longest} positions", remedy="shorten it")

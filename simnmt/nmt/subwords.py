@@ -1,12 +1,18 @@
-"""Text into the tokens of a model and back, by the sentencepiece model that lies beside it."""
+"""Subword vocabularies by sentencepiece: learn one from text, encode text as tokens, decode tokens to text."""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simnmt.files import MOST_MODEL_BYTES, read_bounded
-from simnmt.nmt.errors import NmtError, need
+from simnmt.base.errors import describe_error
+from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.nmt.errors import NmtError, TrainingError, need
+
+LONGEST_SOURCE = 512
+"""Tokens of a source, where the model itself takes any length; what comes after is not translated."""
 
 
 class Subwords:
@@ -53,3 +59,56 @@ class Subwords:
     def _until_end(self, sentence: Sequence[int]) -> Sequence[int]:
         tokens = list(sentence)
         return tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+
+
+MOST_VOCABULARY_LINES = 1_000_000
+"""Of a longer text the vocabulary is learnt from as many lines, spread evenly."""
+
+
+def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eos: int, unk: int, start: int) -> bytes:
+    """A serialised unigram model of exactly `size` pieces; the same lines give the same bytes.
+
+    `side`: how a complaint calls the text. The four ids are those of the marks; `start` may be `pad`.
+
+    Raises `TrainingError` where the text is too small or too varied for the size, or sentencepiece is missing.
+    """
+    trainer = need("sentencepiece").SentencePieceTrainer
+    step = -(-len(texts) // MOST_VOCABULARY_LINES)
+    model = io.BytesIO()
+    marks = {"pad_id": pad, "eos_id": eos, "unk_id": unk, "bos_id": -1 if start == pad else start}
+    try:
+        trainer.train(
+            sentence_iterator=iter(texts[::step]),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=0.9998,
+            num_threads=1,  # with more, the order of sums and so their last digits may differ
+            max_sentence_length=1 << 16,
+            minloglevel=2,
+            **marks,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _sentencepiece_error(error, size, side) from None
+    return model.getvalue()
+
+
+def fewest_pieces(error: Exception) -> int | None:
+    """Return the least vocabulary that sentencepiece makes where it refused a smaller one; None for other errors.
+
+    The figure stands at the end of a message that names a line of the library's source and may be long.
+    """
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+    return None if least is None else int(least[1])
+
+
+def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingError:
+    """sentencepiece's message, which names a line of its source, in plain words."""
+    if most := re.search(r"value <= (\d+)", str(error)):
+        what = f"a vocabulary of {size:,} is more than the {side} text has pieces for"
+        return TrainingError(what, remedy=f"give --vocab {most[1]} or less, or more text")
+    if (least := fewest_pieces(error)) is not None:
+        what = f"a vocabulary of {size:,} is less than the {side} text has characters"
+        return TrainingError(what, remedy=f"give --vocab {least} or more")
+    what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {describe_error(error)}"
+    return TrainingError(what, remedy="look at the text, or give another --vocab")

@@ -1,4 +1,4 @@
-"""A step model timed on the CPU or on a CUDA device. The CUDA path was written without a device at hand: not yet measured."""
+"""The torch engine: times a step model on the CPU or on a CUDA device. The CUDA path has not been measured yet."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from typing import TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from simnmt.nmt.decoder_timing import (
+    ROUNDS,
+    SRC_LEN,
+    JoiningTime,
+    OutputStages,
+    output_stages_s,
+    time_joining,
+    time_steps_in_turn,
+)
+from simnmt.nmt.devices import cpu_name, has_bfloat16
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.half_weights import has_half_weights
-from simnmt.nmt.joining import Joining, timed_joining
-from simnmt.nmt.memory import within_memory
+from simnmt.nmt.errors import NmtError, within_memory
+from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.output_stages import ROUNDS, SRC_LEN, OutputStages, output_stages_s
-from simnmt.nmt.processor import cpu_name, has_bfloat16
-from simnmt.nmt.search import beam, greedy
-from simnmt.nmt.slot_decoder import Mark, SlotDecoder
-from simnmt.nmt.source_batch import check_lengths, pad
-from simnmt.nmt.taking_turns import steps_in_turn
-from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+from simnmt.nmt.slot_decoder import Mark, SlotDecoder, beam, greedy
+from simnmt.nmt.step_model import check_lengths, pad
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -32,7 +36,7 @@ _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 _Mark = TypeVar("_Mark")
 
 
-class _Output(TypedDict):
+class _OutputOptions(TypedDict):
     """The output layer, as searches are told of it."""
 
     fused: bool
@@ -62,7 +66,7 @@ class TorchEngine:
         bundle = None
         if vocabulary is not None:
             # Before the weights become others in another type: the bundle knows them as they lie in the file.
-            from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
+            from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 
             bundle = load_vocabulary(vocabulary, loaded.model, direction=direction, device=device, dtype=_TYPES[compute_type])
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
@@ -70,7 +74,7 @@ class TorchEngine:
             loaded.model.halve()
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
         part = None if bundle is None else with_measured_cost(bundle, loaded.model)
-        self._output = _Output(fused=fused, vocabulary=part)
+        self._output = _OutputOptions(fused=fused, vocabulary=part)
         self.account = EngineAccount(
             model=loaded.name,
             architecture=loaded.architecture.model_dump(mode="json"),
@@ -90,10 +94,10 @@ class TorchEngine:
         """See `Engine`."""
         model = self._ready()
         check_lengths(model.max_positions, work.src_len, work.tgt_len)
-        timed = _timed_on_gpu if self._device.type == "cuda" else _timed
+        timed = _time_on_gpu if self._device.type == "cuda" else _time_on_cpu
         return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work, self._output))
 
-    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> Joining:
+    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> JoiningTime:
         """Seconds that encoded sentences take to join others in the decoder, and to leave it, the usual of `rounds` (FNI-10).
 
         See `timed_joining`. Raises `OutOfMemory`, then still usable.
@@ -101,8 +105,8 @@ class TorchEngine:
         model, both = self._ready(), joining + others
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
 
-        def timed() -> Joining:
-            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s, **self._output)
+        def timed() -> JoiningTime:
+            return time_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s, **self._output)
 
         return within_memory(self.account.device, timed)
 
@@ -113,7 +117,7 @@ class TorchEngine:
         both = [random_sources(work, self._architecture, self._seed) for work in (first, second)]
 
         def timed() -> list[tuple[float, float]]:
-            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, clock=self._now_s, **self._output)
+            return time_steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, clock=self._now_s, **self._output)
 
         return within_memory(self.account.device, timed)
 
@@ -175,7 +179,7 @@ def load_torch_engine(
     direction: str | None = None,
 ) -> TorchEngine:
     """See `load_engine`, which has checked the device's name."""
-    place = _place(device)
+    place = _torch_device(device)
     supported = supported_types(device)
     compute_type = compute_type or "float32"
     if compute_type not in supported:
@@ -192,7 +196,7 @@ def load_torch_engine(
     return within_memory(device, load)
 
 
-def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output) -> Timing:
+def _time_on_cpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _OutputOptions) -> Timing:
     marks: list[float] = []
     start = time.perf_counter()
     _search(model, src, lengths, work, output, lambda: marks.append(time.perf_counter()))
@@ -201,7 +205,7 @@ def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, ou
     return Timing(total, encoded - start, tuple(after - before for before, after in _pairs(marks)))
 
 
-def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output) -> Timing:
+def _time_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _OutputOptions) -> Timing:
     device = model.device
     events = [
         torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -225,14 +229,14 @@ def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
     return zip(marks[::2], marks[1::2], strict=True)
 
 
-def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output, mark: Mark) -> None:
+def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _OutputOptions, mark: Mark) -> None:
     if work.beam == 1:
         greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, mark=mark, **output)
     else:
         beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark, **output)
 
 
-def _place(device: str) -> torch.device:
+def _torch_device(device: str) -> torch.device:
     place = torch.device(device)
     if place.type == "cuda":
         if not torch.cuda.is_available():
@@ -244,7 +248,7 @@ def _place(device: str) -> torch.device:
 
 def supported_types(device: str) -> list[str]:
     """Compute types that the engine takes on a device, the default first. Raises `NmtError` where there is no such device."""
-    if _place(device).type == "cuda":
+    if _torch_device(device).type == "cuda":
         return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
     return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 

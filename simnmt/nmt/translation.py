@@ -1,36 +1,47 @@
-"""Lines of text in, their translations out in the same order, by any step model with its two vocabularies."""
+"""Translate lines of text, in order, by any step model with its source and target vocabularies."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import cast
 
 import torch
 
 from simnmt.batching import Batching
-from simnmt.nmt.batched import Asked, BatchedDecoder
-from simnmt.nmt.batching_named import batching_named
-from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.batch_decoder import BatchedDecoder, DecodeRequest, parse_batching
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.greedy_search import GreedySearch
-from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.searches import BeamSearch, GreedySearch
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import SlotSearch
+from simnmt.nmt.slot_search import Hypothesis, SlotSearch
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
 from simnmt.nmt.unknown_words import UNKNOWN, TextWriter, read_dictionary
 from simnmt.nmt.vocabulary.attention_alignment import attended_positions, can_attend
-from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
+from simnmt.workload.text_lines import TextLines
 
-LONGEST_SOURCE = 512
-"""Tokens of a source, where the model itself takes any length; what comes after is not translated."""
+
+def read_lines(file: Path | None) -> Iterator[str]:
+    """The lines of a UTF-8 file, plain or gzip, or of standard input where None; without their line ends.
+
+    Raises `CorpusError` for what cannot be read, is no UTF-8 text, or is larger than `TextLines` reads.
+    """
+    if file is not None:
+        return iter(TextLines(file))
+    # A stream and not a path: a terminal is a device, and those are refused by their path.
+    return iter(TextLines("standard input", stream=cast(io.BufferedReader, sys.stdin.buffer)))
+
+
 NOTES = 5
 """Lines too long that are named each; of more the number is told."""
 
@@ -99,7 +110,7 @@ class Translator:
             if fused:
                 what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
                 raise NmtError(what, remedy="leave --fused out")
-        self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
+        self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or parse_batching(), max_len
         self.vocabulary = vocabulary
         if dictionary is not None and not can_attend(model):
             what = "a dictionary of unknown words for a model without attention"
@@ -141,7 +152,7 @@ class Translator:
             target,
             beam=beam,
             fused=fused,
-            vocabulary=_part(vocabulary, model, direction, cache_mb, tune),
+            vocabulary=_load_restriction(vocabulary, model, direction, cache_mb, tune),
             batching=batching,
             max_len=max_len,
             dictionary=None if dictionary is None else read_dictionary(dictionary),
@@ -153,7 +164,7 @@ class Translator:
 
         Raises `OutOfMemory` where a batch does not fit.
         """
-        return _Stream(self, iter(lines)).translations()
+        return _TranslationStream(self, iter(lines)).translations()
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """One translation per line, in order."""
@@ -175,7 +186,7 @@ def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
     return loaded, source, target
 
 
-def _part(
+def _load_restriction(
     path: Path | None, model: StepModel, direction: str | None, cache_mb: float, tune: bool
 ) -> RestrictedVocabulary | None:
     if path is None:
@@ -183,7 +194,7 @@ def _part(
             if given:
                 raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
         return None
-    from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
+    from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 
     part = load_vocabulary(path, model, direction=direction, cache_mb=cache_mb)
     return with_measured_cost(part, model) if tune or cache_mb else part
@@ -198,7 +209,7 @@ class _Line:
     """Tokens that may be written."""
 
 
-class _Stream:
+class _TranslationStream:
     """Lines on their way through one decoder; they leave in the order in which they came."""
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
@@ -257,7 +268,7 @@ class _Stream:
         kept = ids if len(ids) <= limit else [*ids[: limit - 1], self._translator.source.eos]
         most = self._translator.max_len or 2 * len(kept) + 10
         self._under_way[line] = _Line(text, kept, len(ids) > limit, most if positions is None else min(most, positions))
-        self._batched.arrive(line, Asked(kept, max_len=self._under_way[line].most))
+        self._batched.arrive(line, DecodeRequest(kept, max_len=self._under_way[line].most))
 
     def _translation(self, line: _Line, hypothesis: Hypothesis) -> Translation:
         model, length = self._translator.model, len(hypothesis.tokens)
@@ -276,7 +287,7 @@ class _Stream:
         )
 
 
-def noting(
+def report_problems(
     translations: Iterable[Translation],
     note: Callable[[str], None],
     why_unknown: str | None = None,

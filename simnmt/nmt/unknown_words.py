@@ -1,4 +1,4 @@
-"""Unknown words in a translation, replaced through the attention: by a dictionary's word or the source word itself (SHARP-01).
+"""Replacement of unknown words in a translation, by a dictionary's word or the source word attended to (SHARP-01).
 
 Where a decoder emits the unknown token, its attention in that step says which source piece it was reading. Texts here are
 pieces as sentencepiece writes them: normalised, with `▁` in place of a blank.

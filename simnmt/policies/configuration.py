@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.configuration import Configuration
-from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
+from simnmt.base.configuration import Configuration
+from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
 
 
 class EdgePolicy(Configuration):

@@ -1,14 +1,20 @@
-"""What the page says of devices: their boxes, their profiles, their shares and loads, and what policies do with them."""
+"""What the page of a run shows of its devices: profiles, shares and loads, batch sizes, and streamed models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.names import format_list
-from simnmt.report.typography import DASH, is_number, number
+import numpy as np
+from markupsafe import Markup
+
+from simnmt.base.suggestions import format_list
+from simnmt.report import thinning
+from simnmt.report.pipelines import PipelineTimes, pipeline_svg
+from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
-from simnmt.results.stability import SUFFIX, device_names, overloaded
+from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount, PlannedDevice, PlannedState
+from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
 from simnmt.results.summary import Device, Row
 
 
@@ -41,11 +47,11 @@ def roles(result: RunResult) -> dict[str, str]:
     found = {}
     for policy in dict.fromkeys(row["policy"] for row in result.rows):
         configured = said.get(policy, {"kind": policy})
-        found[policy] = _role(configured, names)
+        found[policy] = _describe_role(configured, names)
     return {policy: role for policy, role in found.items() if role}
 
 
-def _role(configured: dict[str, Any], devices: Sequence[str]) -> str:
+def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
     kind = configured["kind"]
     if kind in ("edge", "cloud", "fixed"):
         return f"{devices[0] if kind == 'edge' else devices[-1] if kind == 'cloud' else configured['device']} only"
@@ -76,7 +82,7 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _entry(row: Row, device: str) -> dict[str, str]:
-    share, load, busiest = (row.get(f"{device}{suffix}") for suffix in ("_share", "_load", SUFFIX))
+    share, load, busiest = (row.get(f"{device}{suffix}") for suffix in ("_share", "_load", LOAD_SUFFIX))
     text = ""
     if not share:
         return {"share": DASH, "load": "", "verdict": ""}
@@ -84,9 +90,230 @@ def _entry(row: Row, device: str) -> dict[str, str]:
         text, of_busiest = number(load, 2), number(busiest, 2)
         if of_busiest != text:
             text += f", busiest {of_busiest}"
-    too_much = any(overload.device == device for overload in overloaded(row))
+    too_much = any(overload.device == device for overload in row_overloads(row))
     return {
         "share": number(100 * share, 1) if is_number(share) else DASH,
         "load": text,
         "verdict": "overloaded" if too_much else "",
     }
+
+
+MOST_BARS = 64
+"""Of the sizes of a batch; larger ones are grouped, evenly."""
+TIMELINE_NUMBERS = 40_000
+"""Of all timelines of a page, so that neither many cells nor many policies make it heavy."""
+FEWEST_CHANGES = 100
+
+BATCH_COLUMNS = (
+    ("mean_batch", "mean batch", 1.0, ""),
+    ("full_share", "full, % of steps", 100.0, ""),
+    ("below_8_share", "below 8, % of steps", 100.0, ""),
+    ("padding_share", "padding, % of source tokens", 100.0, ""),
+    ("busy_share", "at work, % of the time", 100.0, ""),
+    ("mean_queue_s", "waiting, ms", 1e3, ""),
+    ("first_token_mean_s", "to the first token, ms", 1e3, "first_token_p95_s"),
+    ("sentences_per_s", "sentences/s", 1.0, "busy_sentences_per_s"),
+    ("tokens_per_s", "tokens/s", 1.0, "busy_tokens_per_s"),
+)
+"""Key of the summary behind the device's name, head, factor, and what stands below it."""
+
+
+def batching_devices(cell: Cell) -> list[int]:
+    """Numbers of the devices that formed batches under any policy, in the targets' order."""
+    return [
+        number
+        for number in range(len(cell.devices))
+        if any(number < len(accounts) and accounts[number] is not None for accounts in cell.batches.values())
+    ]
+
+
+def batch_figures(cell: Cell, cells: int = 1) -> list[dict[str, Any]]:
+    """Per batching device what its figures show, empty where there is none; `cells`: on the page."""
+    devices = batching_devices(cell)
+    share = TIMELINE_NUMBERS // max(2 * cells * len(devices) * len(cell.logs), 1)
+    changes = max(share, FEWEST_CHANGES)
+    return [
+        {"device": device, "policies": [_batch_figure(_account(cell, policy, device), changes) for policy in cell.logs]}
+        for device in devices
+    ]
+
+
+def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Per batching device one line of numbers for each policy that used it, as text; `rows`: the cell's own."""
+    by_policy = {row["policy"]: row for row in rows}
+    return [
+        {
+            "name": cell.devices[device].name,
+            "lines": [
+                {"policy": policy, "figures": _batch_cells(by_policy.get(policy, {}), cell.devices[device].name)}
+                for policy in cell.logs
+                if (account := _account(cell, policy, device)) is not None and account.sentences
+            ],
+        }
+        for device in batching_devices(cell)
+    ]
+
+
+def most_used(cell: Cell) -> int:
+    """Number of the policy whose batches are shown first: the one with the most steps that batch, the first among equals."""
+    steps = [
+        sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
+    ]
+    return steps.index(max(steps))
+
+
+def _account(cell: Cell, policy: str, device: int) -> BatchAccount | None:
+    accounts = cell.batches.get(policy, ())
+    return accounts[device] if device < len(accounts) else None
+
+
+def _batch_figure(account: BatchAccount | None, changes: int) -> dict[str, Any] | None:
+    """A policy's batches at one device; None where it had none."""
+    if account is None or not account.steps.sum():
+        return None
+    wide = -(-account.size // MOST_BARS)
+    first = np.arange(1, account.size + 1, wide)
+    # Never a step with nobody active.
+    steps, seconds = (np.add.reduceat(each[1:], first - 1) for each in (account.steps, account.step_s))
+    shown = account.timeline[:changes]
+    return {
+        "size": account.size,
+        "least": first.tolist(),
+        "most": np.minimum(first + wide - 1, account.size).tolist(),
+        "steps": thinning.numbers(100.0 * steps / steps.sum(), 4),
+        "time": thinning.numbers(100.0 * seconds / seconds.sum(), 4) if seconds.sum() else thinning.numbers(0.0 * steps, 4),
+        "step": shown[:, 0].tolist(),
+        "active": shown[:, 1].tolist(),
+        "words": _describe_batches(account),
+    }
+
+
+def _describe_batches(account: BatchAccount) -> str:
+    total = int(account.steps.sum())
+    return (
+        f"{number(total, 0)} steps, {significant(account.mean_active, 3)} of {account.size} active on average; full in "
+        f"{number(100 * account.share_full, 1)} % of them, fewer than {SMALL_BATCH} in "
+        f"{number(100 * account.share_below(SMALL_BATCH), 1)} %."
+    )
+
+
+def _batch_cells(row: Row, device: str) -> list[dict[str, str]]:
+    return [
+        _batch_cell(row.get(f"{device}_{key}"), row.get(f"{device}_{below}") if below else None, key, below, factor)
+        for key, _, factor, below in BATCH_COLUMNS
+    ]
+
+
+def _batch_cell(value: object, second: object, key: str, below: str, factor: float) -> dict[str, str]:
+    text = DASH
+    if is_number(value):
+        text = number(factor * value, 1) if key.endswith("_share") else significant(factor * value, 4)
+    beside = ""
+    if is_number(second):
+        shown = significant(factor * second, 4)
+        beside = f"p95 {shown}" if below.startswith("first_token") else f"{shown} at work"
+    return {"key": key, "text": text, "beside": beside}
+
+
+STREAM_COLUMNS = (
+    ("cold_share", "found cold, %", 100.0, ""),
+    ("cold_mean_s", "cold, ms", 1e3, ""),
+    ("first_turn_mean_s", "first turn, ms", 1e3, ""),
+    ("later_turn_mean_s", "later turns, ms", 1e3, ""),
+    ("stall_share", "stalled, % of the execution", 100.0, ""),
+    ("missed_share", "after the deadline, %", 100.0, ""),
+    ("cold_lost_mean_s", "lost by a cold one, ms", 1e3, ""),
+    ("read_mean_bytes", "read for a request, MB", 1e-6, ""),
+    ("mean_buffer_bytes", "in the buffer, MB", 1e-6, "peak_buffer_bytes"),
+    ("peak_shard_bytes", "at most with what is read, MB", 1e-6, ""),
+    ("compute_busy_share", "computing, % of the time", 100.0, ""),
+    ("disk_busy_share", "disk at work, % of the time", 100.0, ""),
+)
+"""Key of the summary behind the device's name, head, factor, and what stands below it."""
+STREAMED_STYLE = Markup("\n.pipelines-scroll { border: none; }\n.pipelines-scroll .pipelines { min-width: 44rem; }\n")
+"""A phone scrolls the picture rather than shrink its words."""
+PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
+
+
+def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Per streamed device its plans with their picture, and a line of numbers per policy that used it; `rows`: the cell's."""
+    by_policy = {row["policy"]: row for row in rows}
+    found = []
+    for device, kind, planned in zip(cell.devices, cell.shown_kinds, cell.planned, strict=False):
+        if planned is None:
+            continue
+        used = [policy for policy, name, account in cell.stream_accounts() if name == device.name and account.requests.any()]
+        found.append(
+            {
+                "name": device.name,
+                "kind": kind,
+                "planned": planned,
+                "submodel": _describe_submodel(planned),
+                "states": [_plan_line(state, state.name) for state in planned.states]
+                + [
+                    _plan_line(state, f"{state.name}, from {number(change.at_s, 0)}\u202fs on")
+                    for change in planned.changes
+                    for state in change.states
+                ],
+                "picture": planned_pipelines_svg(planned, f"{device.name}, as planned"),
+                "lines": [
+                    {"policy": policy, "figures": _stream_cells(by_policy.get(policy, {}), device.name)}
+                    for policy in cell.logs
+                    if policy in used
+                ],
+            }
+        )
+    return found
+
+
+def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:
+    """The pipelines of all states, as predicted for requests of the planned lengths."""
+    return pipeline_svg(title, [_planned_pipeline(state, planned.all_layers) for state in planned.states], planned.deadline_s)
+
+
+def _planned_pipeline(state: PlannedState, encoder_layers: int) -> PipelineTimes:
+    begin, end = zip(*state.compute, strict=True)
+    stall = [first - before for first, before in zip(begin, (state.before_s, *end), strict=False)]
+    later_s = max(state.latency_s - end[-1], 0.0)
+    load_begin, load_end = zip(*state.load, strict=True)
+    layers = [*range(state.layers), *(encoder_layers + layer for layer in range(state.decoder_layers))]
+    return PipelineTimes(state.name, load_begin, load_end, begin, end, stall, later_s, layers, state.before_s)
+
+
+def _describe_submodel(planned: PlannedDevice) -> str:
+    first = planned.states[0]
+    layers = f"{first.layers} of {planned.all_layers}"
+    if planned.all_decoder_layers:
+        layers += f" encoder and {first.decoder_layers} of {planned.all_decoder_layers} decoder"
+    lengths = f"{planned.src_len} source" + (f" and {planned.tgt_len} target" if planned.tgt_len else "") + " tokens"
+    return f"{layers} layers, {first.slices} of {planned.all_slices} slices of each, planned for {lengths}"
+
+
+def _plan_line(state: PlannedState, name: str) -> dict[str, Any]:
+    shards = ", ".join(f"{count} of {width}" for width, count in state.bits)
+    figures = (
+        _format_scaled(1e-6 * state.read_bytes),
+        _format_scaled(1e-6 * state.held_bytes),
+        shards,
+        _format_scaled(1e3 * state.latency_s),
+        _format_scaled(1e3 * state.stall_s),
+    )
+    return {"name": name, "figures": figures}
+
+
+def _stream_cells(row: Row, device: str) -> list[dict[str, str]]:
+    return [
+        {
+            "key": f"{device}_{key}",
+            "text": _format_scaled(row.get(f"{device}_{key}"), factor),
+            "beside": f"peak {_format_scaled(row.get(f'{device}_{below}'), factor)}" if below else "",
+        }
+        for key, _, factor, below in STREAM_COLUMNS
+    ]
+
+
+def _format_scaled(value: Any, factor: float = 1.0) -> str:
+    if not is_number(value):
+        return DASH
+    shown = factor * value
+    return number(shown, 1) if shown >= 100.0 else significant(shown, 3)

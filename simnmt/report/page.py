@@ -1,4 +1,4 @@
-"""The page of one run: everything it says, in one HTML file that needs nothing else."""
+"""The page of one run, as one HTML file that opens without a network."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from simnmt import __version__
-from simnmt.names import format_list
-from simnmt.report import pipeline_chart, plotly_js
-from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
-from simnmt.report.causes import over_load
-from simnmt.report.devices import boxes, device_table, profile_kinds, roles
-from simnmt.report.figures import figures
-from simnmt.report.fits import execution_means, length_means, share_explained
-from simnmt.report.gaps import gap_lines
-from simnmt.report.packing import packed
-from simnmt.report.recommendations import overview, recommendation_badges, verdict_cards
-from simnmt.report.rtt import estimating_policy
-from simnmt.report.streamed import COLUMNS as STREAM_COLUMNS
-from simnmt.report.streamed import PLAN_COLUMNS, STREAMED_STYLE, streamed_devices
-from simnmt.report.table import cell_of, table
+from simnmt.base import VERSION
+from simnmt.base.suggestions import format_list
+from simnmt.report import assets, pipelines
+from simnmt.report.assets import packed
+from simnmt.report.devices import (
+    BATCH_COLUMNS,
+    PLAN_COLUMNS,
+    STREAMED_STYLE,
+    batch_lines,
+    batching_devices,
+    boxes,
+    device_table,
+    most_used,
+    profile_kinds,
+    roles,
+    streamed_devices,
+)
+from simnmt.report.devices import STREAM_COLUMNS as STREAM_COLUMNS
+from simnmt.report.figures import estimating_policy, figures, over_load
+from simnmt.report.plane_figures import execution_means, length_means, share_explained
+from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
 from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
-from simnmt.results.gap_words import gap_sentences
-from simnmt.results.misroutes import UNKNOWN_MISROUTES
+from simnmt.results.recommendation_text import gap_sentences
+from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import doubtful_profiles
 from simnmt.results.stability import busiest_device, busiest_load
 from simnmt.results.summary import Row
@@ -66,7 +72,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     """
     colours = _colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
-    workloads = _once((cell.workload, cell) for cell in result.cells)
+    workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
     first = result.rows[0] if result.rows else {}
     batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
     environment = Environment(
@@ -75,36 +81,40 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     environment.filters["typeset"] = typeset
     return environment.get_template("page.html.j2").render(
         result=result,
-        version=__version__,
+        version=VERSION,
         seed=result.seed,
         replications=first.get("replications"),
         requests=first.get("requests"),
         verdicts=verdict_cards(result, colours),
         overview=overview(result, colours),
-        table=table(result.rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)),
+        table=policy_table(
+            result.rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)
+        ),
         cells=cells,
         judged_by=_judged_by(result, batching, streaming),
         batching=batching,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[_sweep(sweep, result) for sweep in over_load(result.rows, result.load_sweeps, colours)],
-        fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
+        fit_groups=[
+            _fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_group_alike(workloads, _fitted))
+        ],
         boxes=boxes,
         doubtful_profiles=doubtful_profiles(result.cells),
         profile_kinds=profile_kinds,
-        lengths=_alike(workloads, lambda cell: (*_lengths(cell), cell.regression_slope, cell.regression_offset)),
+        lengths=_group_alike(workloads, lambda cell: (*_length_source(cell), cell.regression_slope, cell.regression_offset)),
         said=" ".join(result.notes),
-        notes=_said_once(result.notes, [cell.workload for cell in result.cells]),
-        series=_once((cell.network, cell) for cell in result.cells),
-        devices=_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds)),
+        notes=_merge_notes(result.notes, [cell.workload for cell in result.cells]),
+        series=_first_by_name((cell.network, cell) for cell in result.cells),
+        devices=_group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds)),
         closed_loop=_closed_loop(result),
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
         streaming=streaming,
-        style=_asset("page.css") + (pipeline_chart.STYLE + STREAMED_STYLE if streaming else ""),
+        style=_asset("page.css") + (pipelines.STYLE + STREAMED_STYLE if streaming else ""),
         script=Markup("\n").join(map(_asset, _scripts(result))),
-        plotly=Markup(plotly_js.packed()),
+        plotly=Markup(assets.packed_plotly()),
     )
 
 
@@ -116,7 +126,7 @@ def _scripts(result: RunResult) -> list[str]:
 
 def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int]) -> dict[str, Any]:
     """One cell's figures: their data as JSON, and the words around them."""
-    rows, gaps = _of(result.rows, cell), _of(result.gaps, cell)
+    rows, gaps = _rows_of_cell(result.rows, cell), _rows_of_cell(result.gaps, cell)
     content = figures(cell, rows, gaps, len(result.cells))
     content["colours"] = [colours[policy] for policy in cell.logs]
     requests = next(iter(cell.logs.values()))["src_len"].size
@@ -127,10 +137,10 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
     return {
         "index": index,
         "cell": cell,
-        "foreseen": _foreseen(cell),
+        "foreseen": _is_foreseen(cell),
         "no_misroutes": _no_misroutes(cell),
         "misrouted_of": _misrouted_of(cell, estimating),
-        "packed": _packed(content | {"requests": requests}),
+        "packed": _packed_json(content | {"requests": requests}),
         "estimating": estimating,
         "zoomed": content["rtt"]["used"] is not None,
         "timeline": content["timeline"] is not None,
@@ -142,7 +152,7 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
         "busiest": names.index(busiest) if busiest in names else 0,
         "device_table": device_table(cell, rows) if len(names) > 2 else [],
         "batches": batch_lines(cell, rows),
-        "batch_columns": [head for _, head, _, _ in COLUMNS],
+        "batch_columns": [head for _, head, _, _ in BATCH_COLUMNS],
         "batching": [(place, names[number]) for place, number in enumerate(batching_devices(cell))],
         "batches_of": most_used(cell) if cell.batches else 0,
         "streamed": streamed_devices(cell, rows),
@@ -155,7 +165,7 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
     }
 
 
-def _foreseen(cell: Cell) -> bool:
+def _is_foreseen(cell: Cell) -> bool:
     """Whether decisions are judged by what an oracle foresaw, queues included."""
     return any(misroutes.foreseen for misroutes in cell.misroutes.values())
 
@@ -166,7 +176,7 @@ def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
     known = [cell for cell in cells if cell.misroutes]
     if not known:
         return UNKNOWN_MISROUTES if cells else ""
-    by_cell = {_foreseen(cell) for cell in known}
+    by_cell = {_is_foreseen(cell) for cell in known}
     queueing = any(busiest_load(row) is not None for row in result.rows)
     state = format_list(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
     foreseen = f"with the {state} of that moment, as an oracle foresees them"
@@ -195,7 +205,7 @@ def _sweep(sweep: dict[str, Any], result: RunResult) -> dict[str, Any]:
         for record in result.load_sweeps
         if (record["network"], record["baseline"], [point["workload"] for point in record["points"]]) == place
     ]
-    return {**sweep, "packed": _packed(sweep), "sentences": sentences}
+    return {**sweep, "packed": _packed_json(sweep), "sentences": sentences}
 
 
 def _no_misroutes(cell: Cell) -> str:
@@ -214,7 +224,7 @@ def _misrouted_of(cell: Cell, policy: str | None) -> int | str:
 def _fitted(cell: Cell) -> tuple[Any, ...]:
     """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
     devices = tuple(device.name for device in cell.devices)
-    return (*_lengths(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.shown_kinds)
+    return (*_length_source(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.shown_kinds)
 
 
 def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:
@@ -230,16 +240,16 @@ def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) 
         "pairs": None if lengths is None else sum(lengths["pairs"]),
         "devices": [("all", "all")] * together + list(enumerate(devices)),
         "shown": "all" if together else next((at for at, means in enumerate(execution) if means), 0),
-        "packed": _packed({"devices": devices, "lengths": lengths, "execution": execution}),
+        "packed": _packed_json({"devices": devices, "lengths": lengths, "execution": execution}),
     }
 
 
-def _packed(content: dict[str, Any]) -> Markup:
+def _packed_json(content: dict[str, Any]) -> Markup:
     """The content of figures as it travels: JSON of a hundred kilobytes and more, which packing makes a third."""
     return Markup(packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()))
 
 
-def _of(rows: Sequence[Row], cell: Cell) -> list[Row]:
+def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
     """The rows of a cell."""
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
 
@@ -256,15 +266,15 @@ def _colours(result: RunResult) -> dict[str, int]:
         policy for cell in result.cells for policy in cell.logs
     )
     others = [name for name in names if name not in _COLOURS]
-    return {name: _COLOURS.index(name) if name in _COLOURS else _other(others.index(name)) for name in names}
+    return {name: _COLOURS.index(name) if name in _COLOURS else _further_colour(others.index(name)) for name in names}
 
 
-def _other(number: int) -> int:
+def _further_colour(number: int) -> int:
     """The colour of a policy without one of its own, in the order they appear."""
     return len(_COLOURS) + number % (_ALL_COLOURS - len(_COLOURS))
 
 
-def _once(named: Any) -> dict[str, Cell]:
+def _first_by_name(named: Any) -> dict[str, Cell]:
     """The first cell of each name."""
     found: dict[str, Cell] = {}
     for name, cell in named:
@@ -272,7 +282,7 @@ def _once(named: Any) -> dict[str, Cell]:
     return found
 
 
-def _alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
+def _group_alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
     """Workloads of which there is the same to say, each group with its first cell."""
     found: dict[Any, tuple[list[str], Cell]] = {}
     for name, cell in cells.items():
@@ -280,11 +290,11 @@ def _alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[lis
     return list(found.values())
 
 
-def _lengths(cell: Cell) -> tuple[str, str, str, str]:
+def _length_source(cell: Cell) -> tuple[str, str, str, str]:
     return cell.lengths.name, cell.lengths.source, cell.lengths.src_unit, cell.lengths.tgt_unit
 
 
-def _said_once(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
+def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
     """Notes that begin with other workloads but say the same (`a: ...`, `b: ...`) become one: `a; b: ...`."""
     places: dict[str, list[str]] = {}
     for note in notes:

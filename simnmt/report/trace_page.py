@@ -1,4 +1,4 @@
-"""The page of a trace: what `simnmt trace inspect` says, and plots, in one HTML file that needs nothing else."""
+"""The page of RTT and bandwidth traces: facts and plots in one HTML file that opens without a network."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from simnmt import __version__
-from simnmt.errors import InputError
-from simnmt.files import written_whole
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError
+from simnmt.base.files import written_whole
 from simnmt.network.traces.readings import NOUN, Trace
-from simnmt.network.traces.summary import autocorrelation, runs, summarised
-from simnmt.network.traces.words import facts, time_unit, title
+from simnmt.network.traces.summary import autocorrelation, format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
+from simnmt.report.assets import packed_plotly
 from simnmt.report.figures import embedded
-from simnmt.report.plotly_js import packed
 
 POINTS = 4_000
 """Of a series; its peaks and troughs stay."""
@@ -43,22 +42,22 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    summaries = [summarised(trace) for trace in traces]
+    summaries = [summarise(trace) for trace in traces]
     return environment.get_template("trace_page.html.j2").render(
         name=name,
-        version=__version__,
+        version=VERSION,
         sections=[
-            {"index": index, "title": title(summary), "summary": summary, "facts": facts(summary)}
+            {"index": index, "title": format_title(summary), "summary": summary, "facts": format_facts(summary)}
             for index, summary in enumerate(summaries)
         ],
-        content=Markup(embedded({"series": [drawn(trace) for trace in traces]})),
+        content=Markup(embedded({"series": [trace_plots(trace) for trace in traces]})),
         style=_asset("page.css"),
         script=_asset("plain_plots.js") + _asset("trace_page.js"),
-        plotly=Markup(packed()),
+        plotly=Markup(packed_plotly()),
     )
 
 
-def drawn(trace: Trace) -> dict[str, Any]:
+def trace_plots(trace: Trace) -> dict[str, Any]:
     """The content of one trace's plots, ready for JSON: milliseconds or Mbit/s, because a person reads them."""
     lap_s = trace.duration_s
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
@@ -84,7 +83,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
 
 def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     """Begin, end and a break of each run of lost samples, in the time unit of the plot."""
-    begins, ends = (each[:MOST_OUTAGES] for each in runs(trace.lost))
+    begins, ends = (each[:MOST_OUTAGES] for each in lost_runs(trace.lost))
     points: list[float | None] = []
     for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
         points += [round(begin, 7), round(end, 7), None]

@@ -6,7 +6,7 @@ import math
 import re
 from typing import TypeGuard
 
-from simnmt.results.wording import Signs, format_interval
+from simnmt.results.number_text import Signs, format_interval
 
 MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")

@@ -1,4 +1,9 @@
-"""The request log: one row per request, as columns (DESIGN section 4)."""
+"""The request log: what is true of each request, what a policy made of it, one row per request, and which were misrouted.
+
+A misrouted request would truly have been answered sooner by another device. Where requests queue, a decision is judged by what
+an oracle foresaw at that moment, queues included (`Passage.lost_s`), for an even sample of the requests. Where nothing waits,
+the truth is the time of an execution alone, plus the transfer.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.columns import AnyColumn, Array, Rows, assembled, written
-from simnmt.results.batches import BatchAccount
-from simnmt.results.streamed import StreamAccount
+from simnmt.base.columns import AnyColumn, Array, Rows, assemble, write_columns
+from simnmt.results.device_accounts import BatchAccount, StreamAccount
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
@@ -57,7 +61,7 @@ class Truth:
     @property
     def best_target(self) -> NDArray[np.int8]:
         """Where execution plus transfer is least, queues left out; a tie goes to the nearer target."""
-        return assembled(self._best_target, self.all)
+        return assemble(self._best_target, self.all)
 
     def _best_target(self, rows: slice) -> NDArray[np.int8]:
         least_s = self.total_s(0, rows)
@@ -131,7 +135,7 @@ class Passage:
 
 
 def _stored(folder: Path, name: str, column: AnyColumn) -> AnyColumn:
-    return written(folder, [{name: column}])[name] if isinstance(column, np.ndarray) else column
+    return write_columns(folder, [{name: column}])[name] if isinstance(column, np.ndarray) else column
 
 
 def _chosen(columns: tuple[AnyColumn, ...], passage: Passage, rows: slice) -> NDArray[np.float64]:
@@ -216,7 +220,7 @@ class RequestLog(Log):
 
     def __getitem__(self, name: str) -> Array:
         column = _COLUMNS[name] if name in _COLUMNS or self._passage.state is None else _OF_STREAMED[name]
-        return assembled(lambda rows: column(self._truth, self._passage, rows), self._rows)
+        return assemble(lambda rows: column(self._truth, self._passage, rows), self._rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -250,3 +254,97 @@ class Logs(Mapping[str, RequestLog]):
 
     def __len__(self) -> int:
         return len(self.passages)
+
+
+BLOCK = 1_000_000
+"""Requests looked at together."""
+ROUNDING_S = 1e-9
+"""Sums of the same times in another order differ by less: no misroute."""
+
+UNKNOWN_MISROUTES = (
+    "Misroutes are not shown: where requests queue at a device that batches, or a device streams its model, what a request "
+    "takes there depends on the requests before it, and to foresee that costs as much as an oracle for every policy. "
+    "Set foresee_misroutes: true to see them."
+)
+"""Why a table has no column of misroutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misroutes:
+    """What one policy misrouted of the judged requests, and an even sample of it; columns of shape (sampled,)."""
+
+    count: int
+    lost_s: float
+    """Time beyond that on the best device, of all misrouted requests together."""
+    request_lost_s: NDArray[np.float64]
+    """The same of each sampled request."""
+    src_len: NDArray[np.int64]
+    tgt_len: NDArray[np.int64]
+    target: NDArray[np.int8]
+    """Where it went."""
+    best_target: NDArray[np.int8]
+    """Where it should have gone; the number of devices where it is only known that it is another one."""
+    foreseen: bool = False
+    """Whether decisions are judged by what an oracle foresaw, queues included; else nothing waits."""
+    judged: int | None = None
+    """Requests whose decisions were judged; None: all of them."""
+
+
+def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
+    """What a policy misrouted, and at most so many of these requests. `truth`: unless the passage has its own."""
+    lost = lost_s(truth, passage)
+    truth = passage.truth or truth
+    judged = None if passage.lost_s is None else int(np.isfinite(lost).sum())
+    lost = np.nan_to_num(lost)
+    misrouted = np.flatnonzero(lost > 0.0)
+    sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
+    total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
+    target = passage.target[sampled]
+    chosen = target[None].astype(np.int64)
+    request_lost_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
+    if passage.lost_s is not None:
+        request_lost_s = passage.lost_s[sampled]
+        np.put_along_axis(total_s, chosen, np.inf, 0)
+    best_target = total_s.argmin(0).astype(np.int8)
+    if passage.lost_s is not None and len(total_s) > 2:
+        # Which of the others was foreseen to be best is not kept.
+        best_target[:] = len(total_s)
+    return Misroutes(
+        count=int(misrouted.size),
+        lost_s=float(lost.sum(dtype=np.float64)),
+        request_lost_s=request_lost_s,
+        src_len=truth.src_len[sampled],
+        tgt_len=truth.tgt_len[sampled],
+        target=target,
+        best_target=best_target,
+        foreseen=passage.lost_s is not None,
+        judged=judged,
+    )
+
+
+def lost_s(truth: Truth, passage: Passage) -> NDArray[np.float32]:
+    """Return by how many seconds each request takes longer than on the best device: 0 there, and where both take as long.
+
+    As an oracle foresaw it, where that is known: NaN for requests that were not judged. Above 0 the request was misrouted.
+    `truth`: unless the passage has its own.
+    """
+    if passage.lost_s is not None:
+        foreseen_s: NDArray[np.float32] = passage.lost_s[:].astype(np.float32)
+        foreseen_s[foreseen_s < ROUNDING_S] = 0.0
+        return foreseen_s
+    truth = passage.truth or truth
+    lost = np.empty(len(truth.src_len), np.float32)
+    for start in range(0, lost.size, BLOCK):
+        rows = slice(start, start + BLOCK)
+        lost[rows] = _lost_s(truth, rows, passage.target[rows])
+    return lost
+
+
+def _lost_s(truth: Truth, rows: slice, target: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Seconds beyond the best device's, per request."""
+    least_s = own_s = truth.total_s(0, rows)
+    for number in range(1, len(truth.execution_s)):
+        total_s = truth.total_s(number, rows)
+        own_s = np.where(target == number, total_s, own_s)
+        least_s = np.minimum(least_s, total_s)
+    return own_s - least_s

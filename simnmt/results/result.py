@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.results.batches import BatchAccount
-from simnmt.results.misroutes import Misroutes
-from simnmt.results.request_log import RequestLog
-from simnmt.results.streamed import PlannedDevice, StreamAccount
+from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
+from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.summary import Device, Row
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.errors import InputError
-from simnmt.files import (
+from simnmt.base.errors import InputError
+from simnmt.base.files import (
     MOST_DOCUMENT_BYTES,
     MOST_STREAMED_BYTES,
     FolderLock,

@@ -1,7 +1,7 @@
-"""Overload: where requests come faster than a device can serve them there is no mean to be known, only how the wait grows.
+"""Overload: a device that gets requests faster than it serves them has no mean latency, only a rate at which waits grow.
 
 A load of 1.3 means that 1.3 seconds of work arrive for each second that a box can work: in an open loop its wait then grows by
-0.3 s a second for as long as requests come, so every latency depends on how long the run lasts.
+0.3 s a second for as long as requests arrive, so every latency depends on how long the run lasts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from statistics import NormalDist
 
+from simnmt.results.number_text import digits, duration
 from simnmt.results.summary import Device, Row, RunKey, known
 
-SUFFIX = "_busiest_load"
+LOAD_SUFFIX = "_busiest_load"
 _LOAD, _IN = "_overload", "_overloaded_in"
 """What a judged row keeps of a device that is overloaded: its load, and in how many replications that is so."""
 Numbers = Mapping[str, float | None]
@@ -43,12 +44,12 @@ class Overload:
 
 def device_names(row: Row) -> list[str]:
     """The devices of a row, in the order of the targets' numbers."""
-    return [key.removesuffix(SUFFIX) for key in row if key.endswith(SUFFIX)]
+    return [key.removesuffix(LOAD_SUFFIX) for key in row if key.endswith(LOAD_SUFFIX)]
 
 
 def busiest_load(row: Row) -> float | None:
     """The load of the busiest box of any device; None back to back, where nothing has a load."""
-    return max((row[name + SUFFIX] for name in device_names(row) if row[name + SUFFIX] is not None), default=None)
+    return max((row[name + LOAD_SUFFIX] for name in device_names(row) if row[name + LOAD_SUFFIX] is not None), default=None)
 
 
 def busiest_device(rows: Sequence[Row]) -> str | None:
@@ -56,8 +57,8 @@ def busiest_device(rows: Sequence[Row]) -> str | None:
     loads: dict[str, float] = {}
     for row in rows:
         for name in device_names(row):
-            if row[name + SUFFIX] is not None:
-                loads[name] = max(loads.get(name, 0.0), row[name + SUFFIX])
+            if row[name + LOAD_SUFFIX] is not None:
+                loads[name] = max(loads.get(name, 0.0), row[name + LOAD_SUFFIX])
     return max(loads, key=loads.__getitem__, default=None)
 
 
@@ -73,10 +74,10 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
         loads = [_load(numbers, requests, device) for numbers in replications]
         if not loads:
             continue
-        if sum(load.log for load in loads) > _beyond(1) * sqrt(sum(load.variance for load in loads)):
+        if sum(load.log for load in loads) > _normal_quantile_beyond(1) * sqrt(sum(load.variance for load in loads)):
             found.append(Overload(device.name, sum(load.shown for load in loads) / len(loads), len(loads), len(loads)))
             continue
-        over = [load.shown for load in loads if load.log > _beyond(len(loads)) * sqrt(load.variance)]
+        over = [load.shown for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
             found.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
     return _worst_first(found)
@@ -108,7 +109,7 @@ class _Load:
 
 
 def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
-    load, busiest = numbers[f"{device.name}_load"], numbers[device.name + SUFFIX]
+    load, busiest = numbers[f"{device.name}_load"], numbers[device.name + LOAD_SUFFIX]
     if load is None or busiest is None:
         return _Load.of(0.0, 0.0, 1.0)
     there = known(numbers[f"{device.name}_share"]) * requests
@@ -119,7 +120,7 @@ def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     return max(candidates, key=lambda found: found.log / sqrt(found.variance))
 
 
-def _beyond(chances: int) -> float:
+def _normal_quantile_beyond(chances: int) -> float:
     """How many standard deviations the greatest of so many normal numbers exceeds by chance in one run of forty."""
     return NormalDist().inv_cdf(1.0 - 0.025 / chances)
 
@@ -166,7 +167,7 @@ def with_stability(
     return judged
 
 
-def worst(row: Row) -> Overload | None:
+def worst_overload(row: Row) -> Overload | None:
     """The worst overloaded device of a row that was judged; None for a stable one."""
     if not row.get("unstable"):
         return None
@@ -174,7 +175,7 @@ def worst(row: Row) -> Overload | None:
     return Overload(row["unstable_device"], load, row["unstable_replications"], row["replications"])
 
 
-def overloaded(row: Row) -> list[Overload]:
+def row_overloads(row: Row) -> list[Overload]:
     """All overloaded devices of a row that was judged, worst first."""
     found = [
         Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
@@ -184,7 +185,7 @@ def overloaded(row: Row) -> list[Overload]:
     return _worst_first(found)
 
 
-def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """Add `unstable` to each comparison: which of the two has no mean to be known (`policy`, `baseline` or `both`), or None.
 
     Such a change is that of this run, and depends on how long the run lasts.
@@ -197,3 +198,42 @@ def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
         found.append(pair | {"unstable": which})
     return found
+
+
+LONG_WAIT_S = 60.0
+"""A wait that nobody sits through: the time at which it is reached shows how fast the queue grows."""
+
+
+def describe_overload(row: Row) -> str:
+    """Return that a policy has no steady mean, why, and what is known instead."""
+    overload = worst_overload(row)
+    assert overload is not None
+    partly = f" in {overload.replications} of {overload.of} replications" if overload.replications < overload.of else ""
+    return (
+        f"{row['policy']} is unstable{partly}: the {overload.device} has load {overload.load:.2f}, more work than it can do, "
+        f"so there is no steady mean. {_describe_growth(row, overload)}."
+    )
+
+
+def _describe_growth(row: Row, overload: Overload) -> str:
+    """How many requests the device can serve, how fast the wait grows, and how long the last request of this run waits."""
+    policy, offered_rps = row["policy"], row["offered_rps"]
+    lasts_s = row["requests"] / offered_rps
+    last_s = overload.growth * lasts_s
+    minute = (
+        f"reaches {duration(LONG_WAIT_S)} after {duration(LONG_WAIT_S / overload.growth)} and "
+        if last_s > LONG_WAIT_S
+        else "reaches "
+    )
+    return (
+        f"As {policy} divides the requests, the {overload.device} can take {digits(offered_rps / overload.load)} requests per "
+        f"second, but {digits(offered_rps)} arrive; the wait there grows by {digits(overload.growth)} s per second, {minute}"
+        f"{duration(last_s)} when the last request of this run arrives, after {duration(lasts_s)}"
+    )
+
+
+def format_unstable_policy(row: Row) -> str:
+    """Return a policy and its overload: `edge (gateway: load 1.30)`, or `cloud (load 1.30)` if it has the device's name."""
+    overloads: str = row["unstable"]
+    shown = overloads if ", " in overloads else overloads.removeprefix(f"{row['policy']}: ")
+    return f"{row['policy']} ({shown})"

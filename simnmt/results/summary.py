@@ -9,11 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.results.batch_columns import batch_columns
-from simnmt.results.batches import BatchAccount
+from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.request_log import Log
 from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
-from simnmt.results.streamed import StreamAccount, stream_columns
 
 Row = dict[str, Any]
 Column = NDArray[np.float64]

@@ -1,11 +1,12 @@
-"""What is wrong with a scenario: one line each, the first in the document's order before the others."""
+"""The error of a wrong scenario, and how its messages name keys and show values: on one line, as a user writes them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
-from simnmt.errors import InputError, printable
+from simnmt.base.errors import InputError, printable
 
 
 class ScenarioError(InputError):
@@ -37,3 +38,52 @@ class ScenarioError(InputError):
         first = f"{self.override}: " if self.override else ""
         lines = [first + super().__str__(), *map(str, self.others)]
         return "\n".join(lines + ([f"... and {self.left_out} more"] if self.left_out else []))
+
+
+Location = tuple[str | int, ...]
+"""Where a value lies in the data: keys of mappings and indices of lists, from the top."""
+
+_BARE_KEY = re.compile(r"[^\s.\"'=:]+")
+
+
+def format_location(location: Location) -> str:
+    """A location as the user would write it with `--set`: parts joined by dots, odd keys quoted."""
+    return ".".join(map(_format_part, location))
+
+
+def _format_part(part: str | int) -> str:
+    bare = isinstance(part, int) or (_BARE_KEY.fullmatch(part) and part.isprintable())
+    return str(part) if bare else quote_text(str(part))
+
+
+def describe_value(value: object) -> str:
+    """What a value is, in words: `the text 'abc'`, `a list`, `3`, `nothing`."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    if isinstance(value, str):
+        return f"the text {format_value(value)}"
+    return format_value(value)
+
+
+def format_value(value: object) -> str:
+    """A value on one line, shortened, as the file would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return f"'{printable(text)}'" if isinstance(value, str) else printable(text)
+
+
+def quote_text(text: str) -> str:
+    """The text in double quotes, as YAML and `--set` read it."""
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    parts = [escapes.get(char) or (char if char.isprintable() else _escape(char)) for char in text]
+    return '"' + "".join(parts) + '"'
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"

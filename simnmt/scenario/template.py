@@ -13,12 +13,12 @@ from typing import Any, cast
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from simnmt import shipped
-from simnmt.configuration import Configuration
-from simnmt.files import written_whole
+from simnmt.base import shipped_files
+from simnmt.base.configuration import Configuration
+from simnmt.base.files import written_whole
 from simnmt.policies.configuration import KINDS
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.model import Scenario
 
 SCHEMA_FILE = "scenario.schema.json"
 """Where a template's first line tells the editor to look, beside the scenario."""
@@ -93,7 +93,7 @@ def write_template(name: str, path: Path) -> list[Path]:
     writes meanwhile, and a published schema stays, for another scenario may count on it. Raises `ScenarioError` if `path`
     exists or cannot be written.
     """
-    text = shipped.find("scenarios", name).read_bytes()
+    text = shipped_files.find("scenarios", name).read_bytes()
     if path.name == SCHEMA_FILE:
         raise ScenarioError("the schema beside the scenario has this name", path=str(path), remedy="name another")
     written = [path]

@@ -1,23 +1,105 @@
-"""YAML 1.2 in its core schema: one reader into nodes with their places, one writer.
+"""YAML 1.2 in its core schema: a reader into nodes that know their line and column, and a writer.
 
-`no` and `10:30` are texts, `1e5` is a float. What a scenario never needs and a reader stumbles over is
-refused with its place: duplicate keys, anchors, tags, several documents, keys that are no texts, numbers
-that are not finite. ruamel.yaml supplies the parser's events alone, so that neither its constructors nor
-the depth of the input decide anything here.
+`no` and `10:30` are texts, `1e5` is a float. What a scenario never needs is refused with its place: duplicate keys, anchors,
+tags, several documents, keys that are not texts, numbers that are not finite. ruamel.yaml supplies only the parser's events,
+so neither its constructors nor the depth of the input decide anything here.
 """
 
 from __future__ import annotations
 
 import math
+import numbers
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simnmt.errors import printable
-from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.nodes import MAX_DEPTH, MAX_DIGITS, MAX_KEY, UNPRINTABLE, Node, Scalar, node_of
-from simnmt.scenario.wording import dotted, quoted, shown
+from simnmt.base.errors import printable
+from simnmt.scenario.errors import Location, ScenarioError, format_location, format_value, quote_text
+
+Scalar = str | int | float | bool | None
+
+MAX_DEPTH = 40
+MAX_KEY = 128
+"""Characters of a key: YAML allows 1,024 on one line, escapes included."""
+MAX_DIGITS = 64
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What YAML does not allow in a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value and where it stands."""
+
+    content: dict[str, Node] | list[Node] | Scalar
+    line: int | None = None
+    """1 for the first line; None where the value comes from no file."""
+    column: int | None = None
+    key_line: int | None = None
+    """Where the key stands under which the value lies; the value's own place in a list."""
+    key_column: int | None = None
+    text: str | None = None
+    """A number or word as it was written (`1e5`); None for quoted texts and for mappings and lists."""
+    override: str | None = None
+    """The option that set this value in place of the file's."""
+
+    def plain(self) -> Any:
+        """The value as dict, list, str, int, float, bool or None; a fresh copy."""
+        if isinstance(self.content, dict):
+            return {key: node.plain() for key, node in self.content.items()}
+        if isinstance(self.content, list):
+            return [node.plain() for node in self.content]
+        return self.content
+
+    def child(self, part: str | int) -> Node | None:
+        """The node under a key or an index; None where there is none."""
+        if isinstance(self.content, dict):
+            return self.content.get(part) if isinstance(part, str) else None
+        if isinstance(self.content, list) and isinstance(part, int) and 0 <= part < len(self.content):
+            return self.content[part]
+        return None
+
+
+def node_of(value: object, *, override: str | None = None, location: Location = ()) -> Node:
+    """A node of plain data; see `document_of`."""
+
+    def fault(what: str) -> ScenarioError:
+        text = f"{format_location(location)}: {what}" if location else what
+        return ScenarioError(text, override=override)
+
+    if len(location) > MAX_DEPTH:
+        raise ScenarioError(f"nested deeper than {MAX_DEPTH} levels", override=override)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, Mapping):
+        entries: dict[str, Node] = {}
+        for key, below in value.items():
+            if not isinstance(key, str):
+                raise fault(f"key {format_value(key)} is no text")
+            if len(key) > MAX_KEY or UNPRINTABLE.search(key):
+                raise fault(f"{format_value(key)} cannot be a key")
+            entries[str.__str__(key)] = node_of(below, override=override, location=(*location, key))
+        return Node(entries, override=override)
+    if isinstance(value, (list, tuple)):
+        items = [node_of(below, override=override, location=(*location, index)) for index, below in enumerate(value)]
+        return Node(items, override=override)
+    if value is None or isinstance(value, bool):
+        return Node(value, override=override)
+    if isinstance(value, str):
+        if UNPRINTABLE.search(value):
+            raise fault(f"{format_value(value)} holds a control character")
+        return Node(str.__str__(value), override=override)
+    if isinstance(value, numbers.Integral):
+        if abs(int(value)) >= 10**MAX_DIGITS:
+            raise fault(f"a whole number of more than {MAX_DIGITS} digits")
+        return Node(int(value), override=override)
+    if isinstance(value, numbers.Real):
+        if not math.isfinite(value):
+            raise fault(f"{float(value)} is no finite number")
+        return Node(float(value), override=override)
+    raise fault(f"a {type(value).__name__} is no text, number, mapping or list")
+
 
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -104,7 +186,7 @@ def _syntax_fault(error: Exception, text: str, line: int, column: int) -> _Fault
         character = text[mark.index : mark.index + 1]
         if character == "\t":
             return _Fault("a tab where only spaces may stand", line, column, "use spaces")
-        what = what.replace("{character}", shown(character))
+        what = what.replace("{character}", format_value(character))
     return _Fault(what, line, column, remedy)
 
 
@@ -140,7 +222,7 @@ def _build(events: Iterable[Any], override: str | None, of_key: str | None) -> N
     for event in events:
         kind = type(event).__name__.removesuffix("Event")
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        _refuse_unread(event, kind, line, column, second=root is not None)
+        _refuse_unsupported(event, kind, line, column, second=root is not None)
         if kind in ("MappingStart", "SequenceStart"):
             if stack and stack[-1].awaits_key:
                 raise _Fault("a mapping or list cannot be a key", line, column, "quote a text that begins with a bracket")
@@ -173,7 +255,7 @@ def _build(events: Iterable[Any], override: str | None, of_key: str | None) -> N
     return root
 
 
-def _refuse_unread(event: Any, kind: str, line: int, column: int, *, second: bool) -> None:
+def _refuse_unsupported(event: Any, kind: str, line: int, column: int, *, second: bool) -> None:
     """Refuse what YAML has and a scenario does not; `second`: whether a document stands before this event."""
     if kind == "DocumentStart":
         if second:
@@ -204,7 +286,7 @@ def _checked_key(value: Scalar, written: str, stack: list[_Open], line: int, col
         around = [part.key[0] if part.key else len(part.content) for part in stack[:-1]]
         first = content[value].key_line
         place = "" if first is None else f", first in line {first}"
-        raise _Fault(f"{dotted((*around, value))}: given twice{place}", line, column, "keep one")
+        raise _Fault(f"{format_location((*around, value))}: given twice{place}", line, column, "keep one")
     return value
 
 
@@ -256,7 +338,7 @@ def _lines(value: Any) -> list[str]:
                 lines.append(f"{_text(key)}: {inner[0]}")
         return lines
     if isinstance(value, list) and value:
-        return [("- " if first else "  ") + line for below in value for first, line in _marked(_lines(below))]
+        return [("- " if first else "  ") + line for below in value for first, line in _with_first_flag(_lines(below))]
     if isinstance(value, (dict, list)):
         return ["{}" if isinstance(value, dict) else "[]"]
     if isinstance(value, str):
@@ -266,10 +348,10 @@ def _lines(value: Any) -> list[str]:
     return [repr(value)]
 
 
-def _marked(lines: list[str]) -> Iterator[tuple[bool, str]]:
+def _with_first_flag(lines: list[str]) -> Iterator[tuple[bool, str]]:
     return ((index == 0, line) for index, line in enumerate(lines))
 
 
 def _text(text: str) -> str:
     plain = _PLAIN_TEXT.fullmatch(text) and text not in _WORDS and text.lower() not in _YAML_1_1_WORDS
-    return text if plain else quoted(text)
+    return text if plain else quote_text(text)

@@ -11,18 +11,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt import shipped
-from simnmt.configuration import Configuration, EndOfSentence
-from simnmt.names import did_you_mean
+from simnmt.base import shipped_files
+from simnmt.base.configuration import Configuration, EndOfSentence
+from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.corpus import count_tokens, read_corpus
-from simnmt.workload.counting import MODEL_PREFIX, UNITS
+from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
-from simnmt.workload.language_order import order_warning
 from simnmt.workload.length_table import LengthTable, read_table
+from simnmt.workload.length_units import MODEL_PREFIX, TOKENISER_FILES, UNITS, Side, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.sentencepiece_unit import TOKENISER_FILES, Side, model_file, unit_of
 
 
 def _known_unit(unit: str) -> str:
@@ -384,7 +382,7 @@ def _is_shipped(table: str) -> bool:
 
 
 def _table_path(table: str, base: Path) -> Path:
-    return shipped.find("traces/lengths", table) if _is_shipped(table) else base / table
+    return shipped_files.find("traces/lengths", table) if _is_shipped(table) else base / table
 
 
 def _asked(unit: str | SentencePieceUnit, base: Path) -> str:

@@ -1,9 +1,13 @@
-"""What can be wrong with a corpus, a table of lengths, or a request for one."""
+"""Errors of this room: corpora and length tables, arrival traces and rate series that cannot be used."""
 
 from __future__ import annotations
 
-from simnmt.errors import InputError
+from simnmt.base.errors import InputError
 
 
 class CorpusError(InputError):
     """Parallel text or a length table that cannot be used: says which file and line, and the remedy."""
+
+
+class ArrivalsError(InputError):
+    """A recorded trace or a rate series that cannot be used: says which file, line and column, and the remedy."""

@@ -1,4 +1,4 @@
-"""From the unit that a workload is counted in to the unit of a device profile, by a stated fertility.
+"""Fertility: convert lengths from the unit of a workload to the unit of a device profile by a stated factor.
 
 A plane in seconds per subword says nothing of words. Where the text is at hand it is best counted in the profile's unit;
 where only counts are, the mean number of subwords in a word has to be stated.
@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from simnmt.configuration import Configuration, EndOfSentence
-from simnmt.names import did_you_mean, format_list
-from simnmt.workload.counting import UNIT_PREFIX, UNITS
+from simnmt.base.configuration import Configuration, EndOfSentence
+from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.sentencepiece_unit import Side
+from simnmt.workload.length_units import UNIT_PREFIX, UNITS, Side
 
 Factor = Annotated[float, Field(gt=0.0, le=100.0)]
 
@@ -85,7 +84,7 @@ def counting_remedy(side: str, wanted: str) -> str:
     return "calibrate a model's folder, whose tokeniser names the unit"
 
 
-def in_units(
+def convert_units(
     table: LengthTable,
     fertility: Fertility | None,
     src_unit: str,

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from simnmt.configuration import Configuration
-from simnmt.names import did_you_mean
+from simnmt.base.configuration import Configuration
+from simnmt.base.suggestions import did_you_mean
 from simnmt.workload import paracrawl_rules
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.paracrawl_rules import TextRule

@@ -10,12 +10,12 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt import streams
-from simnmt.configuration import EndOfSentence, end_tokens
-from simnmt.files import written_whole
-from simnmt.workload.counting import checked
+from simnmt.base import random_streams
+from simnmt.base.configuration import EndOfSentence, end_tokens
+from simnmt.base.files import written_whole
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import WORDS, TokensPerWord
+from simnmt.workload.length_units import check_unit
 from simnmt.workload.text_lines import TextLines
 
 IntArray = NDArray[np.int64]
@@ -66,7 +66,7 @@ class LengthTable:
 
     def __post_init__(self) -> None:
         """Raises `CorpusError` for columns that are no table, and for what is no unit."""
-        checked(self.src_unit), checked(self.tgt_unit)
+        check_unit(self.src_unit), check_unit(self.tgt_unit)
         for column in ("src_len", "tgt_len", "count"):
             values = np.array(getattr(self, column), dtype=np.int64)
             values.setflags(write=False)
@@ -162,7 +162,9 @@ class LengthTable:
                 remedy="give a corpus of two or more pairs",
             )
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
-        fit = streams.stream(seed, replication, "fit_split").multivariate_hypergeometric(self.count, wanted, method="marginals")
+        fit = random_streams.stream(seed, replication, "fit_split").multivariate_hypergeometric(
+            self.count, wanted, method="marginals"
+        )
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
@@ -171,7 +173,7 @@ class LengthTable:
         A longer sample with the same key begins with the shorter one.
         """
         return self.at_quantiles(
-            streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
+            random_streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
         )
 
     def at_quantiles(self, uniform: NDArray[np.float64]) -> tuple[IntArray, IntArray]:
@@ -393,7 +395,7 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         if colon and key in _KEYS:
             if key in header:
                 raise lines.fault(f"{key} is given twice", remedy="keep one of them")
-            check = checked if key.endswith("_unit") else _CHECKED.get(key)
+            check = check_unit if key.endswith("_unit") else _CHECKED.get(key)
             if check is not None:
                 try:
                     check(value)

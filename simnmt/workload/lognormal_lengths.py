@@ -8,7 +8,7 @@ from math import log, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.streams import stream
+from simnmt.base.random_streams import stream
 from simnmt.workload.length_table import LengthTable
 
 

@@ -1,15 +1,134 @@
-"""Lines of a UTF-8 text file, plain or gzip, read one after another with their place known."""
+"""Lines of a text file, plain or gzip, read one after another with their place known: as bytes, as UTF-8, as JSON objects."""
 
 from __future__ import annotations
 
+import codecs
+import errno
+import gzip
 import io
+import json
 import os
-from collections.abc import Iterator
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, Literal, TypeVar, cast
 
-from simnmt.workload.byte_lines import MAX_LINE_BYTES, RECODE, RECODE_UTF16, ByteLines, Kept
+from simnmt.base.errors import InputError
+from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular
 from simnmt.workload.errors import CorpusError
 
-__all__ = ["MAX_LINE_BYTES", "TextLines"]
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is no sentence and no row; so a file without line ends cannot fill the memory."""
+RECODE = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
+RECODE_UTF16 = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+Error = TypeVar("Error", bound=InputError)
+Kept = Literal["nothing", "head", "all"]
+"""Which lines the caller keeps in memory: none, those that it takes from the start of a file of any size, or all."""
+
+
+class ByteLines(Generic[Error]):
+    """Iterates once over a file's lines as bytes, without their line ends; `line` tells which one came last.
+
+    Lines end at LF, a CR before it goes too. Gzip is known by its first bytes, whatever the file's name. A UTF-8 byte order
+    mark at the start is dropped. Raises the room's `error` for a file that cannot be read, a device (it may never end), a line
+    of more than `MAX_LINE_BYTES`, UTF-16, and, also of a pipe and of what gzip unpacks, more than `MOST_STREAMED_BYTES` or,
+    where lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        error: type[Error],
+        one: str,
+        *,
+        kept: Kept = "nothing",
+        pipes: bool = True,
+        stream: io.BufferedReader | None = None,
+    ) -> None:
+        """Prepare to read a file; nothing is opened yet.
+
+        Args:
+            path: the file; of a `stream` its name for messages.
+            error: the class of errors.
+            one: what a line holds, such as `one sentence`.
+            kept: what the caller keeps in memory, which decides how much may come.
+            pipes: whether a FIFO is accepted; not where the file is read twice.
+            stream: an open stream to read in place of a file, such as standard input, which may be a terminal.
+        """
+        self.path = Path(path)
+        self.line = 0
+        """From 1; 0 before the first."""
+        self._error = error
+        self._one = one
+        self._kept = kept
+        self._pipes = pipes
+        self._stream = stream
+
+    def _opened(self) -> AbstractContextManager[io.BufferedReader]:
+        if self._stream is not None:
+            return nullcontext(self._stream)
+        # Checked before it is opened, for opening some devices already does something.
+        most_bytes = MOST_HELD_BYTES if self._kept == "all" else MOST_STREAMED_BYTES
+        check_regular(self.path, most_bytes, pipes=self._pipes)
+        return self.path.open("rb")
+
+    def __iter__(self) -> Iterator[bytes]:
+        in_memory = self._kept != "nothing"
+        most_bytes, most_lines = (MOST_HELD_BYTES, MOST_HELD_LINES) if in_memory else (MOST_STREAMED_BYTES, sys.maxsize)
+        size = 0
+        try:
+            with self._opened() as file:
+                # Peeked at, not read and rewound: a pipe is a file too.
+                packed = file.peek(2).startswith(_GZIP_MAGIC)
+                readable = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
+                while raw := readable.readline(MAX_LINE_BYTES + 1):
+                    self.line += 1
+                    size += len(raw)
+                    if size > most_bytes:
+                        raise self._too_much(f"more than {most_bytes:,} bytes")
+                    if self.line > most_lines:
+                        raise self._too_much(f"more than {most_lines:,} lines")
+                    if self.line == 1:
+                        raw = self._begun(raw)
+                    if len(raw) > MAX_LINE_BYTES:
+                        what = f"a line of more than {MAX_LINE_BYTES:,} bytes"
+                        raise self.fault(what, remedy=f"give a text file with {self._one} a line")
+                    yield raw.removesuffix(b"\n").removesuffix(b"\r")
+        except FileNotFoundError:
+            raise self._error("no such file", path=self.path, remedy="check the path") from None
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            after = " after this line" if self.line else ""
+            reason = str(error).rstrip(".")
+            raise self.fault(f"broken gzip data{after}: {reason}", remedy="fetch or compress it again") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            match getattr(error, "errno", None):
+                case errno.EFBIG:
+                    raise self._too_much(reason) from None
+                case errno.EINVAL:  # not a file that is read line by line
+                    remedy = "give a text file, or a pipe" if self._pipes else "give a text file"
+                    raise self._error(reason, path=self.path, remedy=remedy) from None
+            remedy = "give a text file that you may read"
+            raise self._error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
+
+    def _begun(self, raw: bytes) -> bytes:
+        if raw.startswith(_UTF16_MARKS):
+            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=RECODE_UTF16)
+        return raw.removeprefix(codecs.BOM_UTF8)
+
+    def fault(self, what: str, *, remedy: str, column: int | None = None) -> Error:
+        """An error at the current line."""
+        return self._error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
+
+    def _too_much(self, what: str) -> Error:
+        remedy = "cut it into several files" if self._kept == "nothing" else "give a part of it, for memory holds its lines"
+        return self._error(what, path=self.path, remedy=remedy)
 
 
 class TextLines:
@@ -57,3 +176,42 @@ class TextLines:
             what = "NUL byte: binary or UTF-16 data, not UTF-8 text"
             raise self.fault(what, column=raw.index(b"\0") + 1, remedy=RECODE_UTF16)
         return text
+
+
+ONE_A_LINE = "write one JSON object a line"
+
+
+def json_object(
+    text: str | bytes, fault: Callable[..., InputError], *, first: bool, wanted: str = "an object", remedy: str = ONE_A_LINE
+) -> dict[str, Any]:
+    """The object that a line holds.
+
+    `fault` makes the room's error at the line, `first` says whether it is the file's first, `wanted` what the object is for.
+    """
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        if first and text.strip() in ("[", "{", b"[", b"{"):
+            remedy = "it looks like one JSON text over many lines: write it with jq -c"
+        raise fault(f"no JSON: {error.msg}", column=error.colno, remedy=remedy) from None
+    except UnicodeDecodeError:
+        raise fault("no JSON: bytes that are not UTF-8", remedy=remedy) from None
+    except ValueError:  # a number of thousands of digits
+        raise fault("no JSON that can be read: a number too long", remedy=remedy) from None
+    except RecursionError:
+        raise fault("nested too deeply to be a row", remedy=remedy) from None
+    if not isinstance(row, dict):
+        if isinstance(row, list):
+            remedy = "write each row on a line of its own, e.g. with jq -c '.[]'"
+        raise fault(f"{json_kind(row)}, not {wanted}", remedy=remedy)
+    return row
+
+
+def json_kind(value: object) -> str:
+    """What a JSON value is, in words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
+    return kinds.get(type(value), "a number")

@@ -1,15 +1,145 @@
-"""One server that decodes sentences together, as time goes by: the batcher decides, a cost model says how long it takes."""
+"""One server that decodes sentences in batches: the batcher decides, a cost model gives the seconds."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import ceil, inf, nan
+from typing import Protocol
+
+import numpy as np
 
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.world.running_account import RunningAccount
-from simnmt.world.server_cost import ServerCost, StepsTake, StepTimes
+from simnmt.results.device_accounts import TIMELINE, BatchAccount
+
+
+class ServerCost(Protocol):
+    """How long a server's work takes; `simnmt.profile.DecodingCost` is one."""
+
+    @property
+    def leave_s(self) -> float:
+        """Seconds added to a step at whose end some are done, who are done after it."""
+        ...
+
+    def steps_at(self, batch: int) -> Callable[[int, int], float]:
+        """Seconds of the steps at positions first..last, both included, of so many sentences; 0 where last < first.
+
+        The position of a step is that of the sentence that has been active longest.
+        """
+        ...
+
+    def source_s(self, batch: int, longest: int) -> float:
+        """Seconds added to each step of so many sentences, of which the longest active source has so many tokens."""
+        ...
+
+    def encode_s(self, src_lens: Sequence[int]) -> float:
+        """Seconds of encoding sentences of so many tokens together."""
+        ...
+
+    def refill_s(self, joining: int) -> float:
+        """Seconds until so many encoded sentences have joined."""
+        ...
+
+
+StepsTake = Callable[[int, int], float]
+"""Seconds of the steps at positions first..last, both included, of one batch size: a closed form."""
+
+
+class StepTimes:
+    """What steps take by batch size and longest source, each asked for once."""
+
+    __slots__ = ("_cost", "_of", "_source_s", "weighs_sources")
+
+    def __init__(self, cost: ServerCost) -> None:
+        self.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
+        """Whether sources count at all: what they add is in proportion to their tokens beyond some number."""
+        self._cost = cost
+        self._of: dict[int, StepsTake] = {}
+        self._source_s: dict[tuple[int, int], float] = {}
+
+    def of(self, batch: int) -> StepsTake:
+        """Of a batch of so many sentences, but for what its sources add."""
+        found = self._of.get(batch)
+        if found is None:
+            found = self._of[batch] = self._cost.steps_at(batch)
+        return found
+
+    def source_s(self, batch: int, longest: int) -> float:
+        """What a longest source of so many tokens adds to each of its steps."""
+        found = self._source_s.get((batch, longest))
+        if found is None:
+            found = self._source_s[batch, longest] = self._cost.source_s(batch, longest)
+        return found
+
+
+class RunningAccount:
+    """What one server has done so far, in plain numbers."""
+
+    __slots__ = (
+        "_encode_s",
+        "_encodings",
+        "_last_active",
+        "_padded_tokens",
+        "_refill_s",
+        "_refills",
+        "_sentences",
+        "_src_tokens",
+        "_step_s",
+        "_steps",
+        "_timeline",
+        "_tokens",
+    )
+
+    def __init__(self, size: int) -> None:
+        self._steps, self._step_s = [0] * (size + 1), [0.0] * (size + 1)
+        self._encode_s, self._refill_s = 0.0, 0.0
+        self._encodings, self._refills = 0, 0
+        self._src_tokens, self._padded_tokens = 0, 0
+        self._sentences, self._tokens = 0, 0
+        self._timeline: list[tuple[int, int]] = []
+        self._last_active = 0
+
+    def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
+        """One call of the encoder."""
+        self._encodings += 1
+        self._encode_s += seconds
+        self._src_tokens += sum(src_lens)
+        self._padded_tokens += max(src_lens) * len(src_lens)
+
+    def refilled(self, joining: int, seconds: float) -> None:
+        """So many sentences have joined."""
+        self._refills += 1
+        self._refill_s += seconds
+        self._sentences += joining
+
+    def stepped(self, before: int, active: int, steps: int, seconds: float) -> None:
+        """So many steps of a batch that did not change, after those `before`."""
+        self._steps[active] += steps
+        self._step_s[active] += seconds
+        self._tokens += active * steps
+        if active != self._last_active and len(self._timeline) < TIMELINE:
+            self._last_active = active
+            self._timeline.append((before, active))
+
+    def finished(self) -> BatchAccount:
+        """As columns."""
+        return BatchAccount(
+            size=len(self._steps) - 1,
+            steps=np.asarray(self._steps, np.int64),
+            step_s=np.asarray(self._step_s, np.float64),
+            encode_s=self._encode_s,
+            refill_s=self._refill_s,
+            encodings=self._encodings,
+            refills=self._refills,
+            src_tokens=self._src_tokens,
+            padded_tokens=self._padded_tokens,
+            sentences=self._sentences,
+            tokens=self._tokens,
+            busy_s=self._encode_s + self._refill_s + sum(self._step_s),
+            timeline=np.asarray(self._timeline, np.int64).reshape(-1, 2),
+        )
 
 
 class Sentence:
@@ -105,7 +235,7 @@ class BatchServer:
         """When that was."""
         self._position = 0
         """Of the first step after it."""
-        self._take_s: StepsTake = _nothing
+        self._take_s: StepsTake = _no_batch
         """Of the present batch."""
         self._more_s = 0.0
         """What its longest source adds to each step."""
@@ -372,5 +502,5 @@ class BatchServer:
         return other
 
 
-def _nothing(first: int, last: int) -> float:
+def _no_batch(first: int, last: int) -> float:
     raise AssertionError("no batch has set out")

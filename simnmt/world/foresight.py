@@ -1,17 +1,17 @@
-"""What only an oracle is told: the present links, and what a request would wait where (CNMT-10)."""
+"""What only an oracle knows: the present state of the links, and the wait of a request at every target (CNMT-10)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simnmt.world.batch_balancers import BatchEntry
-from simnmt.world.batch_pools import BatchPool
+from simnmt.world.balancers import BatchEntry
+from simnmt.world.batch_pool import BatchPool
 from simnmt.world.clock import Clock
 from simnmt.world.deciders import Decider
-from simnmt.world.pools import Pool, wait_s
-from simnmt.world.requests import Places, Row
-from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.fifo_server import Pool, wait_s
+from simnmt.world.requests import Row, RowLayout
+from simnmt.world.streaming_server import StreamingPool
 
 Wait = Callable[[int, Row, float], float]
 """`wait(request, row, now_s)`: seconds beyond execution alone at one target."""
@@ -25,9 +25,9 @@ class Foresight:
     def __init__(
         self,
         clock: Clock,
-        places: Places,
-        own: BatchPool | StreamedPool | None,
-        pools: Sequence[Pool | BatchPool | StreamedPool],
+        places: RowLayout,
+        own: BatchPool | StreamingPool | None,
+        pools: Sequence[Pool | BatchPool | StreamingPool],
         on_reaching: Sequence[tuple[Callable[[Any], None]]],
     ) -> None:
         """`own`: the deciders' own devices where they batch or stream their model; `on_reaching`: what requests on the uplink
@@ -62,12 +62,12 @@ class Foresight:
         total_s = zip(self.transfers_s(row), waits_s, strict=True)
         return [row[self._places.execution(target)] + sum(beside_s) for target, beside_s in enumerate(total_s)]
 
-    def _at(self, pool: Pool | BatchPool | StreamedPool, target: int) -> Wait:
+    def _at(self, pool: Pool | BatchPool | StreamingPool, target: int) -> Wait:
         if isinstance(pool, BatchPool):
             return self._at_batched(pool, target)
-        return self._at_streamed(pool, target) if isinstance(pool, StreamedPool) else self._at_plain(pool, target)
+        return self._at_streamed(pool, target) if isinstance(pool, StreamingPool) else self._at_plain(pool, target)
 
-    def _at_streamed(self, pool: StreamedPool, target: int) -> Wait:
+    def _at_streamed(self, pool: StreamingPool, target: int) -> Wait:
         execution, uplink = self._places.execution(target), self._places.uplink(target)
 
         def waits_s(request: int, row: Row, now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What the world needs to know of its requests, as columns."""
+"""The requests of a run as columns: true times on every target and link, and the rows of plain numbers made from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.columns import AnyColumn, Array, Reordered
+from simnmt.base.columns import AnyColumn, Array, Reordered
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 
@@ -29,7 +29,7 @@ per remote target, then source and target tokens where they are told, then what 
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowLayout:
     """Where a row holds what, for a number of targets; target 0 is the decider's own device and needs no link."""
 
     targets: int

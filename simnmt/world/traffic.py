@@ -1,36 +1,102 @@
-"""The traffic of one run: each request is decided on and finds its way to a server, whatever the discipline."""
+"""The traffic of one run: each request is decided on and sent to a server of its target, in every discipline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappush
 from typing import Any
 
-from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide
-from simnmt.world.batch_balancers import BatchEntry
-from simnmt.world.batch_pools import BatchPool
+from simnmt.policies.estimates import BatchView
+from simnmt.world.balancers import BatchEntry
+from simnmt.world.batch_pool import BatchPool, BatchTier, OnCompletion
 from simnmt.world.batch_server import Sentence
-from simnmt.world.batch_tier import BatchTier, Done
 from simnmt.world.clock import REACHES_SERVER, Clock, Event
 from simnmt.world.deciders import Beliefs, Decider
+from simnmt.world.fifo_server import Pool
 from simnmt.world.foresight import Foresight
-from simnmt.world.pools import Pool
-from simnmt.world.requests import Block, Places, Row
-from simnmt.world.streamed_pools import StreamedPool
-from simnmt.world.streaming import Streaming
+from simnmt.world.requests import Block, Row, RowLayout
+from simnmt.world.streaming_server import StreamingAccount, StreamingPool
 from simnmt.world.trail import Recorder, Trail
 
-Predicted = Sequence[Sequence[float]]
+Enter = Callable[[float, int, Row], tuple[float, float, int]]
+"""`enter(entry_s, request, row)`: when its execution begins and ends, and at which box."""
+_ROUNDING = 1.0 + 1e-9
+
+
+class StreamingTargets:
+    """The targets whose boxes stream their model."""
+
+    __slots__ = ("enter", "pools")
+
+    def __init__(self, pools: Mapping[int, StreamingPool], places: RowLayout, has_lengths: bool, trail: Recorder) -> None:
+        """`has_lengths`: whether rows hold lengths."""
+        self.pools = pools
+        self.enter: dict[int, Enter] = {}
+        """By target, what happens to a request there."""
+        at = places.lengths + (2 if has_lengths else 0)
+        for target, pool in pools.items():
+            if pool.streamed.needs_tgt_len and not has_lengths:
+                raise ValueError(f"target {target} streams a decoder: requests need a tgt_len")
+            pool.place(places.execution(target), at)
+            at += pool.streamed.columns
+            self.enter[target] = _recorded(pool, target, trail)
+
+    def columns(self, block: Block) -> list[list[float]]:
+        """What rows of a block hold besides."""
+        found: list[list[float]] = []
+        for target, pool in self.pools.items():
+            found += pool.streamed.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
+        return found
+
+    def accounts(self, targets: int) -> tuple[StreamingAccount | None, ...]:
+        """Per target; empty where none streams."""
+        if not self.pools:
+            return ()
+        accounts = {target: pool.account() for target, pool in self.pools.items()}
+        return tuple(accounts.get(target) for target in range(targets))
+
+
+def _recorded(pool: StreamingPool, target: int, trail: Recorder) -> Enter:
+    queue_s, servers, execution_s, first_token_s = trail.queue_s, trail.server, trail.execution_s, trail.first_token_s
+    states, stall_s, missed = trail.state, trail.stall_s, trail.deadline_missed
+    enter, first = pool.enter, pool.columns_at
+    phases = pool.streamed.phases()
+    changes_at_s = [at_s for at_s, _, _ in phases[1:]]
+    columns = [(first + offset, streamed.deadline_s * _ROUNDING) for _, streamed, offset in phases]
+    at, deadline_s = columns[0]
+
+    def entered(entry_s: float, request: int, row: Row) -> tuple[float, float, int]:
+        (begin_s, finish_s, state, stalled_s), box = enter(entry_s, request, row)
+        if begin_s > entry_s:
+            queue_s[request] = begin_s - entry_s
+        if box and target:
+            servers[request] = box
+        execution_s[request] = finish_s - begin_s
+        latency_s = finish_s - entry_s
+        after_first, within_s = columns[bisect_right(changes_at_s, entry_s)] if changes_at_s else (at, deadline_s)
+        first_token_s[request] = latency_s - row[after_first]
+        states[request] = state
+        if stalled_s:
+            stall_s[request] = stalled_s
+        if latency_s - row[after_first + 1] > within_s:
+            missed[request] = 1
+        return begin_s, finish_s, box
+
+    return entered
+
+
+PredictedSeconds = Sequence[Sequence[float]]
 """Per target, the seconds of execution that a policy expects of each request of a block."""
 
 
-Beyond = Sequence[Sequence[Sequence[float]] | None]
+StateDelays = Sequence[Sequence[Sequence[float]] | None]
 """Per target that streams its model, and by its state, the seconds beyond the plane that a policy expects of each request of a
 block at an idle box."""
 
 
-class UnderWay(Event):
+class OffloadedRequest(Event):
     """An offloaded request between its decider and a server."""
 
     __slots__ = ("decider", "entry_s", "request", "row", "sent_as", "sent_s")
@@ -75,12 +141,12 @@ class Traffic:
         self,
         clock: Clock,
         requests: int,
-        pools: Sequence[Pool | BatchPool | StreamedPool],
+        pools: Sequence[Pool | BatchPool | StreamingPool],
         deciders: int,
         workers: int,
         beliefs: Beliefs,
         answered: Callable[[int, float], None] | None = None,
-        own: BatchPool | StreamedPool | None = None,
+        own: BatchPool | StreamingPool | None = None,
         judged_share: float = 0.0,
         has_lengths: bool = False,
     ) -> None:
@@ -90,20 +156,20 @@ class Traffic:
         targets = 1 + len(pools)
         self.deciders = [Decider(number, targets, workers, beliefs) for number in range(deciders)]
         batched = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, BatchPool)}
-        streamed = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, StreamedPool)}
+        streamed = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, StreamingPool)}
         self.trail = Recorder(requests, bool(batched), judged_share > 0.0, bool(streamed))
-        self.decide: Decide = _undecided
+        self.decide: Decide = _no_policy
         """The policy, prepared for the present block."""
-        self.predicted: Predicted = ()
+        self.predicted: PredictedSeconds = ()
         """What the policy expects of the present block; needed where it sees backlogs."""
         self.predicted_tgt_len: Sequence[float] = ()
         """The tokens that it expects; needed where it sees batches."""
-        self.beyond: Beyond = ()
+        self.beyond: StateDelays = ()
         """What it expects of states; needed where it sees them."""
         self._beliefs = beliefs
         self._clock = clock
-        self._places = Places(targets)
-        self.streaming = Streaming(streamed, self._places, has_lengths, self.trail)
+        self._places = RowLayout(targets)
+        self.streaming = StreamingTargets(streamed, self._places, has_lengths, self.trail)
         """The targets that stream their model."""
         self._answered = answered
         self.judged_share = judged_share
@@ -119,12 +185,12 @@ class Traffic:
         """What an oracle foresees."""
 
     @property
-    def prepared(self) -> tuple[Decide, Predicted, Sequence[float], Beyond]:
+    def prepared(self) -> tuple[Decide, PredictedSeconds, Sequence[float], StateDelays]:
         """The policy as it is prepared for the present block, with what it expects."""
         return self.decide, self.predicted, self.predicted_tgt_len, self.beyond
 
     @prepared.setter
-    def prepared(self, of_block: tuple[Decide, Predicted, Sequence[float], Beyond]) -> None:
+    def prepared(self, of_block: tuple[Decide, PredictedSeconds, Sequence[float], StateDelays]) -> None:
         self.decide, self.predicted, self.predicted_tgt_len, self.beyond = of_block
 
     def rows(self, block: Block) -> Iterator[Row]:
@@ -142,10 +208,10 @@ class Traffic:
         streamed = self.streaming.accounts(self._places.targets)
         return self.trail.finished(self.deciders, batches, streamed)
 
-    def _reaching(self, target: int, pool: Pool | BatchPool | StreamedPool) -> Callable[[Any], None]:
+    def _reaching(self, target: int, pool: Pool | BatchPool | StreamingPool) -> Callable[[Any], None]:
         if isinstance(pool, BatchPool):
             return self._batched_reaching(target)
-        return self._streamed_reaching(target) if isinstance(pool, StreamedPool) else self._plain_reaching(target, pool)
+        return self._streamed_reaching(target) if isinstance(pool, StreamingPool) else self._plain_reaching(target, pool)
 
     def _plain_reaching(self, target: int, pool: Pool) -> Callable[[Any], None]:
         """What happens when a request reaches its tier: the answer's time is known at once, and what it will tell."""
@@ -197,7 +263,7 @@ class Traffic:
 
         return reaches
 
-    def _done(self, target: int) -> Done:
+    def _done(self, target: int) -> OnCompletion:
         """What happens when a request is done at a tier that batches: its answer sets out, and tells how it stood there."""
         trail, answered = self.trail, self._answered
         queue_s, execution_s, first_token_s = trail.queue_s, trail.execution_s, trail.first_token_s
@@ -257,7 +323,7 @@ class Traffic:
                     answered(request, start_s + row[2])
                 return
             targets[request] = target
-            event = UnderWay()
+            event = OffloadedRequest()
             event.callbacks = on_reaching[target - 1]
             event.request = request
             event.row = row
@@ -278,7 +344,7 @@ class Traffic:
         enter, lengths = self._tiers[0].enter, self._places.lengths
 
         def keeps(request: int, in_block: int, row: Row, decider: Decider, now_s: float) -> None:
-            event = UnderWay()
+            event = OffloadedRequest()
             event.request = request
             event.row = row
             event.decider = decider
@@ -359,5 +425,5 @@ class Traffic:
         return delay_s
 
 
-def _undecided(request: int, delay_s: Sequence[float]) -> int:
+def _no_policy(request: int, delay_s: Sequence[float]) -> int:
     raise AssertionError("no block was prepared")

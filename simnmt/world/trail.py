@@ -1,4 +1,4 @@
-"""What is kept of a run: per request what only the simulation knows, and the accounts of the batches."""
+"""The record of a run: what only the simulation knows of each request, and the accounts of the servers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from math import nan
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.results.batches import BatchAccount
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.world.deciders import Decider
-from simnmt.world.streamed import StreamedAccount
+from simnmt.world.streaming_server import StreamingAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Trail:
     """There, how long the processor waited for reads in its turn; 0 elsewhere."""
     deadline_missed: NDArray[np.bool_] | None = None
     """There, whether it ended later after it had come than the deadline says; False elsewhere."""
-    streamed: tuple[StreamedAccount | None, ...] = ()
+    streamed: tuple[StreamingAccount | None, ...] = ()
     """Per target, the account of its boxes; None where they do not stream their model. Empty where no target's do."""
 
 
@@ -89,7 +89,7 @@ class Recorder:
         self,
         deciders: Sequence[Decider],
         batches: tuple[BatchAccount | None, ...] = (),
-        streamed: tuple[StreamedAccount | None, ...] = (),
+        streamed: tuple[StreamingAccount | None, ...] = (),
     ) -> Trail:
         """The trail as columns; `batches`, `streamed`: per target, empty where no target batches, or streams its model."""
         arrival_s = np.frombuffer(self.arrival_s, np.float64)

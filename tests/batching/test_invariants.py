@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
-from simnmt.batching.schedule import schedule
+from simnmt.batching.batcher import schedule
 from tests.batching.one_server import Served, serve
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from simnmt.base.random_streams import stream
 from simnmt.batching import half_empty, immediate, maxi, mini, top_up
-from simnmt.batching.schedule import Schedule, schedule
-from simnmt.streams import stream
+from simnmt.batching.batcher import Schedule, schedule
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
 
 SIZE = 128

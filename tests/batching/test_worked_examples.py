@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.batching.schedule import schedule
+from simnmt.batching.batcher import schedule
 from tests.batching.one_server import serve
 
 LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import batch_server
 from benchmarks.batch_server import BARS, COST, LOAD, SIZE, Work
 from simnmt.batching import top_up
-from simnmt.world.decode_all import decode_all
+from simnmt.world.batch_pool import decode_all
 
 
 def test_the_load_is_that_share_of_what_the_server_manages_at_most() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chained_references import example, examples, main
-from simnmt.elastic.task import read_task
+from simnmt.streaming.encoder.task import read_task
 
 
 def test_a_chain_is_followed_by_hand() -> None:

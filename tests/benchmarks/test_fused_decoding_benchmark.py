@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
-from simnmt.calibrate.decoder_watch import clock_of, watched  # noqa: E402
-from simnmt.nmt.batched import decode_batched  # noqa: E402
+from simnmt.calibrate.decoder_speeds import clock_of, watched  # noqa: E402
+from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from tests.nmt.tiny import GRU  # noqa: E402
 
@@ -75,9 +75,8 @@ def test_a_difference_without_a_near_tie_is_listed(
 ) -> None:
     """FNI-11: a fused layer that forgets the bias is found out."""
     pytest.importorskip("sentencepiece")
-    from simnmt.nmt.masked_bias import MaskedBias
-    from simnmt.nmt.subwords import Subwords
-    from simnmt.nmt.training.subwords import learn_vocabulary
+    from simnmt.nmt.slot_search import MaskedBias
+    from simnmt.nmt.subwords import Subwords, learn_vocabulary
     from simnmt.nmt.translation import Translator
     from tests.nmt import toy_language
 

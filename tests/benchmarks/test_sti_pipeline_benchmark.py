@@ -11,11 +11,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks import sti_pipeline, sti_pipeline_told, sti_unpack  # noqa: E402
-from simnmt.costs.shard_geometry import BITS, ShardGeometry  # noqa: E402
-from simnmt.costs.sti_cost import StiCost  # noqa: E402
-from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
-from simnmt.reproduce.sti import pipeline_bars  # noqa: E402
-from tests.elastic.made_encoder import made_weights  # noqa: E402
+from simnmt.papers.sti import pipeline  # noqa: E402
+from simnmt.profile.streaming_cost import (  # noqa: E402
+    BITS,
+    ShardGeometry,
+    StiCost,
+)
+from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
+from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.streaming.made_encoder import made_weights  # noqa: E402
 
 UNPACKED = {"least_ratio": 2.5, "six_over_two": 0.9}
 
@@ -32,7 +36,7 @@ def row(error: float = 0.0, stall: float = 0.0, simulated_stall: float = 0.0, pa
 
 
 def found(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, bool]:
-    return {bar["bar"].split(",")[0]: bar["reached"] for bar in pipeline_bars.bars(of_bert(grid, ratios))}
+    return {bar["bar"].split(",")[0]: bar["reached"] for bar in pipeline.bars(of_bert(grid, ratios))}
 
 
 def of_bert(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, Any]:
@@ -61,10 +65,10 @@ def test_only_plans_at_the_skew_that_should_not_stall_are_judged_by_their_stall(
 
 def test_warm_reads_and_other_models_are_held_against_no_bar() -> None:
     figures = of_bert([row()] * 10)
-    assert pipeline_bars.why_unjudged(figures) is None
+    assert pipeline.why_unjudged(figures) is None
     for changed in (figures | {"layers": 6}, figures | {"grid": [row() | {"cold": False}]}):
-        assert pipeline_bars.why_unjudged(changed) is not None
-        assert pipeline_bars.bars(changed) == []
+        assert pipeline.why_unjudged(changed) is not None
+        assert pipeline.bars(changed) == []
 
 
 def test_costs_of_rounds_are_medians_that_do_not_fall_with_bits_and_shards() -> None:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks.vocabulary_cuda import main, missed
-from simnmt.costs.projection_bench import ProjectionBench, Setting, StepTime
+from simnmt.calibrate.projection_bench import ProjectionBench, Setting, StepTime
 
 
 def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:

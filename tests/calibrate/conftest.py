@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate import busy
+from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import parts as parts_module
-from simnmt.calibrate import run as run_module
-from simnmt.calibrate.energy import FoundMeter, Obstacle
+from simnmt.calibrate import processor_use
+from simnmt.calibrate.calibration import Calibrated, calibrate
+from simnmt.calibrate.energy_meter import FoundMeter, Obstacle
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.run import Calibrated, calibrate
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.whole_box import BOX, QUICK, disk_samples
@@ -23,8 +23,8 @@ from tests.calibrate.whole_box import BOX, QUICK, disk_samples
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
-    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
-    monkeypatch.setattr(busy, "own_frequency_mhz", lambda: None)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(processor_use, "own_frequency_mhz", lambda: None)
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simnmt.calibrate.round_guard import RoundGuard
-from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, by_sentence
-from simnmt.calibrate.vocabulary.study.texts import Direction, held_out
+from simnmt.calibrate.study import RoundGuard
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
-from simnmt.nmt.training.subwords import learn_vocabulary
+from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.contexts import collect
+from simnmt.papers.fvp.study_settings import Direction, held_out
+from simnmt.papers.fvp.study_sweep import DirectionContexts, by_sentence
 from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})

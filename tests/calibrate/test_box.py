@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from simnmt.calibrate.box import JetsonDescription, describe, load_average
-from simnmt.calibrate.box.arm_cores import arm_core
-from simnmt.calibrate.box.mounts import mount_of
-from simnmt.calibrate.box.tree import Tree, parse_ranges
+from simnmt.calibrate.box.processor import arm_core
+from simnmt.calibrate.box.system_files import Tree, mount_of, parse_ranges
 from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2, x86_server
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.calibrate import conditions, doctor_box
+from simnmt.calibrate import doctor, profile_assembly
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.busy import is_busy, others_cpus, own_frequency_mhz
-from simnmt.calibrate.round_guard import RoundGuard
+from simnmt.calibrate.processor_use import is_busy, others_cpus, own_frequency_mhz
+from simnmt.calibrate.study import RoundGuard
 
 HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -65,9 +65,9 @@ def test_busy_is_a_share_of_the_cpus() -> None:
 def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPatch, others: float, busy: bool) -> None:
     """All of 16 CPUs, over which the work of others is counted, though this process may use two of them."""
     box = box_of(16, allowed=2, quota=2.0)
-    monkeypatch.setattr("simnmt.calibrate.busy.others_cpus", lambda: others)
-    assert box.usable_cpus == 2 and conditions.state(box)["busy"] is busy
-    [finding] = doctor_box.load(box, others)
+    monkeypatch.setattr("simnmt.calibrate.processor_use.others_cpus", lambda: others)
+    assert box.usable_cpus == 2 and profile_assembly.state(box)["busy"] is busy
+    [finding] = doctor.load(box, others)
     assert (finding.verdict == "warning") is busy
 
     class Watch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.calibrate import busy, conditions
+from simnmt.calibrate import processor_use, profile_assembly
 from simnmt.calibrate.box import BoxDescription
 
 BOX = BoxDescription(machine="x86_64", system="Linux", logical_cores=2, load_average=(3.0, 1.0, 1.0), governor="performance")
@@ -15,16 +15,16 @@ def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
     monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool
 ) -> None:
     """A load average of 3 is what our own last calibration leaves behind."""
-    monkeypatch.setattr(busy, "others_cpus", lambda: others)
-    state = conditions.state(BOX)
-    block = conditions.conditions_block([state], state, None, [])
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
+    state = profile_assembly.state(BOX)
+    block = profile_assembly.conditions_block([state], state, None, [])
     assert (block["load_average"], block["others_cpus"]) == (3.0, others)
     assert block["busy"] is warned
     message = "the box was busy: other programs used 1.5 CPUs before or after the run (repeat on a quiet box)"
-    assert conditions.busy_warnings([state, state], "the run") == ([message] if warned else [])
+    assert profile_assembly.busy_warnings([state, state], "the run") == ([message] if warned else [])
 
 
 def test_a_sitting_of_an_older_journal_tells_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
     older = {"load_average": 0.1, "governor": None, "frequency_mhz": None}
-    assert conditions.conditions_block([older], conditions.state(BOX), None, [])["others_cpus"] == 0.0
+    assert profile_assembly.conditions_block([older], profile_assembly.state(BOX), None, [])["others_cpus"] == 0.0

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.decoder_variants import decoder_block, ladder
-from simnmt.calibrate.progress import Silent
+from simnmt.calibrate.measurement import Silent
 from simnmt.calibrate.settings import Settings
-from simnmt.costs.decoder_block import DecoderBlock
-from simnmt.costs.decoder_composition import composition_error
-from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.calibrate.variant_bench import decoder_block, ladder
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.profile.decoder_block import DecoderBlock, composition_error
+from simnmt.profile.decoder_settings import DecoderSettings
 from tests.calibrate.engines import FakeEngine
-from tests.costs.made_decoder import stages_s
+from tests.profile.made_decoder import stages_s
 
 QUICK = Settings("gru", mode="quick", threads=1)
 FULL = Settings("gru", threads=1, max_batch=24)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.calibrate import disk
-from simnmt.calibrate.box.mounts import IN_MEMORY, Mount, mount_of
+from simnmt.calibrate.box.system_files import IN_MEMORY, Mount, mount_of
 from simnmt.calibrate.disk import DiskError, DiskSample, measure_disk
-from simnmt.costs.profile_blocks import DiskBlock
-from simnmt.elastic import page_cache
+from simnmt.profile.blocks import DiskBlock
+from simnmt.streaming import page_cache
 
 SIZES = (5_000, 20_000, 80_000)
 

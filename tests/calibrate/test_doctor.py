@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from simnmt.calibrate import doctor_backends, doctor_box
+from simnmt.calibrate import doctor
 from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
-from simnmt.calibrate.box.tree import Tree
-from simnmt.calibrate.doctor import examine
-from simnmt.calibrate.finding import Finding
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.calibrate.box.system_files import Tree
+from simnmt.calibrate.doctor import Finding, examine
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
 from tests.calibrate.trees import container, graviton, laptop, orin, tx2, x86_server
 
 
@@ -69,17 +69,17 @@ def test_a_jetson_is_told_of_its_power_mode_and_its_rails(tmp_path: Path) -> Non
 
 def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None:
     box = describe(laptop(tmp_path))
-    clock = said(doctor_box.clock(box, Tree.at(tmp_path)), "clock")
+    clock = said(doctor.clock(box, Tree.at(tmp_path)), "clock")
     assert [verdict for verdict, _ in clock] == ["warning", "warning"]
     assert "cpupower frequency-set -g performance" in clock[0][1] and "connect the mains" in clock[1][1]
-    assert said(doctor_box.memory(box), "memory")[0][0] == "warning"
-    assert said(doctor_box.load(box), "load")[0] == ("warning", "whether the box is quiet cannot be told (None)")
-    watched = [said(doctor_box.load(box, others), "load")[0][0] for others in (0.01, 3.0)]
+    assert said(doctor.memory(box), "memory")[0][0] == "warning"
+    assert said(doctor.load(box), "load")[0] == ("warning", "whether the box is quiet cannot be told (None)")
+    watched = [said(doctor.load(box, others), "load")[0][0] for others in (0.01, 3.0)]
     assert watched == ["can", "warning"], "by what others use now, as calibrate judges"
 
 
 def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> None:
-    (finding,) = doctor_box.energy("cpu", x86_server(tmp_path), sleep=lambda seconds: None)
+    (finding,) = doctor.energy("cpu", x86_server(tmp_path), sleep=lambda seconds: None)
     assert finding.verdict == "cannot"
     assert "stand still" in finding.what
 
@@ -92,9 +92,9 @@ def test_no_box_makes_it_fail(tmp_path: Path, boxes: Callable[[Path], Path]) -> 
 
 
 def test_a_disk_is_looked_at_without_being_written_to(tmp_path: Path) -> None:
-    assert [each.topic for each in doctor_box.disk(tmp_path)] == ["disk"]
+    assert [each.topic for each in doctor.disk(tmp_path)] == ["disk"]
     assert list(tmp_path.iterdir()) == []
-    (missing,) = doctor_box.disk(tmp_path / "nowhere")
+    (missing,) = doctor.disk(tmp_path / "nowhere")
     assert (missing.verdict, missing.what) == ("cannot", f"{tmp_path}/nowhere: no such folder")
 
 
@@ -107,14 +107,14 @@ def box(**known: object) -> BoxDescription:
 
 def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     other = replace(GPU, index=1, seen_by=("nvml",))
-    monkeypatch.setattr(doctor_backends, "loaded", lambda name: SimpleNamespace(version=SimpleNamespace(cuda=None)))
-    seen, unseen = doctor_backends.gpu_finding(box(gpus=(GPU, other)))
+    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(version=SimpleNamespace(cuda=None)))
+    seen, unseen = doctor.gpu_finding(box(gpus=(GPU, other)))
     assert (seen.verdict, seen.what) == ("can", "cuda:0: NVIDIA X, 8.0 GB, compute capability 8.7, driver 550.1")
     assert unseen.verdict == "cannot" and "built for CPUs alone" in str(unseen)
 
 
 def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path: Path) -> None:
-    (finding,) = doctor_backends.gpu_finding(describe(orin(tmp_path)))
+    (finding,) = doctor.gpu_finding(describe(orin(tmp_path)))
     assert finding.verdict == "cannot" and "docs/boxes.md" in str(finding)
 
 
@@ -126,10 +126,10 @@ def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path:
     ],
 )
 def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], told: str) -> None:
-    monkeypatch.setattr(doctor_backends, "loaded", lambda name: "x.so: cannot open")
-    (finding,) = doctor_backends.torch_finding(box(versions=versions))
+    monkeypatch.setattr(doctor, "loaded", lambda name: "x.so: cannot open")
+    (finding,) = doctor.torch_finding(box(versions=versions))
     assert told in str(finding)
-    (finding,) = doctor_backends.ctranslate2_finding(box())
+    (finding,) = doctor.ctranslate2_finding(box())
     assert finding.verdict == "cannot" and "simnmt[ctranslate2]" in str(finding)
 
 
@@ -139,9 +139,9 @@ def test_a_device_that_a_backend_cannot_use_is_told_why(monkeypatch: pytest.Monk
             raise RuntimeError("CUDA driver version is insufficient\nfor this runtime")
         return ["float32", "int8"]
 
-    monkeypatch.setattr(doctor_backends, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 1))
-    monkeypatch.setattr(doctor_backends, "supported_types", types)
-    cpu, cuda = doctor_backends.ctranslate2_finding(box(versions={"ctranslate2": "4.8"}))
+    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 1))
+    monkeypatch.setattr(doctor, "supported_types", types)
+    cpu, cuda = doctor.ctranslate2_finding(box(versions={"ctranslate2": "4.8"}))
     assert cpu.what == "CTranslate2 4.8 on cpu: float32, int8"
     assert (cuda.verdict, cuda.what) == ("cannot", "CTranslate2 4.8 on cuda: CUDA driver version is insufficient")
 
@@ -150,9 +150,9 @@ def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.Mon
     def types(backend: str, device: str) -> list[str]:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr(doctor_backends, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 0))
-    monkeypatch.setattr(doctor_backends, "supported_types", types)
-    (finding,) = doctor_backends.ctranslate2_finding(box())
+    monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 0))
+    monkeypatch.setattr(doctor, "supported_types", types)
+    (finding,) = doctor.ctranslate2_finding(box())
     assert finding.verdict == "cannot" and "needs torch, which is not installed" in finding.what
     assert finding.remedy == "pip install 'simnmt[models]'"
 
@@ -163,7 +163,7 @@ def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp
         pytest.importorskip(library)
     tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
     (tmp_path / "tiny.json").write_text(json.dumps(tiny))
-    findings = {"torch": doctor_backends.torch_finding, "ctranslate2": doctor_backends.ctranslate2_finding}[backend]
+    findings = {"torch": doctor.torch_finding, "ctranslate2": doctor.ctranslate2_finding}[backend]
     finding = next(iter(findings(describe(libraries=False))))
     assert finding.verdict == "can"
     types = finding.what.partition(": ")[2].split(", ")

@@ -11,13 +11,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.box.tree import Tree
-from simnmt.calibrate.energy import find_energy_meter
-from simnmt.calibrate.energy.ina3221 import open_ina3221
-from simnmt.calibrate.energy.meter import Obstacle
-from simnmt.calibrate.energy.nvml import NvmlCounter, open_nvml
-from simnmt.calibrate.energy.rapl import RaplMeter, packages
-from simnmt.calibrate.energy.sampled import PowerIntegral, SampledMeter
+from simnmt.calibrate.box.system_files import Tree
+from simnmt.calibrate.energy_counters import NvmlCounter, RaplMeter, find_energy_meter, open_ina3221, open_nvml, packages
+from simnmt.calibrate.energy_meter import Obstacle, PowerIntegral, SampledMeter
 from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2, x86_server
 
 RANGE_UJ = 262143328850

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate import fitting, step_gaps
-from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate import cost_blocks
+from simnmt.calibrate.measurement import Measured, Silent, measure
 from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches
-from simnmt.calibrate.progress import Silent
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
-from simnmt.costs import EncoderCost, StepCost
+from simnmt.profile.batch_cost import EncoderCost, StepCost
 from tests.calibrate.engines import PLANE, FakeEngine
 
 
@@ -31,7 +30,7 @@ def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
 @pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])
 def test_the_plane_is_found_and_its_held_out_error_is_small(measured: Any, mode: Any, kind: str, cells: int) -> None:
     settings = Settings("gru", mode=mode)
-    block = fitting.execution_block(measured(settings).cells["execution"], settings)
+    block = cost_blocks.execution_block(measured(settings).cells["execution"], settings)
     assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
     # The step itself grows with the position: by 5 % over the grid's 100 tokens on average.
     assert block["plane"]["s_per_tgt_token"] == pytest.approx(PLANE[1], rel=0.05)
@@ -51,9 +50,9 @@ def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(measured: Any) -
     inner = [cell for cell in cells if 2 < cell.work.src_len < 100]
     assert len(inner) == 4
 
-    straight = fitting.execution_block(cells, settings)
+    straight = cost_blocks.execution_block(cells, settings)
     doubled = [Cell(cell.work, tuple(replace(t, total_s=2 * t.total_s) for t in cell.timings), False) for cell in inner]
-    bent = fitting.execution_block([*doubled, *(cell for cell in cells if cell not in inner)], settings)
+    bent = cost_blocks.execution_block([*doubled, *(cell for cell in cells if cell not in inner)], settings)
     shape = [block["plane"]["s_per_tgt_token"] / block["fit"]["level"] for block in (straight, bent)]
     assert shape[0] == pytest.approx(shape[1])
     assert straight["fit"]["heldout_error"] < 0.03 < 0.4 < bent["fit"]["heldout_error"]
@@ -63,7 +62,7 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     settings = Settings("gru", mode="paper", parts=("execution",))
     drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(600)]
     cells = measured(settings, drawn).cells["execution"]
-    block = fitting.execution_block(cells, settings)
+    block = cost_blocks.execution_block(cells, settings)
     assert block["fit"]["inferences"] == 600
     # Figure 2a of C-NMT: means and their spread over the output length.
     assert [row["tgt_len"] for row in block["samples"]] == list(range(1, 44))
@@ -71,13 +70,13 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
     assert block["fit"]["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
     assert block["fit"]["relative_plane"]["heldout_error"] < 0.02
-    assert fitting.valid_range(cells, settings) == {"src_len": [1, 50], "tgt_len": [1, 43]}
+    assert cost_blocks.valid_range(cells, settings) == {"src_len": [1, 50], "tgt_len": [1, 43]}
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
 def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_steps: bool) -> None:
     found = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
-    block = fitting.step_block(found.cells["step"], [], 1)
+    block = cost_blocks.step_block(found.cells["step"], [], 1)
     assert block is not None
     assert block.batch == FITTED[:13]
     assert block.judged_batch == JUDGING[:4]
@@ -90,7 +89,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
             assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
     assert block.heldout_error is not None
     assert block.heldout_error < 0.1
-    encoder = fitting.encoder_block(found.cells["encoder"], [], 1, block)
+    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
     assert encoder is not None
     for batch, src_len in ((4, 12), (16, 50)):
         # By splitting, the encoder bears what happens once a call.
@@ -102,7 +101,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
 
 def test_what_memory_left_out_is_told(measured: Any) -> None:
     found = measured(Settings("gru", parts=("step",)), most_batch=4)
-    block = fitting.step_block(found.cells["step"], found.too_large["step"], 1)
+    block = cost_blocks.step_block(found.cells["step"], found.too_large["step"], 1)
     assert block is not None
     assert block.batch == (1, 2, 3, 4)
     assert sum("out of memory" in note for note in block.left_out) == 13
@@ -111,7 +110,7 @@ def test_what_memory_left_out_is_told(measured: Any) -> None:
 def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measured: Any) -> None:
     settings = Settings("gru", parts=("execution",))
     cells = [cell for cell in measured(settings).cells["execution"] if cell.work.tgt_len < 100]
-    fit = fitting.execution_block(cells, settings)["fit"]
+    fit = cost_blocks.execution_block(cells, settings)["fit"]
     assert "heldout_error_six_cells" not in fit
     assert fit["heldout_error"] < 0.025
 
@@ -119,8 +118,8 @@ def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measu
 def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measured: Any) -> None:
     """Every time is up to some 6 % too long; differences of least times then err by as much as a step."""
     found = measured(Settings("marian", parts=("step",)), tells_steps=False, noise=0.03)
-    block = fitting.step_block(found.cells["step"], [], 1)
-    encoder = fitting.encoder_block(found.cells["encoder"], [], 1, block)
+    block = cost_blocks.step_block(found.cells["step"], [], 1)
+    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
     assert block is not None and encoder is not None
     truth, cost = FakeEngine(), StepCost.of(block)
     for batch in (1, 2, 3, 4, 7, 20):
@@ -131,8 +130,8 @@ def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measu
 
 def test_an_encoder_that_drowns_in_its_step_is_told(measured: Any) -> None:
     found = measured(Settings("marian", parts=("step",)), tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
-    block = fitting.step_block(found.cells["step"], [], 1)
-    encoder = fitting.encoder_block(found.cells["encoder"], [], 1, block)
+    block = cost_blocks.step_block(found.cells["step"], [], 1)
+    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
     lost = [note for note in encoder.left_out if "took no longer than its decode step" in note] if encoder else None
     assert encoder is None or lost
 
@@ -144,7 +143,7 @@ def test_the_first_step_stands_by_itself(measured: Any) -> None:
         Cell(cell.work, tuple(replace(t, steps_s=(2 * t.steps_s[0], *t.steps_s[1:])) for t in cell.timings), False)
         for cell in found.cells["step"]
     ]
-    block = fitting.step_block(cells, [], 1)
+    block = cost_blocks.step_block(cells, [], 1)
     assert block is not None and block.seconds is not None
     for row in block.seconds:
         assert row[0] == pytest.approx(2 * row[1])
@@ -153,28 +152,28 @@ def test_the_first_step_stands_by_itself(measured: Any) -> None:
 
 def test_one_batch_size_makes_no_cost(measured: Any) -> None:
     found = measured(Settings("gru", parts=("step",)), most_batch=1)
-    assert fitting.step_block(found.cells["step"], [], 1) is None
-    assert fitting.encoder_block(found.cells["encoder"], [], 1, None) is None
+    assert cost_blocks.step_block(found.cells["step"], [], 1) is None
+    assert cost_blocks.encoder_block(found.cells["encoder"], [], 1, None) is None
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.0005])
 def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, gap_s: float) -> None:
     """And not what a call costs once."""
     settings = Settings("gru", mode="quick", parts=("execution",))
-    found = step_gaps.gap_of_singles_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
+    found = cost_blocks.gap_of_singles_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
     assert found == pytest.approx(gap_s, abs=1e-12)
 
 
 def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
     settings = Settings("gru", mode="quick", parts=("execution",))
-    assert step_gaps.gap_of_singles_s(measured(settings, tells_steps=False).cells["execution"]) is None
+    assert cost_blocks.gap_of_singles_s(measured(settings, tells_steps=False).cells["execution"]) is None
 
 
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(measured: Any) -> None:
     """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
     settings = Settings("gru", parts=("step",), beam=5, max_batch=96)
     found = measured(settings, noise=0.0, growth=0.01)
-    block = fitting.step_block(found.cells["step"], [], 5)
+    block = cost_blocks.step_block(found.cells["step"], [], 5)
     assert block is not None and block.seconds is not None
     assert (block.batch[-1], block.position[-1]) == (96, 63)
     truth = FakeEngine(growth=0.01)
@@ -199,7 +198,7 @@ def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any)
         )
         for cell in found.cells["step"]
     ]
-    calm, block = (fitting.step_block(cells, [], 1) for cells in (found.cells["step"], spoilt))
+    calm, block = (cost_blocks.step_block(cells, [], 1) for cells in (found.cells["step"], spoilt))
     assert calm is not None and block is not None
     assert calm.run_over_told == pytest.approx(1.0, rel=1e-3)
     assert block.run_over_told == pytest.approx(1.5, rel=0.15)

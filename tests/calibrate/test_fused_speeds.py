@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.calibrate import fused_speeds as fused_speeds_module
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.fused_speeds import fused_speeds
-from simnmt.nmt.masked_bias import MaskedBias
+from simnmt.calibrate import decoder_speeds as fused_speeds_module
+from simnmt.calibrate.decoder_speeds import fused_speeds
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.slot_search import MaskedBias
 
 TINY = """
 kind: gru

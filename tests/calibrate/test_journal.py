@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.journal import Journal, beside
+from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.samples import Reading, Sample
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Timing, Work
 
 HEADER = {"settings": {"model": "gru", "beam": 1, "parts": ("execution",)}, "box": {"cpu_model": "Abacus"}}
@@ -26,7 +26,7 @@ SAMPLES = [
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return beside(tmp_path / "box.json")
+    return journal_path(tmp_path / "box.json")
 
 
 Opener = Callable[..., Journal]

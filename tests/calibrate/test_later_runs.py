@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.errors import InputError
+from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import parts as parts_module
-from simnmt.calibrate import profiling
-from simnmt.calibrate import run as run_module
+from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.disk import DiskError, DiskSamples
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.journal import beside
+from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.plan import plan_benches
-from simnmt.calibrate.settings import Settings
-from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.costs.reconciliation import alone_vs_plane
-from simnmt.errors import InputError
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.profile.consistency import alone_vs_plane
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_variant import with_decoder
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.test_decoder_variants import Torchlike
 from tests.calibrate.whole_box import CANDIDATES, QUICK
@@ -36,7 +37,7 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
         measured(replace(QUICK, seed=1), stopped)
     assert stopped.closed
     assert read_profile(tmp_path / "box.json") == older
-    assert beside(tmp_path / "box.json").is_file()
+    assert journal_path(tmp_path / "box.json").is_file()
     heard: list[str] = []
 
     class Ear:
@@ -51,7 +52,7 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
     assert done.replaced
     assert re.match(r"going on from .*box\.json\.journal\.jsonl: \d+ measurements are there", heard[0])
     assert done.profile.conditions.model_extra["sessions"] == 2
-    assert not beside(tmp_path / "box.json").exists()
+    assert not journal_path(tmp_path / "box.json").exists()
     at_once = measured(replace(QUICK, seed=1), FakeEngine(noise=0.0)).profile
     assert done.profile.execution == at_once.execution
     assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
@@ -84,12 +85,12 @@ def test_no_profile_is_replaced_by_one_of_another_engine(measured: Any, tmp_path
 def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=20))
-    kept = beside(tmp_path / "box.json").read_bytes()
+    kept = journal_path(tmp_path / "box.json").read_bytes()
     with pytest.raises(CalibrationError, match=re.escape("settings.seed 0, this calibration 5")):
         measured(replace(QUICK, seed=5))
     with pytest.raises(CalibrationError, match=r"engine\.versions\.abacus"):
         measured(engine=FakeEngine(versions={"abacus": "3.1"}))
-    assert beside(tmp_path / "box.json").read_bytes() == kept
+    assert journal_path(tmp_path / "box.json").read_bytes() == kept
 
 
 def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
@@ -105,7 +106,7 @@ def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
         with pytest.raises(CalibrationError, match=r"the journal has plan .* remove the journal"):
             measured()
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "__version__", "99.0")
+        patched.setattr(run_module, "VERSION", "99.0")
         with pytest.raises(CalibrationError, match=r"the journal has simnmt .* this calibration \"99\.0\""):
             measured()
     assert measured().profile.conditions.model_extra["sessions"] == 2
@@ -171,7 +172,7 @@ def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured:
     assert any("steps of the decoder's base took 0." in each for each in warned), "this engine is twice as fast as the other"
     done = read_profile(tmp_path / "box.json")
     assert (done.execution, done.step) == (whole.execution, whole.step)
-    moved, choice = done.with_decoder(DecoderSettings(beam=5, fused=True))
+    moved, choice = with_decoder(done, DecoderSettings(beam=5, fused=True))
     assert choice.how == "measured"
     assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
     with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --only"):
@@ -207,7 +208,7 @@ def test_steps_measured_again_are_held_against_the_same_whole_executions(measure
 def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
     with monkeypatch.context() as patched:
-        patched.setattr(profiling, "now", lambda: "2020-02-02T02:02:02+00:00")
+        patched.setattr(profile_assembly, "now", lambda: "2020-02-02T02:02:02+00:00")
         whole = measured(settings, name="kitchen", device_name="the old laptop").profile
     done = measured(replace(QUICK, parts=("overheads",))).profile
     for kept in ("name", "device", "model", "length_unit", "engine"):

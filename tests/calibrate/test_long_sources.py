@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.long_sources import per_row_src_token_s, source_pairs
+from simnmt.calibrate.batch_corrections import per_row_src_token_s, source_pairs
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import FakeEngine
 

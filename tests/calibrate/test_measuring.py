@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.measurement import Measured, Silent, measure
 from simnmt.calibrate.plan import (
     LARGE_ROWS,
     LEAST_ROUNDS,
@@ -24,7 +24,6 @@ from simnmt.calibrate.plan import (
     plan_execution,
     plan_rounds,
 )
-from simnmt.calibrate.progress import Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Work
 from tests.calibrate.engines import PLANE, FakeEngine

@@ -10,20 +10,22 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
-from simnmt.calibrate.decoder_variants import decoder_block  # noqa: E402
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.progress import Silent  # noqa: E402
-from simnmt.calibrate.run import calibrate  # noqa: E402
-from simnmt.calibrate.settings import Settings  # noqa: E402
-from simnmt.costs.decoder_block import DecoderBlock  # noqa: E402
-from simnmt.costs.decoder_choice import choose  # noqa: E402
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.errors import InputError  # noqa: E402
+from simnmt.calibrate.calibration import calibrate  # noqa: E402
+from simnmt.calibrate.measurement import Silent  # noqa: E402
+from simnmt.calibrate.settings import (  # noqa: E402
+    CalibrationError,
+    Settings,
+)
+from simnmt.calibrate.variant_bench import decoder_block  # noqa: E402
+from simnmt.nmt.architecture import AttentionalArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_architecture import AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
+from simnmt.profile.decoder_block import DecoderBlock  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.profile.profile_variant import choose  # noqa: E402
 from tests.calibrate.test_decoder_variants import PLAIN, Sharplike  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 

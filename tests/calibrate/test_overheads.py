@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.box.topology import LogicalCpu, logical_cpus
-from simnmt.calibrate.box.tree import Tree
-from simnmt.calibrate.energy_use import measure_energy
-from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.box.processor import LogicalCpu, logical_cpus
+from simnmt.calibrate.box.system_files import Tree
 from simnmt.calibrate.overheads import decision_s, tokenisation_s
-from simnmt.calibrate.pinning import chosen, pinned
-from simnmt.calibrate.settings import Settings
-from simnmt.workload.sentencepiece_unit import tokeniser_in
+from simnmt.calibrate.parts import measure_energy
+from simnmt.calibrate.processor_use import choose_cpus, pinned
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.workload.length_units import tokeniser_in
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.trees import plant
 
@@ -153,17 +152,17 @@ def on(files: dict[str, object], root: Path, cpus: range) -> list[LogicalCpu]:
 
 def test_the_first_processor_is_left_to_interrupts(tmp_path: Path) -> None:
     alike = on({}, tmp_path, range(4))
-    assert chosen(alike, 2) == [2, 3]
-    assert chosen(alike, 1) == [3]
+    assert choose_cpus(alike, 2) == [2, 3]
+    assert choose_cpus(alike, 1) == [3]
 
 
 def test_no_two_threads_share_a_core_as_long_as_there_are_others(tmp_path: Path) -> None:
     """Numbered as Linux numbers them: neighbours on one box, halves on another."""
     neighbours = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(8)}
-    assert chosen(on(neighbours, tmp_path / "a", range(8)), 3) == [3, 5, 7]
+    assert choose_cpus(on(neighbours, tmp_path / "a", range(8)), 3) == [3, 5, 7]
     halves = {f"{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
-    assert chosen(on(halves, tmp_path / "b", range(8)), 4) == [4, 5, 6, 7]
-    assert chosen(on(halves, tmp_path / "b", range(8)), 5) == [3, 4, 5, 6, 7]
+    assert choose_cpus(on(halves, tmp_path / "b", range(8)), 4) == [4, 5, 6, 7]
+    assert choose_cpus(on(halves, tmp_path / "b", range(8)), 5) == [3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("file", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
@@ -172,10 +171,10 @@ def test_the_fast_cores_of_two_kinds_are_taken_first(tmp_path: Path, file: str) 
     speeds = {f"{cpu}/{file}": 1024 if cpu < 4 else 600 for cpu in range(8)}
     cores = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" if cpu < 4 else cpu for cpu in range(8)}
     hybrid = on(speeds | cores, tmp_path, range(8))
-    assert chosen(hybrid, 1) == [3]
-    assert chosen(hybrid, 2) == [1, 3]
-    assert chosen(hybrid, 3) == [1, 3, 7]
-    assert chosen(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
+    assert choose_cpus(hybrid, 1) == [3]
+    assert choose_cpus(hybrid, 2) == [1, 3]
+    assert choose_cpus(hybrid, 3) == [1, 3, 7]
+    assert choose_cpus(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")

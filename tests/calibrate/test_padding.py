@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.padding import mixed_encodings, padding_share
+from simnmt.calibrate.batch_corrections import mixed_encodings, padding_share
+from simnmt.calibrate.fits import fit_encoder_cost, fit_step_cost
 from simnmt.calibrate.settings import Settings
-from simnmt.costs import fit_encoder_cost, fit_step_cost
 from simnmt.nmt.errors import OutOfMemory
 from tests.calibrate.engines import FakeEngine
 

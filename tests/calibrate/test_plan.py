@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import (
     FITTED,
     JUDGING,
@@ -28,7 +27,7 @@ from simnmt.calibrate.plan import (
     plan_rounds,
     step_cells,
 )
-from simnmt.calibrate.settings import PARTS, Settings, parts_named
+from simnmt.calibrate.settings import PARTS, CalibrationError, Settings, parse_parts
 from simnmt.nmt.engine import Work
 
 
@@ -193,13 +192,13 @@ def test_what_is_larger_than_something_too_large_is_out_of_reach() -> None:
 
 
 def test_parts_are_named_in_any_order() -> None:
-    assert parts_named("disk, execution") == ("execution", "disk")
+    assert parse_parts("disk, execution") == ("execution", "disk")
 
 
 @pytest.mark.parametrize(("text", "said"), [("step,disc", "no part is called disc"), (" , ", "nothing to measure")])
 def test_unknown_parts_are_refused(text: str, said: str) -> None:
     with pytest.raises(CalibrationError, match=said):
-        parts_named(text)
+        parse_parts(text)
 
 
 @pytest.mark.parametrize(

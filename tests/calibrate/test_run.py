@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.errors import InputError
+from simnmt.base.shipped_files import find
 from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate.box import JetsonDescription
+from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskSample, DiskSamples
-from simnmt.calibrate.energy import FoundMeter
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.run import calibrate
-from simnmt.calibrate.settings import Settings, pace_named
-from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
-from simnmt.costs.profile_summary import facts
-from simnmt.errors import InputError
+from simnmt.calibrate.energy_meter import FoundMeter
+from simnmt.calibrate.settings import CalibrationError, Settings, parse_pace
 from simnmt.nmt.errors import OutOfMemory
-from simnmt.shipped import find
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_summary import facts
+from simnmt.profile.profile_variant import as_calibrated
 from tests.calibrate.engines import PLANE, FakeEngine
 from tests.calibrate.whole_box import CANDIDATES, QUICK, disk_samples
 
@@ -125,7 +126,9 @@ def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any)
     engine = FakeEngine(backend="sharp", decoder=CANDIDATES, fused=True)
     profile = measured(replace(QUICK, parts=("execution",)), engine).profile
     assert (profile.engine.fused, profile.engine.decoder) == (True, CANDIDATES)
-    assert profile.as_calibrated.short.startswith("decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among")
+    assert as_calibrated(profile).short.startswith(
+        "decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among"
+    )
     assert dict(facts(profile))["engine"].endswith("beam 1, fused, float32, 500 candidates, random weights")
 
 
@@ -167,7 +170,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
 
     monkeypatch.setattr(parts_module, "measure_disk", disk)
     profile = measured(
-        replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=pace_named("90MB/s")), listener=Ear()
+        replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=parse_pace("90MB/s")), listener=Ear()
     ).profile
     assert profile.disk.paced_bytes_per_s == 90e6
     assert heard[-1] == ("disk", 0.0), "and the bar moves meanwhile"
@@ -185,13 +188,13 @@ def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeyp
 
 @pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
 def test_rates_are_read_with_their_unit(text: str, bytes_per_s: float) -> None:
-    assert pace_named(text) == bytes_per_s
+    assert parse_pace(text) == bytes_per_s
 
 
 @pytest.mark.parametrize("text", ["200", "200Mb/s", "-1MB/s", "fast", ""])
 def test_rates_without_a_unit_of_bytes_are_refused(text: str) -> None:
     with pytest.raises(CalibrationError, match="write it as 200MB/s"):
-        pace_named(text)
+        parse_pace(text)
 
 
 def test_memory_that_fails_while_energy_is_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

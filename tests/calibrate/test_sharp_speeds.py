@@ -13,17 +13,25 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 
 from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
 from simnmt.calibrate import sharp_speeds  # noqa: E402
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.sharp_random import random_weights  # noqa: E402
-from simnmt.calibrate.sharp_speeds import LADDER, Setting, rung_settings  # noqa: E402
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.kernels import product_ways  # noqa: E402
-from simnmt.kernels.sharp.operations import PAPER, DecoderShape, operations  # noqa: E402
-from simnmt.kernels.sharp.random_models import random_sentence  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
+from simnmt.calibrate.sharp_speeds import (  # noqa: E402
+    LADDER,
+    Setting,
+    random_weights,
+    rung_settings,
+)
+from simnmt.kernels import sharp_cases  # noqa: E402
+from simnmt.kernels.sharp.model_shapes import (  # noqa: E402
+    PAPER,
+    DecoderShape,
+    operations,
+    random_sentence,
+)
+from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 
 VOCAB = 36
@@ -64,7 +72,7 @@ def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
     monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")
     monkeypatch.setattr(sharp_speeds, "SYSTEMS", {"S1": ("small", 1), "E1": ("small", 2)})
-    monkeypatch.setattr(product_ways, "last_cache_bytes", lambda: 4_096)
+    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 4_096)
     small = {"src_len": 4, "tgt_len": 3, "candidates": 12, "vocab": 40, "product_batches": (2,), "product_size": 16}
     setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
     told: list[tuple[int, int, str]] = []

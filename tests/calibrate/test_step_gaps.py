@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.cost_blocks import gap_overheads, lone_gap_overheads
+from simnmt.calibrate.measurement import Measured, Silent, measure
+from simnmt.calibrate.overheads import refill_overheads
 from simnmt.calibrate.plan import plan_benches
-from simnmt.calibrate.progress import Silent
-from simnmt.calibrate.refilling import refill_overheads
 from simnmt.calibrate.settings import Settings
-from simnmt.calibrate.step_gaps import gap_overheads, lone_gap_overheads
 from tests.calibrate.engines import FakeEngine
 
 REFILL = (0.0007, 2e-5, 0.0003, 1e-5)

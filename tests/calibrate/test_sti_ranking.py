@@ -11,15 +11,14 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti_study.document import ImportanceOrder, Study
-from simnmt.calibrate.sti_study.ranking import Ranking
-from simnmt.calibrate.sti_study.run import gone_on_with
-from simnmt.calibrate.study_file import write_study
-from simnmt.costs.sti_block import StiBlock
-from simnmt.elastic.task import Task
-from tests.costs.made_sti import sti_block
-from tests.reproduce.sti_stand_ins import begun
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.study import write_study
+from simnmt.papers.sti.study import ImportanceOrder, Study
+from simnmt.papers.sti.study_run import Ranking, continued_study
+from simnmt.profile.streaming_block import StiBlock
+from simnmt.streaming.encoder.task import Task
+from tests.papers.sti_stand_ins import begun
+from tests.profile.made_sti import sti_block
 
 JUDGED, OTHER = "a" * 64, "b" * 64
 
@@ -89,7 +88,7 @@ def test_a_study_is_gone_on_with_whether_or_not_the_shared_texts_were_counted_be
     counted = own.model_copy(update={"importance": own.importance.model_copy(update={"shared": 3})})
     for held, again in ((own, counted), (counted, own)):
         write_study(tmp_path / "study.json", held)
-        assert gone_on_with(again, tmp_path / "study.json").importance == counted.importance
+        assert continued_study(again, tmp_path / "study.json").importance == counted.importance
     other = own.model_copy(update={"importance": own.importance.model_copy(update={"shared": 4})})
     with pytest.raises(CalibrationError, match="another importance"):
-        gone_on_with(other, tmp_path / "study.json")
+        continued_study(other, tmp_path / "study.json")

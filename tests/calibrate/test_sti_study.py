@@ -15,28 +15,25 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti_study.beginning import study_of
-from simnmt.calibrate.sti_study.devices import LENGTH, boards
-from simnmt.calibrate.sti_study.document import METHODS, PARTS, Point, Study, packed_correct
-from simnmt.calibrate.sti_study.planning import chosen
-from simnmt.calibrate.sti_study.run import gone_on_with, measure
-from simnmt.calibrate.sti_study.settings import StudySettings
-from simnmt.calibrate.study_file import read_study, study_text, write_study
-from simnmt.costs.profile_file import write_profile
-from simnmt.costs.shard_geometry import BERT_BASE
-from simnmt.costs.sti_block import StiBlock
-from simnmt.costs.sti_cost import Shard
-from simnmt.elastic.encoder_weights import EncoderWeights
-from simnmt.elastic.errors import ElasticError, StoreError
-from simnmt.elastic.evaluation import Evaluation
-from simnmt.elastic.store import write_store
-from simnmt.elastic.tokenizer import learn_pieces
-from simnmt.errors import InputError
-from simnmt.reproduce.sti.timelines import studied_timeline
-from tests.costs.made_sti import sti_block
-from tests.elastic.made_encoder import made_weights
-from tests.reproduce.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, bench, study
+from simnmt.base.errors import InputError
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.study import read_study, study_text, write_study
+from simnmt.papers.sti.study import METHODS, PARTS, Point, Study, packed_correct
+from simnmt.papers.sti.study_parts import plan_method
+from simnmt.papers.sti.study_rows import studied_timeline
+from simnmt.papers.sti.study_run import continued_study, measure, study_classifier
+from simnmt.papers.sti.study_settings import LENGTH, StudySettings, paper_boards
+from simnmt.profile.profile_file import write_profile
+from simnmt.profile.streaming_block import StiBlock
+from simnmt.profile.streaming_cost import BERT_BASE, Shard
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
+from simnmt.streaming.encoder.evaluation import Evaluation
+from simnmt.streaming.encoder.tokenizer import learn_pieces
+from simnmt.streaming.errors import StoreError, StreamingError
+from simnmt.streaming.store.writer import write_store
+from tests.papers.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, bench, study
+from tests.profile.made_sti import sti_block
+from tests.streaming.made_encoder import made_weights
 
 
 def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
@@ -75,7 +72,7 @@ def test_points_whose_bits_do_not_add_up_are_refused() -> None:
 def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
     """STI-20, STI-21: 339 ms over 95 ms; a GPU's layer of 12 takes 0.7 % longer than one of 3; 0.13 of it all is 150 ms."""
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
-    (slow, cost), _, (gpu, _) = boards(12, 12, order)
+    (slow, cost), _, (gpu, _) = paper_boards(12, 12, order)
     assert slow.skew == pytest.approx(339 / 95) and 12 * slow.io_s[32] == pytest.approx(0.339)
     assert gpu.comp_s[11] / gpu.comp_s[2] == pytest.approx(1.007, abs=1e-4)
     assert 0.13 * 12 * cost.t_comp(LENGTH, 12) == pytest.approx(0.150, abs=0.003)
@@ -112,17 +109,17 @@ def test_plans_compute_as_many_shards_as_any_pipeline_and_hold_no_more_than_thei
 
 def test_the_whole_model_in_memory_counts_as_a_whole() -> None:
     """STI-23: what PreloadModel holds does not shrink with the submodel that it runs."""
-    (_, cost), *_ = boards(6, 4, ORDER)
-    least, most = (chosen("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
+    (_, cost), *_ = paper_boards(6, 4, ORDER)
+    least, most = (plan_method("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
     assert least.held_bytes == most.held_bytes == 24 * cost.bytes_of(32) and len(least.bits) < len(most.bits)
 
 
 def test_an_execution_unpacks_one_layer_whatever_its_depth_and_loads_all_where_nothing_overlaps() -> None:
     """STI-23; what is computed where it lies needs none."""
-    (_, cost), *_ = boards(6, 4, ORDER)
+    (_, cost), *_ = paper_boards(6, 4, ORDER)
     shard_bytes = 4 * cost.geometry.weights_per_shard
     for method in METHODS:
-        own = chosen(method, cost, 5.0, 0.0, LENGTH)
+        own = plan_method(method, cost, 5.0, 0.0, LENGTH)
         layers = {"Load&Exec": own.plan.layers, "PreloadModel-32": 0}.get(method, 1)
         assert own.plan.layers > 1 and own.working_bytes == layers * own.plan.slices_per_layer * shard_bytes
 
@@ -146,11 +143,11 @@ def test_a_study_that_was_stopped_goes_on_with_the_parts_that_it_lacks(tmp_path:
         measure(begun(), bench(Breaking(15)), out=out)
     held = read_study(out, Study)
     assert [run.part for run in held.runs] == ["uniform"] and not held.grid
-    whole = measure(gone_on_with(begun(), out), bench(), out=out)
+    whole = measure(continued_study(begun(), out), bench(), out=out)
     assert [run.part for run in whole.runs] == list(PARTS)
     assert [whole.uniform, whole.grid, whole.sizes] == [study().uniform, study().grid, study().sizes]
     idle = Imagined()
-    assert measure(gone_on_with(begun(), out), bench(idle), out=out) == whole and not idle.calls
+    assert measure(continued_study(begun(), out), bench(idle), out=out) == whole and not idle.calls
 
 
 def test_other_settings_measure_anew_and_a_named_part_is_measured_again() -> None:
@@ -215,7 +212,7 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     store, task = places
     said: list[str] = []
     apart = task.with_name("ranking.tsv")
-    found = study_of(store, task, importance_task=apart, settings=SMALL, out=tmp_path / "s.json", say=said.append)
+    found = study_classifier(store, task, importance_task=apart, settings=SMALL, out=tmp_path / "s.json", say=said.append)
     assert found.name == "tiny on films" and found.importance.evaluations == 9
     assert found.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != found.task.sha256
     assert (found.importance.task, found.importance.examples, found.importance.shared) == ("ranking.tsv", 3, 1)
@@ -224,15 +221,15 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     assert whole.outcome.agreement == 1.0
     assert found.store.shard_bytes[2] < found.store.shard_bytes[6] < found.store.shard_bytes[32]
     said.clear()
-    assert study_of(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append) == found
+    assert study_classifier(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append) == found
     assert not said and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
     with pytest.raises(CalibrationError, match="another importance"):
-        study_of(store, task, importance_on_task=True, settings=SMALL, out=tmp_path / "s.json")
+        study_classifier(store, task, importance_on_task=True, settings=SMALL, out=tmp_path / "s.json")
 
 
 def test_a_look_at_the_first_examples_tells_the_largest_class_of_these(places: tuple[Path, Path]) -> None:
     store, task = places
-    found = study_of(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
+    found = study_classifier(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
     assert (found.task.examples, found.task.largest_class) == (5, 0.6) and found.importance.examples == 5
 
 
@@ -254,9 +251,11 @@ def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
     ]
     for given in refused:
         with pytest.raises(CalibrationError, match="--importance-task") as error:
-            study_of(store, task, settings=SMALL, **given)
+            study_classifier(store, task, settings=SMALL, **given)
         assert "\n" not in str(error.value)
-    found = study_of(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, settings=SMALL, parts=["greedy"])
+    found = study_classifier(
+        store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, settings=SMALL, parts=["greedy"]
+    )
     assert found.importance.task_sha256 == found.task.sha256
     assert found.importance.order == ranked.importance.order  # type: ignore[union-attr]
 
@@ -267,8 +266,8 @@ def test_a_profiles_order_counts_where_it_was_found_on_the_examples_that_are_ask
     store, task = places
     write_profile(tmp_path / "p.json", make_profile(schema_version=2, sti=made_block(fingerprint=None, device_name="a phone")))
     given: dict[str, Any] = {"profiles": [tmp_path / "p.json"], "settings": SMALL, "parts": ["greedy"]}
-    assert study_of(store, task, **given).importance.task_sha256 == "1" * 64
-    found = study_of(store, task, importance_task=task.with_name("ranking.tsv"), **given)
+    assert study_classifier(store, task, **given).importance.task_sha256 == "1" * 64
+    found = study_classifier(store, task, importance_task=task.with_name("ranking.tsv"), **given)
     assert found.importance.task == "ranking.tsv"
 
 
@@ -281,16 +280,16 @@ def test_a_profile_gives_its_importance_and_a_device(places: tuple[Path, Path], 
     store, task = places
     named = made_block(fingerprint=None, device_name="a phone")
     write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=named))
-    found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid"])
+    found = study_classifier(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid"])
     assert [device.name for device in found.devices][-1] == "a phone" and found.devices[-1].kind == "synthetic"
     assert found.importance.task_sha256 == "1" * 64 and found.length == 32
     assert (found.devices[-1].embed_s, found.devices[-1].head_s) == (0.0004, 0.0006)
     write_profile(tmp_path / "other.json", make_profile(schema_version=2, sti=made_block()))
     with pytest.raises(CalibrationError, match="another model's shards"):
-        study_of(store, task, profiles=[tmp_path / "other.json"], settings=SMALL)
+        study_classifier(store, task, profiles=[tmp_path / "other.json"], settings=SMALL)
     write_profile(tmp_path / "plain.json", make_profile())
     with pytest.raises(CalibrationError, match="no block sti"):
-        study_of(store, task, profiles=[tmp_path / "plain.json"], settings=SMALL)
+        study_classifier(store, task, profiles=[tmp_path / "plain.json"], settings=SMALL)
 
 
 def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
@@ -304,7 +303,7 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     own["compute"]["slowed_by_reads"] = [1.5] * 4
     block = StiBlock.model_validate_json(json.dumps(own | {"fingerprint": None, "device_name": "a phone"}))
     write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=block))
-    found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid", "greedy"])
+    found = study_classifier(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid", "greedy"])
     device = found.devices[-1]
     assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
     points = [each for each in found.grid if each.device == "a phone"]
@@ -328,8 +327,8 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
         (CalibrationError, tmp_path / "random.store", task, None),
         (CalibrationError, tmp_path / "few.store", task, None),
         (StoreError, tmp_path, task, None),
-        (ElasticError, store, tmp_path / "no.tsv", None),
-        (ElasticError, store, tmp_path / "other.tsv", None),
+        (StreamingError, store, tmp_path / "no.tsv", None),
+        (StreamingError, store, tmp_path / "other.tsv", None),
         (CalibrationError, store, task, tmp_path / "no" / "s.json"),
         (InputError, store, task, task),
         (CalibrationError, store, task, tmp_path / "s.json"),
@@ -337,7 +336,7 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
     for error, own, examples, out in wrong:
         said: list[str] = []
         with pytest.raises(error) as refused:
-            study_of(own, examples, importance_on_task=True, settings=SMALL, out=out, say=said.append)
+            study_classifier(own, examples, importance_on_task=True, settings=SMALL, out=out, say=said.append)
         assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
 
 

@@ -15,21 +15,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti.contention import THREAD, slowed_by_reads
-from simnmt.calibrate.sti.decoder_layers import DecoderLayers
-from simnmt.calibrate.sti.layer_times import measure_layers
-from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
-from simnmt.calibrate.sti.settings import StiSettings
-from simnmt.calibrate.sti.shard_reads import line, measure_reads
-from simnmt.calibrate.sti.translator import check_translator, translator_blocks
-from simnmt.calibrate.sti.whole_runs import encoder_execution
-from simnmt.costs.shard_geometry import BERT_BASE, BITS, ShardGeometry
-from simnmt.elastic.errors import StoreError
-from simnmt.elastic.store import ShardStore, decode, write_store
-from simnmt.elastic.store.index_file import SHARDS
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.decoder_times import DecoderLayers, random_shards, record_bytes
+from simnmt.calibrate.streaming.encoder_block import StiSettings, fit_read_line, measure_reads
+from simnmt.calibrate.streaming.layer_times import THREAD, measure_layers, slowed_by_reads
+from simnmt.calibrate.streaming.profile_blocks import check_translator, translator_blocks
+from simnmt.calibrate.streaming.whole_models import encoder_execution
 from simnmt.nmt.architecture import TransformerArchitecture
-from tests.elastic.made_encoder import made_weights, stored
+from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store.index import SHARDS
+from simnmt.streaming.store.shard_format import decode
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.made_encoder import made_weights, stored
 
 PACE = 100_000.0
 GEOMETRY = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
@@ -56,7 +55,7 @@ def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) ->
 def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     """STI-07: of a disk that takes 0.3 ms and 80 MB/s the line says so, and explains all of it."""
     sizes = {bits: record_bytes(BERT_BASE, bits) for bits in BITS}
-    found = line(sizes, {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()})
+    found = fit_read_line(sizes, {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()})
     assert (found["s_fixed"], found["bytes_per_s"]) == pytest.approx((3e-4, 80e6))
     assert found["r2"] == pytest.approx(1.0)
 
@@ -68,7 +67,7 @@ def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_is_told_as_such() -> None:
-    found = line({bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS})
+    found = fit_read_line({bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS})
     assert found["r2"] is None
     assert found["s_fixed"] == pytest.approx(0.002)
 

@@ -11,17 +11,27 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary.layer_bench import vocabulary_bench  # noqa: E402
-from simnmt.cli.vocab_bench import bench as bench_verb  # noqa: E402
-from simnmt.costs.projection_bench import ProjectionBench, Setting, read_bench  # noqa: E402
-from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
-from simnmt.costs.projection_fit import StageCost  # noqa: E402
+from simnmt.calibrate.projection_bench import ProjectionBench, Setting, read_bench  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
+from simnmt.calibrate.vocabulary_bench import vocabulary_bench  # noqa: E402
+from simnmt.cli.vocab import bench as bench_verb  # noqa: E402
 from simnmt.kernels import projection_timing  # noqa: E402
-from simnmt.kernels.gathered import SubMatrix, Way  # noqa: E402
-from simnmt.kernels.projection_pipelines import COLUMNS, KEPT, SCATTERED, active_steps, dense_steps  # noqa: E402
-from simnmt.kernels.projection_setting import drawn_layer, drawn_steps  # noqa: E402
-from simnmt.kernels.projection_timing import measure_projection  # noqa: E402
+from simnmt.kernels.column_products import SubMatrix  # noqa: E402
+from simnmt.kernels.projection_timing import (  # noqa: E402  # noqa: E402
+    COLUMNS,
+    KEPT,
+    SCATTERED,
+    active_steps,
+    dense_steps,
+    measure_projection,
+    random_layer,
+    random_steps,
+)
+from simnmt.profile.projection_cost import (  # noqa: E402
+    ProductMethod,
+    ProjectionCost,
+    StageCost,
+)
 
 STAGES = [name for name, field in ProjectionCost.model_fields.items() if field.annotation is StageCost]
 SMALL = Setting(
@@ -50,12 +60,12 @@ def benched() -> Iterator[ProjectionBench]:
 
 
 @pytest.mark.parametrize("way", ["row_wise", "gather"])
-def test_every_whole_step_finds_the_same_tokens(way: Way) -> None:
+def test_every_whole_step_finds_the_same_tokens(way: ProductMethod) -> None:
     """Straight into the search, from a copy, and scattered as published (XP-02); with all columns active those of dense."""
-    layer = drawn_layer(900, 24, 30)
+    layer = random_layer(900, 24, 30)
     logits = torch.empty(6, 900)
     for share in (0.1, 1.0):
-        steps = drawn_steps(layer, 6, share)
+        steps = random_steps(layer, 6, share)
         kept = SubMatrix.of(layer.weight, steps[0].columns)
         runs = active_steps(layer, steps, way, kept, logits)
         found = {name: runs[name]() for name in (COLUMNS, KEPT, SCATTERED)}
@@ -69,8 +79,8 @@ def test_every_whole_step_finds_the_same_tokens(way: Way) -> None:
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12), (100, 0.2)])
 def test_drawn_sets_have_the_share_asked_for_and_overlap(rows: int, share: float) -> None:
-    layer = drawn_layer(20_000, 24, 200)
-    for step in drawn_steps(layer, rows, share):
+    layer = random_layer(20_000, 24, 200)
+    for step in random_steps(layer, rows, share):
         assert len(step.columns) == pytest.approx(share * 20_000, rel=0.15)
         assert torch.equal(step.columns, step.columns.unique())
         assert torch.equal(layer.centroids.nearest(step.hidden), step.chosen), "each row falls into its cluster"

@@ -16,22 +16,31 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.round_guard import Checkpoint, RoundGuard  # noqa: E402
-from simnmt.calibrate.vocabulary.study import sweep  # noqa: E402
-from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of  # noqa: E402
-from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn, measure_stretches  # noqa: E402
-from simnmt.calibrate.vocabulary.study.document import Cell, Decoded, Spread, Tried  # noqa: E402
-from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
-from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
-from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts, beginning, by_sentence  # noqa: E402
-from simnmt.calibrate.vocabulary.study.runners import Runner, Sentences, alike, concatenate_runs  # noqa: E402
-from simnmt.calibrate.vocabulary.study.sweep import active_mass, cells, cluster_sets  # noqa: E402
-from simnmt.calibrate.vocabulary.study.texts import held_out, training_pairs  # noqa: E402
-from simnmt.kernels.centroids import Centroids  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
+from simnmt.calibrate.study import Checkpoint, RoundGuard  # noqa: E402
+from simnmt.kernels.column_sets import Centroids  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.active_columns import clustered  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
+from simnmt.papers.fvp import study_sweep  # noqa: E402
+from simnmt.papers.fvp.study import Cell, Decoded, Spread, TriedCell  # noqa: E402
+from simnmt.papers.fvp.study_choice import choice, contenders, try_contenders  # noqa: E402
+from simnmt.papers.fvp.study_decoding import VocabularyPart, decode_with_search, decode_with_searches, measure_stretches  # noqa: E402
+from simnmt.papers.fvp.study_runners import Runner, Sentences, alike, concatenate_runs  # noqa: E402
+from simnmt.papers.fvp.study_settings import held_out, training_pairs  # noqa: E402
+from simnmt.papers.fvp.study_sweep import (  # noqa: E402  # noqa: E402  # noqa: E402
+    ActiveBits,
+    Clusterer,
+    HeldOutTokens,
+    KeptContexts,
+    active_mass,
+    beginning,
+    by_sentence,
+    cells,
+    cluster_sets,
+    outcome,
+    spread,
+)
 from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -105,11 +114,11 @@ def test_only_cells_are_tried_that_multiply_more_than_another_for_more_sentences
     assert contenders([large], 0.92, 0.15) == [large]
 
 
-def trial(own: Cell, *identical: float, least: float = 0.9) -> list[Tried]:
+def trial(own: Cell, *identical: float, least: float = 0.9) -> list[TriedCell]:
     """With a beam, and where that is good greedily too."""
     found = []
     for (beam, batch), same in zip(((2, 20), (1, 1)), identical, strict=True):
-        told = Tried(
+        told = TriedCell(
             label="a", clusters=own.clusters, top=own.top, columns=own.clusters, beam=beam, batch=batch, sentences=9,
             bleu_dense=None, bleu=None, identical=same, token_agreement=same, good=same >= least,
         )  # fmt: skip
@@ -124,11 +133,11 @@ def test_the_smallest_cell_is_found_that_is_good_with_every_search(kept: list[tu
     """Where more columns keep no fewer sentences: the very first good one; else a good one wherever one was tried."""
     front = [cell(at + 1, 1, 0.0, 0.95) for at in range(len(kept))]
     rising = list(zip(*map(sorted, zip(*kept, strict=True)), strict=True))
-    tried = tried_of(front, lambda own: trial(own, *rising[own.clusters - 1]))
+    tried = try_contenders(front, lambda own: trial(own, *rising[own.clusters - 1]))
     good = [at + 1 for at, own in enumerate(rising) if min(own) >= 0.9]
     assert not good or choice(tried) == (good[0], 1)
     assert len({each.clusters for each in tried}) <= 5
-    tried = tried_of(front, lambda own: trial(own, *kept[own.clusters - 1]))
+    tried = try_contenders(front, lambda own: trial(own, *kept[own.clusters - 1]))
     chosen, _ = choice(tried)
     if any(all(each.good for each in tried if each.clusters == own.clusters) for own in tried):
         assert min(kept[chosen - 1]) >= 0.9
@@ -147,11 +156,11 @@ def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_
     (counted,) = cells(translator.model, of, of.training, 8, [1], clusterer)
     (own,) = cluster_sets(translator.model, of.label, of.training, 8, [1], clusterer)
     sentences = Sentences.of(translator, held_out(direction(made), 20).development)
-    found = decoded(
+    found = decode_with_search(
         translator,
         sentences,
         lambda audit, account: clustered(own, audit=audit, account=account),
-        Cut("clustered", clusters=8, top=1),
+        VocabularyPart("clustered", clusters=8, top=1),
         label=of.label,
         beam=1,
         batch=1,
@@ -172,11 +181,11 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second_with_all_searches_in_turn
     of = contexts_of(made, translator, sentences=6)
     (own,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
     sentences = Sentences.of(translator, held_out(direction(made), 6).development)
-    found = decoded_in_turn(
+    found = decode_with_searches(
         translator,
         sentences,
         lambda audit, account: clustered(own, audit=audit, account=account),
-        Cut("clustered", clusters=8, top=1),
+        VocabularyPart("clustered", clusters=8, top=1),
         label=of.label,
         searches=((1, 1), (2, 3)),
         rounds=3,
@@ -247,11 +256,11 @@ def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: 
     assert concatenate_runs(pieces).active.tolist() == as_given.active.tolist()
 
     def decode(least: int) -> Decoded:
-        return decoded_in_turn(
+        return decode_with_searches(
             translator,
             sentences,
             lambda audit, account: clustered(clusters, audit=audit, account=account),
-            Cut("clustered", clusters=8, top=1),
+            VocabularyPart("clustered", clusters=8, top=1),
             label=of.label,
             searches=((1, batch),),
             rounds=2,
@@ -290,7 +299,7 @@ def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: P
     probabilities, nearest = logits.softmax(dim=1), own.centroids.nearest(of.development.hidden)
     wanted = [float(row[own.sets.of(int(at)).long()].sum()) for row, at in zip(probabilities, nearest, strict=True)]
     assert active_mass(model, of, own) == pytest.approx(np.mean(wanted), rel=1e-5)
-    monkeypatch.setattr(sweep, "MASS_CONTEXTS", -(-len(wanted) // 2))
+    monkeypatch.setattr(study_sweep, "MASS_CONTEXTS", -(-len(wanted) // 2))
     assert active_mass(model, of, own) == pytest.approx(np.mean(wanted[::2]), rel=1e-5)
 
 
@@ -300,11 +309,11 @@ def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(ma
     training = by_sentence(collect(translator, direction(made).train.read_text().splitlines(), 34))
     (own,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000, "sklearn"))
     sentences = Sentences.of(translator, *(direction(made).heldout.read_text().splitlines()[:12],) * 2)
-    found = decoded(
+    found = decode_with_search(
         translator,
         sentences,
         lambda audit, account: clustered(own, audit=audit, account=account),
-        Cut("clustered", clusters=1, top=34),
+        VocabularyPart("clustered", clusters=1, top=34),
         label="a",
         beam=2,
         batch=5,
@@ -383,7 +392,7 @@ def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
     first = clusterer.clusters(training, 4)
     fewer = clusterer.clusters(beginning(training, 3), 4)
     assert len(fewer.labels) < len(first.labels) == len(training)
-    monkeypatch.setattr("simnmt.calibrate.vocabulary.study.kept_clusters.cluster", None)
+    monkeypatch.setattr("simnmt.papers.fvp.study_sweep.cluster", None)
     again = clusterer.clusters(training, 4)
     assert torch.equal(again.centroids, first.centroids) and torch.equal(again.labels, first.labels)
     assert (again.inertia, again.method, again.seed) == (first.inertia, "sklearn", 1)

@@ -16,13 +16,13 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.study_file import read_study, write_study  # noqa: E402
-from simnmt.calibrate.vocabulary.study.choice import choice  # noqa: E402
-from simnmt.calibrate.vocabulary.study.document import PARTS, TIMED_PARTS, PartRun, Study  # noqa: E402
-from simnmt.calibrate.vocabulary.study.run import run_study  # noqa: E402
-from simnmt.calibrate.vocabulary.study.settings import StudySettings  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
+from simnmt.calibrate.study import read_study, write_study  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, PartRun, Study  # noqa: E402
+from simnmt.papers.fvp.study_choice import choice  # noqa: E402
+from simnmt.papers.fvp.study_run import run_study  # noqa: E402
+from simnmt.papers.fvp.study_settings import StudySettings  # noqa: E402
 from tests.calibrate.studied_models import QUIET, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -223,6 +223,6 @@ def test_what_is_no_study_is_told_in_one_line(made: Path, study: Study, tmp_path
 
 
 def test_reading_a_study_needs_no_torch() -> None:
-    code = "import sys, simnmt.calibrate.vocabulary.study.document; print('torch' in sys.modules)"
+    code = "import sys, simnmt.papers.fvp.study; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

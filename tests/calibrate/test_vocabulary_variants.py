@@ -12,27 +12,36 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.run import calibrate  # noqa: E402
-from simnmt.calibrate.settings import Settings  # noqa: E402
-from simnmt.calibrate.vocabulary.decoding_steps import RestrictedSteps, restricted_steps  # noqa: E402
-from simnmt.calibrate.vocabulary.decoding_variants import _scaled  # noqa: E402
-from simnmt.costs.active_share import ActiveShare  # noqa: E402
-from simnmt.costs.decoder_block import DecoderVariant  # noqa: E402
-from simnmt.costs.decoder_choice import choose  # noqa: E402
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.errors import InputError  # noqa: E402
+from simnmt.calibrate.calibration import calibrate  # noqa: E402
+from simnmt.calibrate.settings import (  # noqa: E402
+    CalibrationError,
+    Settings,
+)
+from simnmt.calibrate.vocabulary_variants import (  # noqa: E402
+    RestrictedSteps,
+    _scaled,
+    restricted_steps,
+)
 from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
-from simnmt.nmt.batched import decode_batched  # noqa: E402
+from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
+from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+    clustered,
+    listed,
+)
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
 from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.profile.decoder_block import (  # noqa: E402
+    ActiveShare,
+    DecoderVariant,
+)
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.profile.profile_variant import choose  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
 from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.errors import InputError
-from simnmt.scenario.build import build
-from simnmt.scenario.source import open_source
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.source import open_source
 from simnmt.scenario.yaml_text import write_document
 from tests.campaigns.harness import SCALE, assert_short_lines, mutate_bytes, run_cases
 
@@ -56,7 +56,7 @@ def test_a_documented_scenario_with_damaged_bytes_runs_or_is_refused(tmp_path: P
         path.write_bytes(mutate_bytes(generator.choice(texts), generator))
         try:
             source = open_source(path)
-            build(source.scenario, tmp_path, source.document)
+            read_inputs(source.scenario, tmp_path, source.document)
         except InputError as error:
             assert_short_lines(error)
 

@@ -14,8 +14,7 @@ import pytest
 
 from simnmt.network import http_get
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import connect, places
-from simnmt.network.recording.protocol import ASK, DOWN, ECHO, HEAD, UPLOAD, receive
+from simnmt.network.recording.protocol import ASK, DOWN, ECHO, HEAD, UPLOAD, connect, receive, resolve_host
 from simnmt.network.recording.responder import Limits, Responder
 from simnmt.network.ripe_atlas_api import Query, fetch
 from tests.campaigns.harness import assert_short_lines, mutate_bytes, run_cases
@@ -102,7 +101,7 @@ FRAMES = [HEAD.pack(ECHO, 1, 5) + b"hello", HEAD.pack(DOWN, 1000, 0), HEAD.pack(
 
 def test_a_hostile_client_disturbs_no_other(serve: Callable[..., Responder]) -> None:
     responder = serve(Limits(greeting_s=0.2, transfer_s=0.2))
-    place = places(*responder.address)[0]
+    place = resolve_host(*responder.address)[0]
     honest = connect(place, 5.0)[0]
 
     def check(generator: random.Random) -> None:

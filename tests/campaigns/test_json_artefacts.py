@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.sti_study.document import Study as StiStudy
-from simnmt.calibrate.study_file import read_study, study_text
-from simnmt.calibrate.vocabulary.study.document import Study as VocabularyStudy
-from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
-from simnmt.costs.comparison import compared
-from simnmt.costs.comparison_words import comparison_text
-from simnmt.costs.profile_summary import as_json, facts
-from simnmt.costs.projection_bench import read_bench
-from simnmt.errors import InputError
-from simnmt.network.synthesis.process import draw, process_text, read_process
+from simnmt.base.errors import InputError
+from simnmt.calibrate.projection_bench import read_bench
+from simnmt.calibrate.study import read_study, study_text
+from simnmt.network.rtt_process import draw_series, process_text, read_process
 from simnmt.nmt.architecture import read_architecture
-from simnmt.report.profile_plots import drawn
-from simnmt.reproduce.sti.pipelines import read_pipeline
+from simnmt.papers.fvp.study import Study as VocabularyStudy
+from simnmt.papers.sti.pipeline import read_pipeline
+from simnmt.papers.sti.study import Study as StiStudy
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_comparison import compare_profiles, comparison_text
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_summary import as_json, facts
+from simnmt.report.profile_page import profile_plots
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
-from tests.costs.made_profile import whole_profile
 from tests.network.test_process import known
-from tests.reproduce import sti_stand_ins, vocab_stand_ins
-from tests.reproduce.test_sti_reproduction import pipeline
-from tests.reproduce.vocab_bench_stand_ins import bench
+from tests.papers import sti_stand_ins, vocab_stand_ins
+from tests.papers.test_sti_reproduction import pipeline
+from tests.papers.vocab_bench_stand_ins import bench
+from tests.profile.made_profile import whole_profile
 
 WHOLE_PROFILE = whole_profile()
 
@@ -42,9 +42,9 @@ def use_profile(profile: DeviceProfile, path: Path) -> None:
     json.dumps(as_json(profile), allow_nan=False)
     whole = checked_profile(WHOLE_PROFILE)
     for one, other in ((profile, whole), (whole, profile)):
-        json.dumps(compared(one, other).as_json(), allow_nan=False)
+        json.dumps(compare_profiles(one, other).as_json(), allow_nan=False)
     assert comparison_text(["a", "b"], [profile, profile])
-    json.dumps(drawn(profile), allow_nan=False)
+    json.dumps(profile_plots(profile), allow_nan=False)
 
 
 def use_study(study: Any, path: Path) -> None:
@@ -66,7 +66,7 @@ ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None,
     "projection bench": (lambda: bench().model_dump_json(), read_bench, None, 200),
     "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),
     "round-trip process": (
-        lambda: process_text(known()), read_process, lambda process, path: draw(process, 600.0, seed=1), 200
+        lambda: process_text(known()), read_process, lambda process, path: draw_series(process, 600.0, seed=1), 200
     ),
     "architecture": (lambda: json.dumps(ARCHITECTURE), read_architecture, None, 200),
 }  # fmt: skip

@@ -14,14 +14,14 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from simnmt import shipped
-from simnmt.errors import InputError
-from simnmt.scenario.complaints import validate
+from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.experiment.source import check_topology
+from simnmt.scenario.configuration import Scenario, resolved
 from simnmt.scenario.document import Document, document_of, parse_document, read_document
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.model import Scenario, resolved
 from simnmt.scenario.template import schema_text
-from simnmt.scenario.topology import check_topology
+from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from tests.campaigns.harness import ODD_KEYS, ODD_VALUES, assert_short_lines, mutate, mutate_bytes, places, run_cases
 from tests.campaigns.schema_values import SchemaValues
@@ -63,7 +63,7 @@ ACCEPTS: Callable[[Any], bool] = jsonschema.Draft202012Validator(SCHEMA.schema).
 
 @functools.cache
 def shipped_scenarios() -> list[dict[str, Any]]:
-    return [read_document(shipped.find("scenarios", name)).data for name in shipped.names("scenarios")]
+    return [read_document(shipped_files.find("scenarios", name)).data for name in shipped_files.names("scenarios")]
 
 
 def mutated_scenario(generator: random.Random) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def check_schema(generator: random.Random) -> None:
 
 
 def check_text(generator: random.Random) -> None:
-    name = generator.choice(shipped.names("scenarios"))
-    content = mutate_bytes(shipped.find("scenarios", name).read_bytes(), generator)
+    name = generator.choice(shipped_files.names("scenarios"))
+    content = mutate_bytes(shipped_files.find("scenarios", name).read_bytes(), generator)
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -149,7 +149,7 @@ def test_mutated_yaml_is_read_or_refused_in_short_lines() -> None:
 @pytest.mark.parametrize("name", ["", "with/slash", "back\\slash", "tab\t", "a" * 81])
 @pytest.mark.parametrize("mapping", ["workloads", "networks", "policies", "devices"])
 def test_names_that_the_reader_refuses_the_schema_refuses(mapping: str, name: str) -> None:
-    data = copy.deepcopy(read_document(shipped.find("scenarios", "quickstart")).data)
+    data = copy.deepcopy(read_document(shipped_files.find("scenarios", "quickstart")).data)
     assert ACCEPTS(data)
     data[mapping][name] = next(iter(data[mapping].values())) or {"kind": "edge"}
     assert faults(data)
@@ -157,7 +157,7 @@ def test_names_that_the_reader_refuses_the_schema_refuses(mapping: str, name: st
 
 
 def test_a_truth_value_is_no_version() -> None:
-    data = read_document(shipped.find("scenarios", "quickstart")).data | {"version": True}
+    data = read_document(shipped_files.find("scenarios", "quickstart")).data | {"version": True}
     assert "version" in str(faults(data))
     assert not ACCEPTS(data)
 

@@ -125,7 +125,7 @@ WRITTEN = {
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
     "doctor folder",
 }  # fmt: skip
-"""Parameters that name a file or folder to write to; what stands there already is the subject of tests/test_files.py."""
+"""Parameters that name a file or folder to write to; what stands there already is the subject of tests/base/test_files.py."""
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "H", "TIME",
     "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first", "B,B...",
@@ -227,18 +227,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
     pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     importlib.import_module("simnmt.nmt.models")  # its libraries take long, and an import must not be broken off
-    from simnmt.elastic.store import write_store
-    from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces
-    from simnmt.elastic.training.folder import load_elastic, save_encoder
     from simnmt.nmt.architecture import Architecture
     from simnmt.nmt.checkpoint import save_checkpoint
     from simnmt.nmt.models import build_model
-    from simnmt.nmt.training.subwords import learn_vocabulary
+    from simnmt.nmt.subwords import learn_vocabulary
     from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle
-    from tests.elastic.made_encoder import made_weights
+    from simnmt.streaming.encoder.encoder_folder import load_elastic, save_encoder
+    from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces
+    from simnmt.streaming.store.writer import write_store
     from tests.nmt import toy_language
     from tests.nmt.test_cluster_bundle import a_set
     from tests.nmt.tiny import SHARP, lively
+    from tests.streaming.made_encoder import made_weights
 
     place = tmp_path_factory.mktemp("models")
     toy_language.write(place, 120)

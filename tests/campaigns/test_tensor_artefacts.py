@@ -15,16 +15,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
-from simnmt.errors import InputError  # noqa: E402
+from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import load_model  # noqa: E402
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters  # noqa: E402
+from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
+from simnmt.streaming.store.writer import write_store  # noqa: E402
 from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases  # noqa: E402
-from tests.elastic.random_weights import random_weights  # noqa: E402
 from tests.nmt.test_cluster_bundle import a_set  # noqa: E402
 from tests.nmt.tiny import GRU, lively  # noqa: E402
+from tests.streaming.random_weights import random_weights  # noqa: E402
 
 
 def mutated_header(content: bytes, generator: random.Random) -> bytes:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.errors import InputError
-from simnmt.network.bandwidth_csv import read_bandwidth_csv
-from simnmt.network.rtt_csv import read_rtt_csv
+from simnmt.base.errors import InputError
+from simnmt.network.series_csv import read_bandwidth_csv, read_rtt_csv
 from simnmt.network.traces.trace_file import read_trace
-from simnmt.workload.arrivals.rate_series import read_rate_series
 from simnmt.workload.arrivals.recording import read_recording
+from simnmt.workload.arrivals.varying_rate import read_rate_series
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import read_table
 from tests.campaigns.harness import assert_short_lines, mutate_bytes, run_cases

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate import busy
-from simnmt.calibrate import run as run_module
+from simnmt.base.errors import InputError
+from simnmt.calibrate import calibration as run_module
+from simnmt.calibrate import processor_use
 from simnmt.cli import app
-from simnmt.costs import read_profile
-from simnmt.errors import InputError
+from simnmt.profile.profile_file import read_profile
 from simnmt.report import profile_page
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language
@@ -31,7 +31,7 @@ TINY = {
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command measures a box made of numbers, on which nobody else computes."""
-    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
     real = run_module.calibrate
 
     def put(**engine: Any) -> None:

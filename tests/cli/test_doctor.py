@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.cli.doctor import doctor
+from simnmt.cli.calibrate import doctor
 
 WITHOUT = """
 import sys
@@ -21,7 +21,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 from pathlib import Path
-from simnmt.cli.doctor import doctor
+from simnmt.cli.calibrate import doctor
 doctor(as_json=False, folder=Path(sys.argv[1]))
 """
 

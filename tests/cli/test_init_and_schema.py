@@ -12,12 +12,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from simnmt import shipped
+from simnmt.base import shipped_files
 from simnmt.scenario import template
 from simnmt.scenario.document import read_document
 from simnmt.scenario.errors import ScenarioError
 
-TEMPLATES = shipped.names("scenarios")
+TEMPLATES = shipped_files.names("scenarios")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_template_runs_and_so_does_its_name(folder: Path, simnmt: Callable[...
 
 def test_quickstart_is_what_comes_unasked(folder: Path, simnmt: Callable[..., Any]) -> None:
     assert simnmt("init").status == 0
-    assert Path("scenario.yaml").read_bytes() == shipped.find("scenarios", "quickstart").read_bytes()
+    assert Path("scenario.yaml").read_bytes() == shipped_files.find("scenarios", "quickstart").read_bytes()
 
 
 def test_a_schema_that_lies_there_is_kept(folder: Path, simnmt: Callable[..., Any]) -> None:
@@ -81,7 +81,7 @@ def test_the_schema_is_one(schema: Any) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_schema_accepts_what_is_shipped(schema: Any, name: str) -> None:
-    jsonschema.validate(read_document(shipped.find("scenarios", name)).data, schema)
+    jsonschema.validate(read_document(shipped_files.find("scenarios", name)).data, schema)
 
 
 def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder: Path, simnmt: Callable[..., Any]) -> None:
@@ -123,7 +123,7 @@ def test_the_schema_rejects_what_the_reader_rejects(
 @pytest.mark.parametrize("moment", ["before the schema", "after the schema"])
 def test_of_two_inits_at_once_the_later_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """The other one begins and ends while the first writes; it counts on the schema that it met there."""
-    path, other = tmp_path / "new.yaml", shipped.find("scenarios", "table1").read_bytes()
+    path, other = tmp_path / "new.yaml", shipped_files.find("scenarios", "table1").read_bytes()
     publish = template.written_whole
 
     @contextmanager

@@ -153,17 +153,17 @@ def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Ca
 def test_an_interrupt_while_a_fit_is_replayed_or_written(
     folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simnmt.reproduce.cnmt import confirm
+    from simnmt.papers.cnmt import inferred_profiles
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     before = tree(folder)
-    small = functools.partial(confirm.fit_table_one, seeds=[1], levels=1, requests=50)
-    monkeypatch.setattr(confirm, "fit_table_one", lambda **given: small(jobs=given["jobs"]))
+    small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
+    monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: small(jobs=given["jobs"]))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     for step in ("confirm", "write_levels"):
         with monkeypatch.context() as stopped:
-            stopped.setattr(confirm, step, interrupted)
+            stopped.setattr(inferred_profiles, step, interrupted)
             assert simnmt("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "1").status == 130
         assert tree(folder) == before

@@ -15,14 +15,20 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.kernels.sharp import SharpTranslation  # noqa: E402
-from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
+from simnmt.nmt.architecture import (  # noqa: E402
+    AttentionalArchitecture,
+    RecurrentArchitecture,
+)
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_architecture import AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.sharp_translation import SharpTextTranslator  # noqa: E402
-from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
-from simnmt.nmt.translation import LONGEST_SOURCE  # noqa: E402
+from simnmt.nmt.sharp_translator import (  # noqa: E402
+    SharpTextTranslator,
+    SharpTranslator,
+)
+from simnmt.nmt.subwords import (  # noqa: E402
+    LONGEST_SOURCE,
+    learn_vocabulary,
+)
 from tests.nmt import toy_language  # noqa: E402
 
 VOCAB, UNKNOWN = 36, 1

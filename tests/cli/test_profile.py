@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.costs import checked_profile, write_profile
-from tests.costs.made_profile import whole_profile
+from simnmt.profile.profile_file import checked_profile, write_profile
+from tests.profile.made_profile import whole_profile
 
 
 @pytest.fixture(scope="module")

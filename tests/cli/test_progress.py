@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from simnmt.cli import nmt
-from simnmt.cli.calibrate_progress import time_bar
-from simnmt.cli.progress import stages
+from simnmt.cli.progress import stages, time_bar
 from simnmt.cli.run import progress_bar
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.reproduce.cnmt import claims_over_levels, parts
-from tests.reproduce.stand_ins import write_stand_ins
+from simnmt.papers.cnmt import network_levels, table_replay
+from tests.papers.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 
@@ -19,8 +19,8 @@ SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 def few_levels_and_replications() -> Iterator[None]:
     """Others only cost time here."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "REPLICATIONS", 1)
-        patched.setattr(claims_over_levels, "CP1_SHARES", (0.4,))
+        patched.setattr(table_replay, "REPLICATIONS", 1)
+        patched.setattr(network_levels, "CP1_SHARES", (0.4,))
         yield
 
 
@@ -50,7 +50,7 @@ def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, sim
 def test_a_folder_that_holds_something_is_refused_before_anything_runs(
     scenario: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simnmt.reproduce.cnmt.reproduction.reproduce", lambda **_: pytest.fail("it ran"))
+    monkeypatch.setattr("simnmt.papers.cnmt.reproduction.reproduce", lambda **_: pytest.fail("it ran"))
     Path("mine").mkdir()
     Path("mine/note").touch()
     done = simnmt(*SMALL, "--measured", scenario, "--out", "mine")
@@ -80,16 +80,16 @@ def test_the_network_is_searched_for_and_nothing_written(scenario: str, simnmt: 
 def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simnmt.reproduce.cnmt import confirm, replication
+    from simnmt.papers.cnmt import inferred_profiles, table_replay
 
     asked: dict[str, Any] = {}
 
-    def fit(**options: Any) -> tuple[str, replication.Replication]:
+    def fit(**options: Any) -> tuple[str, table_replay.Replication]:
         asked.update(options)
-        return "a fit", replication.replicate([], ["inferred"])
+        return "a fit", table_replay.replicate([], ["inferred"])
 
-    monkeypatch.setattr(confirm, "fit_and_replay", fit)
-    monkeypatch.setattr(confirm, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
+    monkeypatch.setattr(inferred_profiles, "fit_and_replay", fit)
+    monkeypatch.setattr(inferred_profiles, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
     for out, place in ((("--out", "mine"), "mine"), ((), "reports/cnmt-fit")):
         done = simnmt(*SMALL, "--fit", "--json", *out)
         assert (done.status, done.err) == (0, "")

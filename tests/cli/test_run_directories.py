@@ -213,7 +213,7 @@ def test_a_fit_tells_its_own_troubles_from_those_of_the_folder(
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     before = tree(folder)
-    monkeypatch.setattr("simnmt.reproduce.cnmt.confirm.fit_table_one", short_of_processes)
+    monkeypatch.setattr("simnmt.papers.cnmt.inferred_profiles.fit_table_one", short_of_processes)
     fit = ("reproduce", "cnmt", "--fit", "--jobs", "1")
     done = simnmt(*fit, "--out", "deep/fit")
     assert (done.status, done.out, done.err) == (1, "", f"simnmt: {os.strerror(errno.EAGAIN)}\n")

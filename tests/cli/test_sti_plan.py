@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from simnmt.costs import checked_profile, write_profile
-from simnmt.sti.plan import Plan
-from tests.costs.made_profile import whole_profile
-from tests.costs.made_sti import sti_block
+from simnmt.profile.profile_file import checked_profile, write_profile
+from simnmt.streaming.plan.streaming_plan import StreamingPlan
+from tests.profile.made_profile import whole_profile
+from tests.profile.made_sti import sti_block
 
 ASKED = ("sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "200", "--preload-mb", "2")
 
@@ -56,7 +56,7 @@ def test_a_plan_its_budgets_and_its_pipeline_are_told(simnmt: Callable[..., Any]
 
 def test_json_is_a_plan_that_can_be_read_again(simnmt: Callable[..., Any]) -> None:
     document = json.loads(simnmt(*ASKED, "--compare", "--json").out)
-    plan = Plan.from_json(document["plan"])
+    plan = StreamingPlan.from_json(document["plan"])
     assert (plan.layers, plan.slices_per_layer, plan.deadline_s, plan.preload_bytes) == (4, 6, 0.2, 2_000_000)
     assert [each["name"] for each in document["comparison"]][:2] == ["STI", "Load&Exec"]
     assert document["timeline"]["latency_s"] == document["plan"]["latency_s"] == plan.latency_s

@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate import busy
-from simnmt.costs import read_profile
-from simnmt.elastic.evaluation import Evaluator
-from simnmt.elastic.store import write_store
-from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces, padded
-from simnmt.workload.sentencepiece_unit import unit_of_content
-from tests.elastic.made_encoder import made_weights
-from tests.elastic.whole_logits import logits_of
+from simnmt.calibrate import processor_use
+from simnmt.profile.profile_file import read_profile
+from simnmt.streaming.encoder.evaluation import Evaluator
+from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces, padded
+from simnmt.streaming.store.writer import write_store
+from simnmt.workload.length_units import unit_of_content
+from tests.streaming.made_encoder import made_weights
+from tests.streaming.whole_logits import logits_of
 
 TEXTS = [f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")]
 PIECES = learn_pieces(TEXTS, 30)
@@ -52,7 +52,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched."""
-    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
 
 
 def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, simnmt: Callable[..., Any]) -> None:
@@ -120,9 +120,9 @@ def _write_tiny(here: Path) -> None:
 
 
 def _shipped(name: str) -> Path:
-    from simnmt import shipped
+    from simnmt.base import shipped_files
 
-    return shipped.find("calibration", name)
+    return shipped_files.find("calibration", name)
 
 
 def test_evaluations_of_an_interrupted_profile_are_not_made_again(

@@ -12,27 +12,31 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate import busy  # noqa: E402
-from simnmt.cli import sti_run_source  # noqa: E402
-from simnmt.cli.sti_run import run  # noqa: E402
-from simnmt.cli.sti_run_source import RunSource, costs  # noqa: E402
-from simnmt.costs import DeviceProfile, checked_profile, write_profile  # noqa: E402
-from simnmt.costs.shard_geometry import BITS  # noqa: E402
-from simnmt.costs.sti_cost import StiCost  # noqa: E402
-from simnmt.elastic.elastic_encoder import ElasticEncoder  # noqa: E402
-from simnmt.elastic.errors import ElasticError, StoreError  # noqa: E402
-from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
-from simnmt.elastic.tokenizer import learn_pieces  # noqa: E402
-from simnmt.errors import InputError  # noqa: E402
-from tests.costs.made_profile import whole_profile  # noqa: E402
-from tests.costs.made_sti import sti_block  # noqa: E402
-from tests.elastic.made_encoder import made_weights  # noqa: E402
+from simnmt.base.errors import InputError  # noqa: E402
+from simnmt.calibrate import processor_use  # noqa: E402
+from simnmt.cli import sti_costs  # noqa: E402
+from simnmt.cli.sti import run  # noqa: E402
+from simnmt.cli.sti_costs import RunSource, run_costs  # noqa: E402
+from simnmt.profile.device_profile import DeviceProfile  # noqa: E402
+from simnmt.profile.profile_file import checked_profile, write_profile  # noqa: E402
+from simnmt.profile.streaming_cost import (  # noqa: E402
+    BITS,
+    StiCost,
+)
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder  # noqa: E402
+from simnmt.streaming.encoder.tokenizer import learn_pieces  # noqa: E402
+from simnmt.streaming.errors import StoreError, StreamingError  # noqa: E402
+from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
+from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.profile.made_profile import whole_profile  # noqa: E402
+from tests.profile.made_sti import sti_block  # noqa: E402
+from tests.streaming.made_encoder import made_weights  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs do not decide what these tests see."""
-    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
 
 
 app = typer.Typer()
@@ -87,7 +91,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return RunSource("made up", "synthetic", cost, 6, 2e6, ())
 
-    monkeypatch.setattr(sti_run_source, "_measured", known)
+    monkeypatch.setattr(sti_costs, "_measured", known)
 
 
 def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, slow_disk: None) -> None:
@@ -133,7 +137,7 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
             "made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7, ()
         )
 
-    monkeypatch.setattr(sti_run_source, "_measured", known)
+    monkeypatch.setattr(sti_costs, "_measured", known)
     tsv = tmp_path / "task.tsv"
     tsv.write_text("sentence\tlabel\na good film\t1\nit is bad\t0\nmore\t0\n", encoding="utf-8")
     by_text = as_json(str(path), *FAST, "--turns", "2", "--text", "a good film", "--text", "it is bad")["turns"]
@@ -179,16 +183,16 @@ def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: 
         block = sti_block(bytes_per_s=8e6) | {"fingerprint": fingerprint}
         return checked_profile(whole_profile() | {"sti": block})
 
-    monkeypatch.setattr("simnmt.costs.read_profile", lambda name: profiled(None))
+    monkeypatch.setattr("simnmt.profile.profile_file.read_profile", lambda name: profiled(None))
     with ShardStore.open(path) as store:
         encoder = ElasticEncoder(store.configuration, store.resident())
-        found = costs(store, encoder, "a-box.json", None, None, 1)
+        found = run_costs(store, encoder, "a-box.json", None, None, 1)
         assert (found.length, found.pace_bytes_per_s) == (32, 8e6)
-        with pytest.raises(ElasticError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
-            costs(store, encoder, "a-box.json", None, 9e6, 1)
-        monkeypatch.setattr("simnmt.costs.read_profile", lambda name: profiled("0" * 64))
+        with pytest.raises(StreamingError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
+            run_costs(store, encoder, "a-box.json", None, 9e6, 1)
+        monkeypatch.setattr("simnmt.profile.profile_file.read_profile", lambda name: profiled("0" * 64))
         with pytest.raises(StoreError, match="shards of another model"):
-            costs(store, encoder, "a-box.json", None, None, 1)
+            run_costs(store, encoder, "a-box.json", None, None, 1)
 
 
 def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +200,7 @@ def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: P
     doubtful = sti_block(3, 4, 32, 64, lengths=(6,), bytes_per_s=2e7, importance=False) | {"fingerprint": None}
     doubtful["compute"]["heldout_error"] = 0.25
     write_profile(tmp_path / "p.json", checked_profile(whole_profile() | {"sti": doubtful}))
-    monkeypatch.setattr(busy, "others_cpus", lambda: 50.0)
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 50.0)
     plan = ("--deadline-ms", "50", "--preload-mb", "0.002", "--turns", "1")
     result = CliRunner().invoke(
         app, [str(path), *plan, "--profile", str(tmp_path / "p.json"), "--json"], catch_exceptions=False

@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.elastic import loading
-from simnmt.elastic.encoder_weights import EncoderWeights
-from simnmt.elastic.errors import StoreError
-from simnmt.elastic.store import ShardStore
-from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces
-from simnmt.elastic.training.folder import save_encoder
-from tests.elastic.made_encoder import made_weights
+from simnmt.streaming.encoder import encoder_folder
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
+from simnmt.streaming.encoder.encoder_folder import save_encoder
+from simnmt.streaming.encoder.tokenizer import PIECES_FILE, learn_pieces
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store.shard_store import ShardStore
+from tests.streaming.made_encoder import made_weights
 
 PIECES = learn_pieces([f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")], 30)
 
@@ -130,7 +130,7 @@ def test_a_damaged_store_is_told_in_one_line(here: Path, simnmt: Callable[..., A
 def test_random_weights_are_said(here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_weights()
     bare = EncoderWeights(made.configuration, made.resident, made.layer, origin="bert-base", random=True)
-    monkeypatch.setattr(loading, "load_encoder", lambda model: loading.LoadedEncoder(bare, None, ()))
+    monkeypatch.setattr(encoder_folder, "load_encoder", lambda model: encoder_folder.LoadedEncoder(bare, None, ()))
     told = simnmt("sti", "shard", "bert-base", "--out", "s")
     assert told.status == 0
     assert told.err == "simnmt: note: bert-base has random weights: its shards show speed, not accuracy\n"

@@ -71,7 +71,7 @@ def test_bad_input_is_one_line_and_leaves_no_folder(
 
 
 def test_an_interrupt_says_what_is_kept(here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from simnmt.elastic.training.learner import ElasticLearner
+    from simnmt.streaming.encoder.learner import ElasticLearner
 
     learnt = ElasticLearner.step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simnmt.cli.tables import run_tables
+from simnmt.cli.tables import format_result
 from simnmt.results import RunResult
 
 
@@ -36,7 +36,7 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
         "variants": parts.pop("variants", ""),
     }
     verdicts = parts.pop("verdicts", [verdict])
-    return run_tables(RunResult("r", 1, rows, comparisons, verdicts, [], [], **parts))
+    return format_result(RunResult("r", 1, rows, comparisons, verdicts, [], [], **parts))
 
 
 def recommendation(**changed: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.errors import InputError, describe_error
 from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, warn
-from simnmt.errors import InputError, describe_error
 from tests.refusals import assert_complaint, assert_one_line
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
@@ -56,7 +56,9 @@ def test_a_complaint_keeps_its_file_and_its_remedy() -> None:
     assert len(line) == MOST_CHARACTERS
     assert line.startswith("simnmt: d/d/") and "…" in line and "news.de:3:4: what" in line
     assert line.endswith("what (save the file as UTF-8)")
-    override = f"simnmt: {'d/' * 60}news.yaml:3:4: --set {'key.' * 40}x={'9' * 90}: greater than most, which is 7 (give 7 or less)"
+    override = (
+        f"simnmt: {'d/' * 60}news.yaml:3:4: --set {'key.' * 40}x={'9' * 90}: greater than most, which is 7 (give 7 or less)"
+    )
     assert len(complaint_line(override)) < MOST_CHARACTERS
     assert complaint_line(override).endswith(": greater than most, which is 7 (give 7 or less)")
     assert str(InputError("wrong\n", path="a\nb", remedy="mend\x1b")) == "a\\nb: wrong\\n (mend\\x1b)"

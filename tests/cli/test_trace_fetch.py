@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.series_csv import read_notes, read_rtt_csv
 
 START_S = 1_525_359_600
 

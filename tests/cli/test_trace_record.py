@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from simnmt.network.recording.responder import Responder
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.series_csv import read_notes, read_rtt_csv
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def asked(to: str, **options: str) -> list[str]:
 def test_a_recording_is_a_network_that_a_scenario_runs_on(
     folder: Path, port: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simnmt.network.recording.transfers.LEAST_NS", 1)  # this machine is as fast as that
+    monkeypatch.setattr("simnmt.network.recording.protocol.LEAST_NS", 1)  # this machine is as fast as that
     done = simnmt(*asked(port, bandwidth_every="150ms", transfer="2MB"))
     assert (done.status, done.err) == (0, "")
     rtt, bandwidth, *_ = done.out.splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.network.rtt_csv import read_rtt_csv
+from simnmt.network.series_csv import read_rtt_csv
 
 Simnmt = Callable[..., Any]
 STEP_S = 60.0
@@ -114,7 +114,7 @@ def test_both_files_are_written_or_neither(measured: Path, simnmt: Simnmt) -> No
 
 
 def test_a_log_longer_than_can_be_drawn_is_one_line(measured: Path, simnmt: Simnmt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.network.synthesis.level_shifts.MOST_SAMPLES", 2_000)
+    monkeypatch.setattr("simnmt.network.rtt_components.MOST_SAMPLES", 2_000)
     for hours in ([], ["--hours", "1"]):
         done = simnmt("trace", "synth", "--like", str(measured), *hours)
         assert (done.status, done.err.count("\n")) == (2, 1)

@@ -15,7 +15,7 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
-from simnmt.nmt.training.subwords import learn_vocabulary
+from simnmt.nmt.subwords import learn_vocabulary
 from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})

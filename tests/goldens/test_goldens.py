@@ -42,6 +42,9 @@ def test_policies_meet_the_same_sentences(name: str) -> None:
 
 
 def test_a_changed_figure_is_seen() -> None:
-    assert list(differences({"a": 1.0, "b": 3}, {"a": 1.0 + 1e-8, "b": 4})) == ["/a: 1.0 before, 1.00000001 now", "/b: 3 before, 4 now"]
+    assert list(differences({"a": 1.0, "b": 3}, {"a": 1.0 + 1e-8, "b": 4})) == [
+        "/a: 1.0 before, 1.00000001 now",
+        "/b: 3 before, 4 now",
+    ]
     assert list(differences({"a": 1.0}, {"a": 1.0 + 1e-11})) == []
     assert list(differences({"a": 1}, {"b": 1})) == ["/a: only before", "/b: only now"]

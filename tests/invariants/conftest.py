@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.costs import DeviceProfile, write_profile
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import write_profile
 
 REGION_PLANE = (0.0005, 0.004, 0.008)
 """Between the gateway's and the cloud's: seconds per source token, per target token, fixed."""

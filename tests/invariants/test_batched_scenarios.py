@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt import shipped
-from simnmt.costs import DeviceProfile, read_profile, write_profile
-from simnmt.results.batch_columns import COLUMNS
-from simnmt.results.batches import BatchAccount
-from simnmt.results.over_time import over_time
+from simnmt.base import shipped_files
+from simnmt.experiment.units import saturated_s
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
+from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import RequestLog
 from simnmt.results.run_directory import sha256
-from simnmt.scenario.saturation import saturated_s
 from tests.units import plan_of
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -68,7 +68,7 @@ class TestOneAtATime:
             "gateway": {"profile": f"@{profile}"},
             "cloud": {"profile": f"@{profile}", "batching": self.ALONE},
         }
-        log, measured = log_of(scenario), read_profile(shipped.find("calibration", profile))
+        log, measured = log_of(scenario), read_profile(shipped_files.find("calibration", profile))
         assert measured.step is not None
         fit_error = (measured.execution.quality.heldout_error or 0.0) + measured.execution.residual_relative_sd
         off = np.abs(log["t_exe_s"] / measured.plane.seconds(log["src_len"], log["tgt_len"]) - 1.0)
@@ -95,7 +95,7 @@ def test_back_to_back_nothing_meets_so_each_takes_what_it_takes_alone(make_batch
     assert not log["t_queue_s"].any()
     assert np.isnan(log["first_token_s"]).all()
     assert result.document()["batches"] == []
-    assert all(row[f"cloud_{name}"] is None for row in result.rows for name in COLUMNS)
+    assert all(row[f"cloud_{name}"] is None for row in result.rows for name in BATCH_COLUMNS)
 
 
 @pytest.mark.parametrize("arrivals", [None, {"kind": "clients", "clients": 12, "think_time": {"mean_s": 0.05}}])
@@ -245,7 +245,7 @@ def test_no_more_places_are_taken_than_there_are_however_much_is_asked(make_batc
     """Who is encoded while the batch is full has no place in it: with a queue the places were said to be taken twice over."""
     result = simnmt.run(make_batched(KINDS[kind], rate_rps=600.0, policies=CLOUD_ONLY, requests=1_500, replications=1))
     cell = result.cells[0]
-    busy_share = over_time(cell.logs["cloud"], cell.devices, 20).busy_share[1]
+    busy_share = device_timeline(cell.logs["cloud"], cell.devices, 20).busy_share[1]
     assert busy_share.max() <= 1.0 + 1e-9
     assert busy_share[2:12].mean() > 0.3, "it is asked for more than it can do"
 

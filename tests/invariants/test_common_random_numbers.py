@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt import streams
+from simnmt.base import random_streams
+from simnmt.experiment import units
+from simnmt.experiment import units as unit_module
+from simnmt.experiment.units import Unit, run_unit
 from simnmt.results.request_log import Truth
-from simnmt.scenario import servers
-from simnmt.scenario import unit as unit_module
-from simnmt.scenario.unit import Unit, run_unit
 from simnmt.workload.length_table import LengthTable
 from tests.units import digest, plan_of, unit_of, watched
 
@@ -69,14 +69,14 @@ def test_on_the_clock_spread_requests_lie_evenly_over_the_trace(make_scenario: M
 def test_no_two_quantities_of_a_unit_share_a_stream(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the gateway's noise would be the cloud's, or the lengths would foretell the nodes."""
     asked: Counter[tuple[int, int, str, int]] = Counter()
-    stream = streams.stream
+    stream = random_streams.stream
 
     def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
         asked[seed, replication, name, block] += 1
         return stream(seed, replication, name, block)
 
     plan = plan_of(make_scenario(workloads=POISSON))
-    monkeypatch.setattr(streams, "stream", watched)
+    monkeypatch.setattr(random_streams, "stream", watched)
     for replication in (0, 1):
         run_unit(unit_of(plan, replication))
     # The split, per device the calibration's lengths and noise; arrivals, lengths, nodes, two devices' noise; the second
@@ -125,7 +125,7 @@ def test_so_they_do_in_tiers_behind_balancers_with_clients(
 
 def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """Own links, drawn servers and clients' thinking beside what two devices need."""
-    stream = streams.stream
+    stream = random_streams.stream
     asked: set[str] = set()
 
     def noting(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
@@ -133,7 +133,7 @@ def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenari
         return stream(seed, replication, name, block)
 
     plan = plan_of(make_tiers(arrivals=TIERS_ARRIVALS["closed loop"], requests=100))
-    monkeypatch.setattr(streams, "stream", noting)
+    monkeypatch.setattr(random_streams, "stream", noting)
     run_unit(unit_of(plan, 1))
     devices = ("gateway", "region", "cloud")
     assert asked == {
@@ -149,7 +149,7 @@ def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenari
 def test_of_two_drawn_servers_every_pair_is_as_likely_and_none_is_drawn_twice(make_tiers: MakeScenario) -> None:
     def drawn(requests: int) -> np.ndarray:
         unit = unit_of(plan_of(make_tiers(requests=requests)))
-        return servers._choices(unit.scenario, unit.case, 0, "cloud", 4, 2)
+        return units._choices(unit.scenario, unit.case, 0, "cloud", 4, 2)
 
     choices = drawn(60_000)
     pairs = Counter(map(tuple, choices.tolist()))
@@ -165,14 +165,14 @@ def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_
     two = {"first": POISSON["de-en"], "second": POISSON["de-en"] | {"arrivals": {"kind": "poisson", "rate_rps": 12.0}}}
     networks = {"cp1": {"rtt": "@cp1"}, "cp2": {"rtt": "@cp2"}}
     plan = plan_of(make_scenario(workloads=two, networks=networks))
-    stream = streams.stream
+    stream = random_streams.stream
     asked: set[str] = set()
 
     def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
         asked.add(name)
         return stream(seed, replication, name, block)
 
-    monkeypatch.setattr(streams, "stream", watched)
+    monkeypatch.setattr(random_streams, "stream", watched)
     of_workload: dict[str, set[str]] = {}
     for case in plan.cases.values():
         asked.clear()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.costs import write_profile
-from simnmt.scenario.gaps import gap_rows, subject, truths_told
+from simnmt.experiment.comparisons import gap_analysis_policy, gap_rows, truths_by_source
+from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -111,8 +111,8 @@ def test_without_being_asked_nothing_is_analysed(make_tiers: MakeScenario) -> No
 
 def test_the_first_cnmt_is_the_subject(make_tiers: MakeScenario) -> None:
     scenario = make_tiers(policies={"edge": {}, "naive": {}, "b": {"kind": "cnmt"}, "a": {"kind": "cnmt"}})
-    assert subject(plan_of(scenario).scenario) == "b"
-    assert "unseen queues" not in truths_told(queues=False)
+    assert gap_analysis_policy(plan_of(scenario).scenario) == "b"
+    assert "unseen queues" not in truths_by_source(queues=False)
 
 
 def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:

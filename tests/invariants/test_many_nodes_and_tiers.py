@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.costs import write_profile
 from simnmt.policies import TransferEstimate
+from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.world.deciders import Beliefs
-from simnmt.world.pools import OneServer
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import simulate
+from simnmt.world.simulation import simulate
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -76,7 +76,7 @@ class TestOwnLinks:
     def test_each_has_another_in_another_replication(
         self, make_tiers: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from simnmt.scenario import unit as unit_module
+        from simnmt.experiment import units as unit_module
 
         drawn: list[Any] = []
         draw = unit_module.draw

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import simnmt
-from simnmt.costs import write_profile
+from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.kernels.levels import LEVELS, NONE
-from simnmt.kernels.native_at import level_name
+from simnmt.kernels.native_library import LEVELS, NONE, level_name
 
 ALL = (*LEVELS, NONE)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, CompileError, find_compiler, levels_of
-from simnmt.kernels.levels import supported
-from simnmt.kernels.native_library import load, processor_features
+from simnmt.kernels.native_library import load, processor_features, supported
 
 HERE = Path(__file__).parent
 STANDARD = ("-std=gnu11", "-ffp-contract=fast")

@@ -16,30 +16,34 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from simnmt.base.errors import InputError
 from simnmt.cli import app as command_line
 from simnmt.cli.kernels import app
-from simnmt.errors import InputError
 from simnmt.kernels import bench as benching
-from simnmt.kernels import cases_output, product_ways
+from simnmt.kernels import output_cases, sharp_cases
 from simnmt.kernels.arrays import HUGE_PAGE
-from simnmt.kernels.bench import UnknownKernel, UnmeasurableKernel, bench, kernel
-from simnmt.kernels.cases import KERNELS
-from simnmt.kernels.cases_activation import activation_cases
-from simnmt.kernels.cases_gathered import gathered_cases
-from simnmt.kernels.cases_output import argmax_cases, best_cases, best_error, in_place
-from simnmt.kernels.cases_product import float32_cases, int16_cases
-from simnmt.kernels.cases_sharp import BASELINE, LAST, RUNG_TARGET, TABLE, Ladder, ladder_cases, other_words
-from simnmt.kernels.cases_unpack import unpack_cases
+from simnmt.kernels.bench import KERNELS, UnknownKernel, UnmeasurableKernel, bench, kernel
 from simnmt.kernels.contract import Case, Comparison, Contest, Kernel, Memory, Work
-from simnmt.kernels.interleaved import Times, interleaved
-from simnmt.kernels.levels import NONE
-from simnmt.kernels.library_threads import library_threads
-from simnmt.kernels.native_at import level_name
-from simnmt.kernels.needs import MissingPackage, need, need_torch
+from simnmt.kernels.errors import MissingPackage, need, need_torch
+from simnmt.kernels.measurement import Roofline, Times, interleaved, last_cache_bytes, library_threads, measure_roofline
+from simnmt.kernels.native_library import NONE, level_name
+from simnmt.kernels.output_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place
 from simnmt.kernels.output_layer import fused_best
-from simnmt.kernels.product_ways import ProductWays
-from simnmt.kernels.roofline import Roofline, last_cache_bytes, measure_roofline
 from simnmt.kernels.sharp import SharpDecoder
+from simnmt.kernels.sharp_cases import (
+    BASELINE,
+    LAST,
+    RUNG_TARGET,
+    TABLE,
+    Ladder,
+    ProductVariants,
+    activation_cases,
+    float32_cases,
+    int16_cases,
+    ladder_cases,
+    other_words,
+)
+from simnmt.kernels.unpack_cases import unpack_cases
 
 ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0, 8.0, 32.0)
 LADDER = Ladder(width=48, embedding=24, vocab=60, beam=3, src_len=5, tgt_len=6, candidates=20)
@@ -109,7 +113,7 @@ def test_the_roofline_is_the_longer_of_moving_and_multiplying() -> None:
 
 
 def test_a_box_has_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.kernels.roofline.last_cache_bytes", lambda: 2**20)
+    monkeypatch.setattr("simnmt.kernels.measurement.last_cache_bytes", lambda: 2**20)
     found = measure_roofline(1, lambda rounds: (1.0, 3e9), rounds=1)
     assert [size for size, _ in found.copies] == [2**18, 2**20, 2**20]
     assert min(found.copy_bytes_per_s, *(rate for _, rate in found.copies)) > 1e7
@@ -155,7 +159,7 @@ def test_every_kernel_of_the_processor_is_looked_at_below() -> None:
 
 @pytest.mark.parametrize("name", SMALL_CASES)
 def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(product_ways, "last_cache_bytes", lambda: 2**15)
+    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 2**15)
     baselines = set()
     for case in SMALL_CASES[name]():
         contest = case.build()
@@ -189,7 +193,7 @@ def plain(result: Any) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_all_ways_of_a_product_give_it(monkeypatch: pytest.MonkeyPatch, cold: bool) -> None:
-    monkeypatch.setattr(product_ways, "last_cache_bytes", lambda: 2**15)
+    monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 2**15)
     case = next(case for case in int16_cases(1, size=40) if (case.memory == "cold") is cold and case.text.startswith("5 rows"))
     contest = case.build()
     results = {name: plain(run()) for name, run in contest.runs.items()}
@@ -206,8 +210,8 @@ def test_the_portable_build_is_asked_for_at_every_size(
 ) -> None:
     taken: list[str | None] = []
     for name in ("fused_best", "fused_argmax"):
-        own = getattr(cases_output, name)
-        monkeypatch.setattr(cases_output, name, lambda *a, own=own, level=None, **k: (taken.append(level), own(*a, **k))[1])
+        own = getattr(output_cases, name)
+        monkeypatch.setattr(output_cases, name, lambda *a, own=own, level=None, **k: (taken.append(level), own(*a, **k))[1])
     known = list(cases(1, vocab=203))
     sizes = {
         level: {case.text for case in known if case.level == level and case.build().comparisons[0].target}
@@ -220,7 +224,7 @@ def test_the_portable_build_is_asked_for_at_every_size(
 
 def test_what_no_cache_holds_is_not_called_hot(monkeypatch: pytest.MonkeyPatch) -> None:
     """128 rows of 85,000 products are 44 MB; only rows that fit are warmed before they are timed."""
-    monkeypatch.setattr(cases_output, "last_cache_bytes", lambda: 32 * 2**20)
+    monkeypatch.setattr(output_cases, "last_cache_bytes", lambda: 32 * 2**20)
     memory = {case.text: case.memory for case in [*best_cases(1), *argmax_cases(1)]}
     rows = {int(text.split()[0]): memory[text] for text in memory if text.endswith("float32")}
     assert rows == {1: "hot", 5: "hot", 8: "hot", 32: "hot", 40: "hot", 128: "beyond", 160: "beyond", 512: "beyond"}
@@ -251,7 +255,7 @@ def test_a_random_models_beam_branches_as_the_papers_does() -> None:
 
 def test_all_weights_lie_on_huge_pages_whoever_multiplies() -> None:
     """A pass over small pages takes longer, which would count for us: ours lie on huge ones."""
-    ways = ProductWays.of(1024, cold=False)
+    ways = ProductVariants.of(1024, cold=False)
     assert ways.library and all(ways.library)
     for copies in ways.library:
         for weights in copies:

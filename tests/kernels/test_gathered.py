@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_bytes, huge_pages
+from simnmt.kernels.column_products import GATHERED_FROM_ROWS, SubMatrix, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.gathered import GATHERED_FROM_ROWS, WAYS, SubMatrix, Way, gathered_products, usual_way
 from simnmt.kernels.output_layer import fused_best
-from simnmt.kernels.scatter import scatter
+from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 from tests.kernels.each_level import each_level
 
 WEIGHT = torch.tensor([[1, 0, 2, -1, 0.5], [0, 1, -1, 1, 0.5]]).T.contiguous()
@@ -31,8 +31,8 @@ def digits(values: Tensor) -> list[float]:
 
 
 @each_level
-@pytest.mark.parametrize("way", WAYS)
-def test_worked_examples_of_fvp_01_and_fvp_07(way: Way, level: str) -> None:
+@pytest.mark.parametrize("way", PRODUCT_METHODS)
+def test_worked_examples_of_fvp_01_and_fvp_07(way: ProductMethod, level: str) -> None:
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
     logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, way=way, level=level), everything, 5, BIAS, level=level)
     assert digits(logits) == [1, 2.1, 0, 1, 1.7]
@@ -61,7 +61,7 @@ def test_every_way_is_off_float64_by_rounding_alone(
     bound = hidden.double().abs() @ weight[columns].double().abs().T * width * 2.0**-24
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
-    for way in WAYS:
+    for way in PRODUCT_METHODS:
         assert gathered_products(weight, hidden, columns, way=way, out=out, level=level) is out
         assert ((out - exact).abs() <= bound).all()
     kept = SubMatrix.of(weight, columns, level=level)
@@ -107,7 +107,7 @@ def test_all_columns_give_the_tokens_of_the_dense_product(level: str) -> None:
     weight, hidden = torch.randn(300, 40, generator=generator), torch.randn(9, 40, generator=generator)
     every = torch.arange(300, dtype=torch.int32)
     dense = fused_best(hidden @ weight.T, None, 4)
-    for way in WAYS:
+    for way in PRODUCT_METHODS:
         found = fused_best(gathered_products(weight, hidden, every, way=way, level=level), None, 4)
         assert torch.equal(found.columns, dense.columns)
 
@@ -165,7 +165,7 @@ def test_columns_that_a_kernel_could_not_trust_are_refused(level: str) -> None:
         (int32(5, 3, 9), "3 follows 5"),
         (torch.tensor([1]), r"columns is int64 \[1\]"),
     ):
-        for way in WAYS:
+        for way in PRODUCT_METHODS:
             with pytest.raises(KernelError, match=message):
                 gathered_products(weight, hidden, columns, way=way, level=level)
         with pytest.raises(KernelError, match=message):
@@ -195,7 +195,7 @@ def test_wrong_tensors_are_refused() -> None:
 
 def test_the_usual_way_hangs_on_the_rows_alone() -> None:
     """Straight from the weight's rows for a sentence, a beam and forty rows; gathered for a full batch server."""
-    assert [usual_way(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
+    assert [default_method(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
         *["row_wise"] * 5,
         *["gather"] * 2,
     ]

@@ -15,10 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.errors import InputError
+from simnmt.base.errors import InputError
 from simnmt.kernels import native_library
 from simnmt.kernels.compile import levels_of, library_path
-from simnmt.kernels.levels import AVX2, AVX512, LEVELS, choose, supported
+from simnmt.kernels.native_library import AVX2, AVX512, LEVELS, choose, supported
 from simnmt.kernels.output_layer import fused_argmax
 
 NEEDS = {"avx512": AVX2 | AVX512, "avx2": AVX2, "portable": 0}
@@ -71,7 +71,7 @@ def test_the_environment_masks_what_a_process_loads(asked: str) -> None:
         pytest.skip("nothing was compiled")
     there = [level for level in LEVELS if library_path(level).is_file()]
     wanted = choose(native_library.processor_features(portable.cdll), there, asked) or "none"
-    code = "from simnmt.kernels.native_at import level_name\nprint(level_name())"
+    code = "from simnmt.kernels.native_library import level_name\nprint(level_name())"
     assert printed(code, SIMNMT_KERNELS=asked) == wanted
     assert (wanted == "none") == (asked == "none")
 

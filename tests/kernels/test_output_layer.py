@@ -15,9 +15,9 @@ from torch import Tensor
 
 from simnmt.kernels import output_layer
 from simnmt.kernels.memory_traffic import memory_traffic
-from simnmt.kernels.native_at import level_name, native_at
+from simnmt.kernels.native_library import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
-from simnmt.kernels.reference_output import ReferenceStages, reference_best
+from simnmt.kernels.output_reference import ReferenceStages, reference_best
 from tests.kernels.each_level import ALL, each_level
 
 INF = math.inf

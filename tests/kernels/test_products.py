@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.arrays import HUGE_PAGE, huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.products import PackedFloat32, PackedInt16
-from simnmt.kernels.scales import Scales
+from simnmt.kernels.packed_products import PackedFloat32, PackedInt16, Scales
 from tests.kernels.each_level import each_level
 
 

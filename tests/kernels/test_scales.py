@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.scales import MOST_INTEGER, MOST_SUM, Scales, choose_scales
+from simnmt.kernels.packed_products import MOST_INTEGER, MOST_SUM, Scales, choose_scales
 
 WEIGHTS = arrays.arrays(
     np.float32,

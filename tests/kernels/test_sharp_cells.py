@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights, StackLayer
-from simnmt.kernels.sharp.arithmetic import plain
-from simnmt.kernels.sharp.reference import distinct, stops
-from simnmt.kernels.sharp.reference_member import ReferenceMember, gru
+from simnmt.kernels.sharp.reference import ReferenceMember, distinct, gru, plain, stops
 from simnmt.kernels.sharp.weights import Float32
+from simnmt.profile.decoder_settings import DecoderSettings
 
 PAD, UNK, START, EOS, A, B = range(6)
 EITHER = pytest.mark.parametrize("level", [None, "none"], ids=["compiled", "numpy"])

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels.sharp.operations import PAPER, DecoderShape, kept_bytes, layer_operations, operations, zipf_share
+from simnmt.kernels.sharp.model_shapes import PAPER, DecoderShape, kept_bytes, layer_operations, operations, zipf_share
+from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.sharp_models import weights
 
 SHARP = DecoderSettings(beam=6, gemm="int16", embeddings="precomputed", attention="precomputed", merge=True, candidates=500)

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels import native_at
+from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import library
-from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, structs
-from simnmt.kernels.sharp.arithmetic import plain
-from simnmt.kernels.sharp.asked import Asked
-from simnmt.kernels.sharp.reference import averaged, reference_decode
-from simnmt.kernels.sharp.reference_member import ReferenceMember
+from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, native_search
+from simnmt.kernels.sharp.reference import ReferenceMember, averaged, plain, reference_decode
+from simnmt.kernels.sharp.search import SearchRequest
 from simnmt.kernels.sharp.weights import Float32
+from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level
 from tests.kernels.sharp_models import TOKENS, source, weights
 
@@ -48,7 +46,7 @@ def oracle(
     forced_len: int | None = None,
 ) -> SharpTranslation:
     """The numpy search in float64."""
-    asked = Asked(models[0].tokens, beam, forced_len or MAX_LEN, forced_len is not None, candidates, 3.0)
+    asked = SearchRequest(models[0].tokens, beam, forced_len or MAX_LEN, forced_len is not None, candidates, 3.0)
     return reference_decode([ReferenceMember(model, plain(np.float64)) for model in models], states, asked)
 
 
@@ -167,7 +165,7 @@ def test_the_search_in_numpy_asks_nothing_of_c(options, monkeypatch) -> None:
     def compiled() -> None:
         raise AssertionError("compiled kernels asked for")
 
-    monkeypatch.setattr(native_at, "library", compiled)
+    monkeypatch.setattr(native_library, "library", compiled)
     assert decoder(weights(1), "none", **options).decode(source(1)).steps > 0
 
 
@@ -301,10 +299,12 @@ def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_le
 
 
 @pytest.mark.skipif(library() is None, reason="needs compiled kernels")
-@pytest.mark.parametrize("changed", [{"MOST_MEMBERS": 17}, {"Matrix": structs.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}])
+@pytest.mark.parametrize(
+    "changed", [{"MOST_MEMBERS": 17}, {"Matrix": native_search.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}]
+)
 def test_numbers_that_differ_between_python_and_c_are_found_before_any_is_used(changed, monkeypatch) -> None:
     for name, value in changed.items():
-        monkeypatch.setattr(structs, name, value)
+        monkeypatch.setattr(native_search, name, value)
     with pytest.raises(RuntimeError, match=r"in Python and .* in C"):
         decoder(weights(0))
 

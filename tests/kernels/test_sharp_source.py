@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels import native_at
+from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.sharp import SourceEncoder, SourceWeights
-from simnmt.kernels.sharp.arithmetic import plain
-from simnmt.kernels.sharp.source import ReferenceSource
+from simnmt.kernels.sharp.decoder import ReferenceSource
+from simnmt.kernels.sharp.reference import plain
 from simnmt.kernels.sharp.weights import Float32
+from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level
 from tests.kernels.sharp_models import source_weights
 
@@ -71,7 +71,7 @@ def test_the_source_side_in_numpy_uses_no_compiled_kernel(options: dict[str, obj
     def compiled() -> None:
         raise AssertionError("compiled kernels were loaded")
 
-    monkeypatch.setattr(native_at, "library", compiled)
+    monkeypatch.setattr(native_library, "library", compiled)
     assert encoder(source_weights(1), "none", **options).encode(SENTENCE).shape == (9, 38)
 
 

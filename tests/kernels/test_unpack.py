@@ -11,11 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels.cases_unpack import COPY, SHARDS, unpack_cases
 from simnmt.kernels.errors import KernelError, KernelLevelError
-from simnmt.kernels.levels import LEVELS, NONE
+from simnmt.kernels.native_library import LEVELS, NONE
 from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, at_once, codes_of, unpack
-from simnmt.kernels.unpack_ways import WORD, DrawnShard
+from simnmt.kernels.unpack_cases import COPY, SHARDS, WORD, RandomShard, unpack_cases
 from tests.kernels.each_level import each_level
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
@@ -26,14 +25,14 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return np.packbits((codes[:, None] >> np.arange(bits)) & 1, bitorder="little")
 
 
-def wanted(drawn: DrawnShard) -> np.ndarray:
+def wanted(drawn: RandomShard) -> np.ndarray:
     stream = np.unpackbits(drawn.codes, bitorder="little")[: drawn.weights * drawn.bits].reshape(-1, drawn.bits)
     found = drawn.centroids[stream @ (1 << np.arange(drawn.bits))]
     found[drawn.outlier_at] = drawn.outlier_values
     return found
 
 
-def given_to(drawn: DrawnShard) -> tuple[Any, ...]:
+def given_to(drawn: RandomShard) -> tuple[Any, ...]:
     return drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values
 
 
@@ -59,7 +58,7 @@ def test_worked_example_of_sti_04_comes_back(level: str) -> None:
 @each_level
 @each_bits
 def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int) -> None:
-    drawn = DrawnShard.of(bits, 40_040, outlier_share=0.01)
+    drawn = RandomShard.of(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
     unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], level=level)
     np.testing.assert_array_equal(out, wanted(drawn))
@@ -76,7 +75,7 @@ def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: i
 def test_segments_lie_where_they_are_asked_and_nothing_else_is_written(
     level: str, bits: int, counts: list[int], gap: int, seed: int
 ) -> None:
-    drawn = DrawnShard.of(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
+    drawn = RandomShard.of(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
     places: list[Place] = []
     to = gap
     for index, count in reversed(list(enumerate(counts))):
@@ -114,7 +113,7 @@ def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
     out = cast(Any, contest.runs[COPY]).args[0]
     contest.runs["3 bits"]()
     np.testing.assert_array_equal(
-        out, np.concatenate([wanted(DrawnShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
+        out, np.concatenate([wanted(RandomShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
     )
 
 
@@ -151,7 +150,7 @@ def test_what_a_work_raises_is_raised_once_all_have_ended() -> None:
 
 @each_bits
 def test_torchs_ways_find_the_same(bits: int) -> None:
-    drawn = DrawnShard.of(bits, 240)
+    drawn = RandomShard.of(bits, 240)
     for run in drawn.torchs(out := torch.zeros(300)).values():
         out.fill_(0.0)
         run()

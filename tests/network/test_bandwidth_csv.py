@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt.network.bandwidth_csv import read_bandwidth_csv, write_bandwidth_csv
-from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
+from simnmt.network.series import BandwidthSeries
+from simnmt.network.series_csv import read_bandwidth_csv, write_bandwidth_csv
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simnmt.errors import InputError
-from simnmt.network.bandwidth_series import BandwidthSeries
+from simnmt.base.errors import InputError
 from simnmt.network.configuration import NetworkConfiguration, input_paths, load_network, resolved
+from simnmt.network.series import BandwidthSeries
 from simnmt.scenario.template import DescribedSchema
 
 NETWORK = NetworkConfiguration.model_validate

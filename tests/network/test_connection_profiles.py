@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt import shipped
+from simnmt.base import shipped_files
 from simnmt.network.connection_profiles import PROFILES, connection_profile, main
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.series_csv import read_notes, read_rtt_csv
 
-CP = {name: read_rtt_csv(shipped.find("traces/rtt", name)) for name in PROFILES}
+CP = {name: read_rtt_csv(shipped_files.find("traces/rtt", name)) for name in PROFILES}
 
 
 def test_cp1_is_slower_on_average_and_more_restless_than_cp2() -> None:
@@ -38,15 +38,15 @@ def test_shipped_profiles_say_that_they_are_synthetic_and_what_they_stand_for(na
 )
 def test_the_samples_that_table_one_was_inferred_on_are_still_these(name: str, digest: str) -> None:
     """Whoever draws them anew has to infer the shipped device profiles anew, too."""
-    assert hashlib.sha256(shipped.find("traces/rtt", name).read_bytes()).hexdigest() == digest
+    assert hashlib.sha256(shipped_files.find("traces/rtt", name).read_bytes()).hexdigest() == digest
 
 
 def test_the_command_in_the_header_writes_the_shipped_files_again(tmp_path: Path) -> None:
-    made = read_notes(shipped.find("traces/rtt", "cp1"))["made"].split()
+    made = read_notes(shipped_files.find("traces/rtt", "cp1"))["made"].split()
     assert made[:3] == ["python", "-m", "simnmt.network.connection_profiles"]
     assert main([*made[3:], "--out", str(tmp_path)]) == 0
     for name in PROFILES:
-        assert (tmp_path / f"{name}.csv").read_bytes() == shipped.find("traces/rtt", name).read_bytes()
+        assert (tmp_path / f"{name}.csv").read_bytes() == shipped_files.find("traces/rtt", name).read_bytes()
 
 
 def test_another_mean_moves_the_series_and_keeps_its_fluctuations() -> None:

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
 from simnmt.network.link import Link, bytes_per_token
-from simnmt.network.rtt_series import RttSeries, constant
+from simnmt.network.series import BandwidthSeries, RttSeries, constant_rtt
 
-LINK = Link(constant(0.05), 100e6, 100e6)
+LINK = Link(constant_rtt(0.05), 100e6, 100e6)
 
 
 def test_worked_example_of_cnmt_03() -> None:
@@ -49,7 +48,7 @@ def test_bytes_per_token_is_the_least_that_holds_every_id(vocab: int) -> None:
 
 
 def test_each_way_takes_half_the_rtt_and_its_own_payload() -> None:
-    link = Link(constant(0.05), 1e6, 4e6)
+    link = Link(constant_rtt(0.05), 1e6, 4e6)
     assert link.ways_one_s(7.0, 1000, 1000, 2) == pytest.approx((0.025 + 0.016, 0.025 + 0.004), rel=1e-15)
     assert link.ways_one_s(7.0, 0, 0, 2) == (0.025, 0.025)
     assert link.rtt_one_s(7.0) == 0.05
@@ -94,7 +93,7 @@ def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, reque
 @pytest.mark.parametrize("rate_bps", [0.0, -1.0, math.nan, math.inf])
 def test_a_bandwidth_that_is_none_is_refused(rate_bps: float) -> None:
     with pytest.raises(TraceError, match="downlink_bps"):
-        Link(constant(0.05), 1e6, rate_bps)
+        Link(constant_rtt(0.05), 1e6, rate_bps)
 
 
 def test_a_vocabulary_of_nothing_is_refused() -> None:

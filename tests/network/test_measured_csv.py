@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
-from simnmt.network.traces.how_to_read import HowToRead, column_choices
+from simnmt.network.series_csv import read_notes, read_rtt_csv
+from simnmt.network.trace_options import ReadOptions, parse_columns, parse_date_s
 from simnmt.network.traces.readings import Trace
-from simnmt.network.traces.summary import summarised
-from simnmt.network.traces.time_cells import date_s
-from simnmt.network.traces.trace_file import read_trace
-from simnmt.network.traces.writing import write_traces
+from simnmt.network.traces.summary import summarise
+from simnmt.network.traces.trace_file import read_trace, write_traces
 
 CELL = """\
 epoch_s,dl_kbps,ul_kbps,mode,ping_avg_ms,ping_min_ms,ping_loss_pct
@@ -42,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 def read(file: Path, text: str, *columns: str, **how) -> list[Trace]:
     file.write_text(text, encoding="utf-8")
-    return read_trace(file, HowToRead(columns=column_choices(columns), **how))
+    return read_trace(file, ReadOptions(columns=parse_columns(columns), **how))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +92,7 @@ def test_a_cellular_log_gives_each_quantity_at_its_own_clock_from_one_moment_on(
 def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> None:
     rtt, down, up = read(file, G_NETTRACK)
     assert ((rtt.value * 1e3).tolist(), rtt.lost.tolist()) == (pytest.approx([81, 81]), [False, True])
-    assert rtt.began_s == date_s("2019-12-16T13:40:05Z") == 1576503605.0
+    assert rtt.began_s == parse_date_s("2019-12-16T13:40:05Z") == 1576503605.0
     assert (down.value.tolist(), down.lost.tolist()) == ([4e6, 4e6], [False, True])
     assert "column DL_bitrate, read in kbps, as it names no unit" in down.said
     assert any("acknowledgements of a download" in said for said in up.said)
@@ -185,7 +183,7 @@ def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tm
     (path,) = write_traces([trace], tmp_path / "out.csv")
     assert "# lost: 5\n" in path.read_text(encoding="utf-8")
     assert read_rtt_csv(path).lost == 5
-    (again,) = read_trace(path, HowToRead())
+    (again,) = read_trace(path, ReadOptions())
     assert again.lost_samples == 5
     (path,) = write_traces([again], tmp_path / "again.csv")
     assert "# lost: 5\n" in path.read_text(encoding="utf-8")
@@ -194,7 +192,7 @@ def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tm
 @pytest.mark.parametrize("choice", ["rtt", "rtt=", "ping=a", "=a", "rtt=a:mbps", "downlink=a:ms", "time=:kbps"])
 def test_a_choice_of_columns_that_makes_no_sense_is_refused(choice: str) -> None:
     with pytest.raises(TraceError, match=re.escape(f"--column {choice}: ")):
-        column_choices([choice])
+        parse_columns([choice])
 
 
 def test_a_column_may_have_a_colon_in_its_name(file: Path) -> None:
@@ -217,7 +215,7 @@ def test_a_column_may_have_a_colon_in_its_name(file: Path) -> None:
     ],
 )
 def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix_s: float | None) -> None:
-    found = date_s(cell)
+    found = parse_date_s(cell)
     assert found == unix_s if unix_s is not None else found != found
 
 
@@ -236,7 +234,7 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
         assert "\n" not in str(error)
     else:
         assert all((trace.value > 0).all() for trace in traces)
-        json.dumps([summarised(trace).as_json() for trace in traces], allow_nan=False)
+        json.dumps([summarise(trace).as_json() for trace in traces], allow_nan=False)
 
 
 def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Trace
 from simnmt.network.traces.trace_file import read_trace
 
@@ -58,7 +58,7 @@ def file(tmp_path: Path) -> Path:
 
 def read(file: Path, text: str, **how: float) -> Trace:
     file.write_text(text, encoding="utf-8")
-    (trace,) = read_trace(file, HowToRead(**how))  # type: ignore[arg-type]
+    (trace,) = read_trace(file, ReadOptions(**how))  # type: ignore[arg-type]
     return trace
 
 

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simnmt.network.errors import TraceError
-from simnmt.network.synthesis.daily_swing import DailySwing
-from simnmt.network.synthesis.excursions import Excursions
-from simnmt.network.synthesis.judgement import figures
-from simnmt.network.synthesis.level_shifts import LevelShifts
-from simnmt.network.synthesis.process import RttProcess, draw, read_process, write_process
-from simnmt.network.synthesis.quantile_law import QuantileLaw
+from simnmt.network.rtt_comparison import figures
+from simnmt.network.rtt_components import DailySwing, Excursions, LevelShifts, QuantileLaw
+from simnmt.network.rtt_process import RttProcess, draw_series, read_process, write_process
 
 STEP_S = 60.0
 LAP_S = 6_000 * STEP_S
@@ -48,7 +45,7 @@ def test_every_lap_spends_its_time_in_the_levels_and_shifts_between_them_as_ofte
     levels = LevelShifts(
         levels_s=(0.05, 0.06, 0.08), samples=(900, 80, 20), shifts=((0, 1, 4), (1, 0, 2), (1, 2, 2), (2, 0, 2))
     )
-    rtt_s = draw(
+    rtt_s = draw_series(
         RttProcess.model_validate({**plain().model_dump(), "levels": levels, "residuals": (BODY,) * 3}), 60e3, seed
     ).rtt_s
     level = np.abs(rtt_s[:, None] - np.array(levels.levels_s)).argmin(axis=1)
@@ -60,19 +57,19 @@ def test_every_lap_spends_its_time_in_the_levels_and_shifts_between_them_as_ofte
 def test_stays_are_geometric() -> None:
     """Of n parts of a whole, cut at random, each exceeds twice the mean with a chance of about exp(-2)."""
     levels = LevelShifts(levels_s=(0.05, 0.08), samples=(90_000, 30_000), shifts=((0, 1, 500), (1, 0, 500)))
-    rtt_s = draw(plain(levels=levels), 120_000 * STEP_S, seed=1).rtt_s
+    rtt_s = draw_series(plain(levels=levels), 120_000 * STEP_S, seed=1).rtt_s
     stays = np.array([len(list(run)) for value, run in groupby(rtt_s.tolist()) if value == 0.05])
     assert float(np.mean(stays > 360)) == pytest.approx(np.exp(-2), abs=0.04)
 
 
 def test_a_lap_goes_on_where_the_one_before_ended() -> None:
-    rtt_s = draw(plain(), 5 * LAP_S, seed=3).rtt_s
+    rtt_s = draw_series(plain(), 5 * LAP_S, seed=3).rtt_s
     assert int((np.diff(rtt_s) != 0).sum()) <= 5 * 20
 
 
 def test_residuals_have_the_autocorrelation_of_their_score() -> None:
     one = LevelShifts(levels_s=(0.05,), samples=(100_000,), shifts=())
-    rtt_s = draw(known(levels=one, residuals=(BODY,), spikes=None), 100_000 * STEP_S, seed=1).rtt_s - 0.05
+    rtt_s = draw_series(known(levels=one, residuals=(BODY,), spikes=None), 100_000 * STEP_S, seed=1).rtt_s - 0.05
     found = [float(np.mean(rtt_s[lag:] * rtt_s[:-lag]) / np.mean(rtt_s**2)) for lag in (1, 5)]
     # Of a uniform law drawn by normal scores of correlation r it is 6 / pi * asin(r / 2) (Pearson 1907).
     wanted = [6 / np.pi * np.arcsin(0.8 * 0.9**lag / 2) for lag in (1, 5)]
@@ -82,8 +79,8 @@ def test_residuals_have_the_autocorrelation_of_their_score() -> None:
 
 def test_every_lap_has_its_spikes_the_greatest_among_them() -> None:
     for seed in range(5):
-        rtt_s = draw(known(levels=plain().levels), LAP_S, seed).rtt_s
-        level_s = np.where(draw(plain(), LAP_S, seed).rtt_s == 0.05, 0.05, 0.08)
+        rtt_s = draw_series(known(levels=plain().levels), LAP_S, seed).rtt_s
+        level_s = np.where(draw_series(plain(), LAP_S, seed).rtt_s == 0.05, 0.05, 0.08)
         spike = rtt_s - level_s > 0.01
         assert spike.sum() == 120
         assert not (spike[1:] & spike[:-1]).any()
@@ -94,8 +91,8 @@ def test_every_lap_has_its_spikes_the_greatest_among_them() -> None:
 def test_the_heights_of_a_burst_are_as_like_each_other_as_told(likeness: float) -> None:
     heights = QuantileLaw(shares=(0.0, 1.0), values_s=(0.1, 0.2))
     bursts = Excursions(runs=100, samples=1_000, heights=heights, likeness=likeness)
-    rtt_s = draw(plain(bursts=bursts), LAP_S, seed=1).rtt_s
-    far_s = np.where(rtt_s > 0.14, rtt_s - draw(plain(), LAP_S, seed=1).rtt_s, np.nan)
+    rtt_s = draw_series(plain(bursts=bursts), LAP_S, seed=1).rtt_s
+    far_s = np.where(rtt_s > 0.14, rtt_s - draw_series(plain(), LAP_S, seed=1).rtt_s, np.nan)
     both = np.isfinite(far_s[1:]) & np.isfinite(far_s[:-1])
     assert (np.isfinite(far_s).sum(), both.sum()) == (1_000, 900)
     correlation = float(np.corrcoef(far_s[1:][both], far_s[:-1][both])[0, 1])
@@ -105,7 +102,7 @@ def test_the_heights_of_a_burst_are_as_like_each_other_as_told(likeness: float) 
 def test_a_swing_returns_every_day() -> None:
     swing = DailySwing(hours_s=tuple(0.010 * (hour == 6) for hour in range(24)))
     day = round(86_400 / STEP_S)
-    rtt_s = draw(plain(daily=swing), 3 * 86_400.0, seed=1).rtt_s - draw(plain(), 3 * 86_400.0, seed=1).rtt_s
+    rtt_s = draw_series(plain(daily=swing), 3 * 86_400.0, seed=1).rtt_s - draw_series(plain(), 3 * 86_400.0, seed=1).rtt_s
     assert rtt_s[:day] == pytest.approx(rtt_s[day : 2 * day])
     assert int(rtt_s.argmax()) % day * STEP_S == pytest.approx(6.5 * 3600)
     assert rtt_s.max() == pytest.approx(0.010)
@@ -115,26 +112,26 @@ def test_a_swing_returns_every_day() -> None:
 def test_the_same_seed_draws_the_same_and_a_longer_series_begins_with_the_shorter(seed: int, count: int) -> None:
     small = LevelShifts(levels_s=(0.050, 0.080), samples=(60, 40), shifts=((0, 1, 3), (1, 0, 3)))
     process = known(levels=small, spikes=None)
-    long, short = draw(process, STEP_S * 300, seed), draw(process, STEP_S * count, seed)
+    long, short = draw_series(process, STEP_S * 300, seed), draw_series(process, STEP_S * count, seed)
     assert short.rtt_s.tolist() == long.rtt_s[:count].tolist()
-    assert draw(process, STEP_S * count, seed).rtt_s.tolist() == short.rtt_s.tolist()
+    assert draw_series(process, STEP_S * count, seed).rtt_s.tolist() == short.rtt_s.tolist()
 
 
 def test_another_seed_draws_another_series_alike() -> None:
-    one, two = draw(known(), LAP_S, 1).rtt_s, draw(known(), LAP_S, 2).rtt_s
+    one, two = draw_series(known(), LAP_S, 1).rtt_s, draw_series(known(), LAP_S, 2).rtt_s
     assert one.tolist() != two.tolist()
     assert figures(one).quantiles_s == pytest.approx(figures(two).quantiles_s, rel=0.02)
 
 
 def test_what_is_drawn_is_labelled_synthetic_with_its_seed_and_source() -> None:
-    series = draw(known(), 6000.0, 7, name="cp9")
+    series = draw_series(known(), 6000.0, 7, name="cp9")
     assert (series.name, series.kind, series.duration_s, len(series.rtt_s)) == ("cp9", "synthetic", 6000.0, 100)
     assert series.source == "drawn with seed 7 from a process fitted to known parameters"
 
 
 def test_no_draw_falls_below_zero() -> None:
     deep = QuantileLaw(shares=(0.0, 1.0), values_s=(-0.2, 0.0))
-    assert draw(known(residuals=(deep, deep)), LAP_S, 1).rtt_s.min() > 0
+    assert draw_series(known(residuals=(deep, deep)), LAP_S, 1).rtt_s.min() > 0
 
 
 def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
@@ -202,4 +199,4 @@ def test_parameters_of_no_network_are_refused_at_once(other: dict[str, object]) 
 
 def test_no_more_is_drawn_than_memory_holds() -> None:
     with pytest.raises(TraceError, match=r"at most .* 20,000,000 samples"):
-        draw(plain(), 1e12, 1)
+        draw_series(plain(), 1e12, 1)

@@ -9,14 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_series import RttSeries
-from simnmt.network.synthesis.daily_swing import DAY_S, fit_daily_swing
-from simnmt.network.synthesis.excursions import Excursions
-from simnmt.network.synthesis.fit import fit
-from simnmt.network.synthesis.judgement import compare, figures, halves
-from simnmt.network.synthesis.level_shifts import LevelShifts
-from simnmt.network.synthesis.process import RttProcess, draw
-from simnmt.network.synthesis.quantile_law import QuantileLaw, score_correlation
+from simnmt.network.rtt_comparison import compare, figures, halves
+from simnmt.network.rtt_components import DAY_S, Excursions, LevelShifts, QuantileLaw, fit_daily_swing, score_correlation
+from simnmt.network.rtt_process import RttProcess, draw_series, fit_process
+from simnmt.network.series import RttSeries
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
 
@@ -41,7 +37,7 @@ def known() -> RttProcess:
     )
 
 
-SEEN = draw(known(), known().lap_s, seed=1)
+SEEN = draw_series(known(), known().lap_s, seed=1)
 
 
 def measured(rtt_s: np.ndarray, step_s: float = 5.0) -> RttSeries:
@@ -50,7 +46,7 @@ def measured(rtt_s: np.ndarray, step_s: float = 5.0) -> RttSeries:
 
 def test_a_fit_to_a_series_of_known_parameters_finds_them_again() -> None:
     without_bursts = known().model_copy(update={"bursts": None})
-    found = fit(draw(without_bursts, known().lap_s, seed=1))
+    found = fit_process(draw_series(without_bursts, known().lap_s, seed=1))
     assert (found.step_s, found.lap_samples, found.daily) == (60.0, 20_000, None)
     assert found.levels.levels_s == pytest.approx((0.050, 0.080, 0.095), abs=3e-4)
     # The shortest of the geometric stays are taken for bursts, and a burst now and then for a stay.
@@ -67,7 +63,7 @@ def test_bursts_are_told_from_lone_spikes_with_how_like_their_heights_are() -> N
     levels = LevelShifts(levels_s=(0.05,), samples=(20_000,), shifts=())
     rough = Excursions(runs=200, samples=500, heights=QuantileLaw(shares=(0.0, 1.0), values_s=(0.01, 0.2)), likeness=0.5)
     parts = {"levels": levels, "residuals": known().residuals[:1], "bursts": rough}
-    found = fit(draw(known().model_copy(update=parts), known().lap_s, seed=1))
+    found = fit_process(draw_series(known().model_copy(update=parts), known().lap_s, seed=1))
     assert found.spikes is not None and found.bursts is not None
     # Stays of a burst are geometric, so some 80 of the 200 are of one sample; some that keep a height are taken for levels.
     assert found.spikes.runs == pytest.approx(380, rel=0.05)
@@ -77,21 +73,21 @@ def test_bursts_are_told_from_lone_spikes_with_how_like_their_heights_are() -> N
 
 
 def test_what_a_fit_draws_looks_like_what_it_was_fitted_to() -> None:
-    again = fit(SEEN)
+    again = fit_process(SEEN)
     for seed in range(3):
-        verdict = compare(figures(draw(again, again.lap_s, seed).rtt_s), figures(SEEN.rtt_s))
+        verdict = compare(figures(draw_series(again, again.lap_s, seed).rtt_s), figures(SEEN.rtt_s))
         assert verdict.holds and verdict.quantile_errors == pytest.approx((0, 0, 0), abs=0.02)
         assert verdict.lag_1_error == pytest.approx(0, abs=0.03)
 
 
 def test_one_spike_that_carries_most_of_the_variance_is_in_every_draw() -> None:
     """Else the autocorrelation of a draw would be that of another series."""
-    rtt_s = draw(known().model_copy(update={"spikes": None, "bursts": None}), known().lap_s, seed=2).rtt_s.copy()
+    rtt_s = draw_series(known().model_copy(update={"spikes": None, "bursts": None}), known().lap_s, seed=2).rtt_s.copy()
     rtt_s[7_777] = 9.0
-    seen, process = figures(rtt_s), fit(measured(rtt_s))
+    seen, process = figures(rtt_s), fit_process(measured(rtt_s))
     assert seen.lag_1 < 0.3
     for seed in range(3):
-        assert figures(draw(process, process.lap_s, seed).rtt_s).lag_1 == pytest.approx(seen.lag_1, abs=0.02)
+        assert figures(draw_series(process, process.lap_s, seed).rtt_s).lag_1 == pytest.approx(seen.lag_1, abs=0.02)
 
 
 def test_a_swing_that_the_days_agree_on_is_found_and_one_of_chance_is_not() -> None:
@@ -100,7 +96,7 @@ def test_a_swing_that_the_days_agree_on_is_found_and_one_of_chance_is_not() -> N
     noise_s = np.random.default_rng(1).exponential(0.001, len(hours))
     route_s = np.where(hours < 150, 0.05, 0.09)
     seen = measured(route_s + noise_s + evening_s, 300.0)
-    found = fit(seen).daily
+    found = fit_process(seen).daily
     assert found is not None
     assert int(np.argmax(found.hours_s)) == 20
     assert np.ptp(found.hours_s) == pytest.approx(0.02, rel=0.1)
@@ -128,38 +124,38 @@ def test_scores_are_solved_for_such_that_values_have_their_mean_product() -> Non
 
 
 def test_a_process_keeps_far_fewer_numbers_than_the_series_has() -> None:
-    assert fit(SEEN).parameters < 0.02 * len(SEEN.rtt_s)
+    assert fit_process(SEEN).parameters < 0.02 * len(SEEN.rtt_s)
 
 
 def test_a_flat_series_gives_a_flat_draw() -> None:
-    flat = fit(measured(np.full(60, 0.04)))
-    assert draw(flat, 1000.0, 1).rtt_s == pytest.approx(np.full(200, 0.04))
+    flat = fit_process(measured(np.full(60, 0.04)))
+    assert draw_series(flat, 1000.0, 1).rtt_s == pytest.approx(np.full(200, 0.04))
 
 
 def test_a_short_series_keeps_its_median_though_its_tail_is_long() -> None:
     rtt_s = 0.05 + 0.05 * np.random.default_rng(1).exponential(size=150)
-    process = fit(measured(rtt_s))
-    found = np.median([figures(draw(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
+    process = fit_process(measured(rtt_s))
+    found = np.median([figures(draw_series(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
     assert float(found) == pytest.approx(np.median(rtt_s), rel=0.04)
 
 
 def test_a_series_too_short_to_fit_is_refused() -> None:
     with pytest.raises(TraceError, match="has 49 samples"):
-        fit(measured(np.full(49, 0.04)))
+        fit_process(measured(np.full(49, 0.04)))
 
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(1e-4, 10), min_size=50, max_size=80))
 def test_any_series_long_enough_is_fitted_and_drawn_from(rtts: list[float]) -> None:
-    series = draw(fit(measured(np.array(rtts), 1.0)), 200.0, 1)
+    series = draw_series(fit_process(measured(np.array(rtts), 1.0)), 200.0, 1)
     assert len(series.rtt_s) == 200 and series.rtt_s.max() <= 2 * max(rtts)
 
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from([0.01, 0.02, 0.5]), min_size=50, max_size=80), st.integers(0, 5))
 def test_a_coarse_clock_is_no_obstacle(rtts: list[float], seed: int) -> None:
-    process = fit(measured(np.array(rtts), 1.0))
-    assert len(draw(process, process.lap_s, seed).rtt_s) == len(rtts)
+    process = fit_process(measured(np.array(rtts), 1.0))
+    assert len(draw_series(process, process.lap_s, seed).rtt_s) == len(rtts)
 
 
 def test_halves_are_the_samples_in_their_order() -> None:
@@ -186,7 +182,7 @@ def test_draws_from_a_fit_to_real_series_hold() -> None:
         with path.open() as file:
             rows = [(float(row["epoch_s"]), float(row["rtt_ms"]) / 1e3) for row in csv.DictReader(file) if row["rtt_ms"]]
         time_s, rtt_s = np.array(sorted(dict(rows).items())).T
-        process = fit(RttSeries(path.stem, "measured", "", time_s - time_s[0], rtt_s))
+        process = fit_process(RttSeries(path.stem, "measured", "", time_s - time_s[0], rtt_s))
         assert process.parameters <= 0.12 * len(rtt_s)
-        held.append(compare(figures(draw(process, process.lap_s, 1).rtt_s), figures(rtt_s)).holds)
+        held.append(compare(figures(draw_series(process, process.lap_s, 1).rtt_s), figures(rtt_s)).holds)
     assert np.mean(held) >= 0.7

@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.network.bandwidth_csv import read_bandwidth_csv
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
-from simnmt.network.traces.readings import Readings, Trace, mended, together
-from simnmt.network.traces.trace_file import read_trace
-from simnmt.network.traces.writing import of_kind, targets, write_traces
+from simnmt.network.series_csv import read_bandwidth_csv, read_notes, read_rtt_csv
+from simnmt.network.traces.readings import Readings, Trace, align_starts, mended
+from simnmt.network.traces.trace_file import output_paths, read_trace, with_kind, write_traces
 
 
 def readings(samples: list[tuple[float, float | None]], quantity="rtt", **more) -> Readings:
@@ -80,12 +78,12 @@ def test_no_sample_is_refused_with_what_is_known() -> None:
 def test_traces_of_one_clock_begin_together_with_what_holds_then() -> None:
     rtt = mended(readings([(100, 0.05), (110, None), (120, 0.07)]))
     rate = mended(readings([(95, 1e6), (105, 2e6), (115, None), (125, 4e6)], quantity="downlink"))
-    rtt, rate = together([rtt, rate])
+    rtt, rate = align_starts([rtt, rate])
     assert (rtt.began_s, rate.began_s) == (100, 100)
     assert (rate.time_s.tolist(), rate.value.tolist()) == ([0, 5, 15, 25], [1e6, 2e6, 2e6, 4e6])
     assert (rate.lost.tolist(), rate.lost_samples) == ([False, False, True, False], 1)
     late = mended(readings([(116, 5.0)]))
-    rtt, rate, late = together([rtt, rate, late])
+    rtt, rate, late = align_starts([rtt, rate, late])
     assert (rate.time_s.tolist(), rate.value.tolist(), rate.lost_samples) == ([0, 9], [2e6, 4e6], 1)
     assert (rtt.time_s.tolist(), rtt.lost.tolist(), rtt.lost_samples) == ([0, 4], [False, False], 1)
 
@@ -116,9 +114,9 @@ def trace_of(quantity: str, began_s: float = 0.0) -> Trace:
 
 def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
     traces = [trace_of("rtt", 1.7e9), trace_of("downlink", 1.7e9)]
-    assert [path.name for path in targets(traces, tmp_path / "x.csv")] == ["x.rtt.csv", "x.downlink.csv"]
-    assert [path.name for path in targets(traces, tmp_path / "x")] == ["x.rtt.csv", "x.downlink.csv"]
-    assert [path.name for path in targets(traces[:1], tmp_path / "x")] == ["x"]
+    assert [path.name for path in output_paths(traces, tmp_path / "x.csv")] == ["x.rtt.csv", "x.downlink.csv"]
+    assert [path.name for path in output_paths(traces, tmp_path / "x")] == ["x.rtt.csv", "x.downlink.csv"]
+    assert [path.name for path in output_paths(traces[:1], tmp_path / "x")] == ["x"]
     notes = read_notes(write_traces(traces, tmp_path / "x.csv")[0])
     assert (notes["began"], notes["made"]) == ("2023-11-14 22:13:20+00:00", "simnmt trace import")
     assert "one sample alone" in notes["taken for granted"]
@@ -127,11 +125,11 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
 def test_a_kind_may_be_said_where_the_log_does_not(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("time_s,rtt_ms\n0,50\n")
-    (path,) = write_traces(of_kind(read_trace(log), "measured"), tmp_path / "x.csv")
+    (path,) = write_traces(with_kind(read_trace(log), "measured"), tmp_path / "x.csv")
     assert read_rtt_csv(path).kind == "measured"
-    assert [trace.kind for trace in of_kind([trace_of("rtt")], "synthetic")] == ["measured"], "the log said so itself"
+    assert [trace.kind for trace in with_kind([trace_of("rtt")], "synthetic")] == ["measured"], "the log said so itself"
     with pytest.raises(TraceError, match=r"--kind real: no such kind \(one of measured"):
-        of_kind([trace_of("rtt")], "real")
+        with_kind([trace_of("rtt")], "real")
 
 
 def test_tenths_of_a_unix_clock_stay_tenths() -> None:
@@ -139,7 +137,7 @@ def test_tenths_of_a_unix_clock_stay_tenths() -> None:
     clock = [1_700_000_603.0 + tenth / 10 for tenth in range(30)]
     rtt = mended(readings([(time, 0.05) for time in clock[11:]]))
     downlink = mended(readings([(time, 1e6 + time) for time in clock], quantity="downlink"))
-    traces = together([rtt, downlink])
+    traces = align_starts([rtt, downlink])
     assert len(traces) == 2
     for trace in traces:
         assert trace.time_s.tolist() == [tenth / 10 for tenth in range(19)]

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.series_csv import read_rtt_csv
+from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Trace
-from simnmt.network.traces.ripe_atlas_round import kind_of
-from simnmt.network.traces.trace_file import read_trace
-from simnmt.network.traces.writing import write_traces
+from simnmt.network.traces.ripe_atlas import kind_of
+from simnmt.network.traces.trace_file import read_trace, write_traces
 
 IDENTITY = {"msm_id": 5001, "prb_id": 77, "timestamp": 1_400_000_000}
 NEW_IDENTITY = {**IDENTITY, "af": 4, "dst_addr": "192.0.2.9", "dst_name": "goal.example", "from": "198.51.100.4"}
@@ -94,7 +93,7 @@ def file(tmp_path: Path) -> Path:
 
 def read(file: Path, *results: Any, **how: Any) -> Trace:
     file.write_text(json.dumps(list(results)), encoding="utf-8")
-    (trace,) = read_trace(file, HowToRead(**how))
+    (trace,) = read_trace(file, ReadOptions(**how))
     return trace
 
 

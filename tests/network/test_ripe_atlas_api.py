@@ -18,8 +18,7 @@ import pytest
 
 from simnmt.network import http_get
 from simnmt.network.errors import TraceError
-from simnmt.network.results_cache import Cache
-from simnmt.network.ripe_atlas_api import Query, fetch, read_key
+from simnmt.network.ripe_atlas_api import Cache, Query, fetch, read_key
 
 START_S = 1_525_305_600
 RESULTS = json.dumps(

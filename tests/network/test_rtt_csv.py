@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv, write_rtt_csv
-from simnmt.network.rtt_series import RttSeries
+from simnmt.network.series import RttSeries
+from simnmt.network.series_csv import read_notes, read_rtt_csv, write_rtt_csv
 
 
 @pytest.fixture

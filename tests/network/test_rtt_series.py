@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_series import RttSeries, constant
+from simnmt.network.series import RttSeries, constant_rtt
 
 
 def series(times: list[float], rtts: list[float]) -> RttSeries:
@@ -95,7 +95,7 @@ def test_scaling_reaches_the_mean_and_keeps_the_shape(given_columns, mean_s: flo
 
 
 def test_a_constant_network_is_the_same_at_all_times() -> None:
-    always = constant(0.05)
+    always = constant_rtt(0.05)
     assert (always.kind, always.duration_s, always.mean_s) == ("constant", 1.0, 0.05)
     assert always.at(np.array([-7.3, 0.0, 0.99, 1e6])).tolist() == [0.05] * 4
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.traces.how_to_read import HowToRead
-from simnmt.network.traces.summary import summarised
-from simnmt.network.traces.trace_file import read_trace
-from simnmt.network.traces.writing import write_traces
+from simnmt.network.series_csv import read_rtt_csv
+from simnmt.network.trace_options import ReadOptions
+from simnmt.network.traces.summary import summarise
+from simnmt.network.traces.trace_file import read_trace, write_traces
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt"
 pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not at {REAL}")
@@ -47,7 +46,7 @@ def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, t
 
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
 def test_every_cellular_log_gives_rtt_and_both_bandwidths_at_their_own_clocks(path: Path) -> None:
-    rtt, down, up = (summarised(trace) for trace in read_trace(path))
+    rtt, down, up = (summarise(trace) for trace in read_trace(path))
     assert [each.quantity for each in (rtt, down, up)] == ["rtt", "downlink", "uplink"]
     assert (rtt.spacing_s, down.spacing_s, up.spacing_s) == (14.0, 1.0, 1.0)
     assert 0.06 < rtt.quantiles[0.5] < 0.09  # type: ignore[operator]
@@ -87,7 +86,7 @@ def test_every_sample_of_a_firmware_is_worth_what_its_text_says(path: Path, tmp_
         alone = tmp_path / "one.json"
         alone.write_text(json.dumps(result))
         try:
-            (trace,) = read_trace(alone, HowToRead(probe=result["prb_id"], measurement=result["msm_id"]))
+            (trace,) = read_trace(alone, ReadOptions(probe=result["prb_id"], measurement=result["msm_id"]))
             found.append(round(float(trace.value[0]) * 1e3, 3))
         except TraceError as error:
             assert "no sample of 1 arrived: " in str(error)
@@ -96,6 +95,6 @@ def test_every_sample_of_a_firmware_is_worth_what_its_text_says(path: Path, tmp_
 
 
 def test_one_probe_of_several_makes_a_series() -> None:
-    (trace,) = read_trace(SAMPLES[0], HowToRead(probe=165))
+    (trace,) = read_trace(SAMPLES[0], ReadOptions(probe=165))
     assert (trace.value * 1e3).tolist() == pytest.approx([123.894, 193.059, 95.389, 65.975])
     assert trace.lost_samples == 0

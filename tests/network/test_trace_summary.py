@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from simnmt.network.traces.readings import Readings, Trace, mended
-from simnmt.network.traces.summary import autocorrelation, summarised
-from simnmt.network.traces.words import duration, facts, title
+from simnmt.network.traces.summary import autocorrelation, format_duration, format_facts, format_title, summarise
 
 
 def trace(values, times=None, quantity="rtt") -> Trace:
@@ -18,7 +17,7 @@ def trace(values, times=None, quantity="rtt") -> Trace:
 
 
 def test_the_clock_the_losses_and_the_mean_are_counted_by_hand() -> None:
-    found = summarised(trace([None, 0.05, None, None, 0.09, 0.05, None], [0, 10, 20, 30, 40, 90, 100]))
+    found = summarise(trace([None, 0.05, None, None, 0.09, 0.05, None], [0, 10, 20, 30, 40, 90, 100]))
     assert (found.samples, found.duration_s) == (6, 100.0)
     assert (found.spacing_s, found.spacing_least_s, found.spacing_most_s, found.gaps) == (10.0, 10.0, 50.0, 1)
     assert (found.lost, found.lost_share) == (4, 4 / 7)
@@ -30,10 +29,10 @@ def test_the_clock_the_losses_and_the_mean_are_counted_by_hand() -> None:
 
 def test_quantiles_are_of_what_arrived_and_the_far_tail_needs_enough_of_it() -> None:
     values = np.random.default_rng(1).exponential(5e4, 10_000) + 1e4
-    found = summarised(trace(values, quantity="uplink"))
+    found = summarise(trace(values, quantity="uplink"))
     exact = {share: 1e4 - 5e4 * math.log(1 - share) for share in (0.5, 0.9, 0.99, 0.999)}
     assert {share: found.quantiles[share] for share in exact} == pytest.approx(exact, rel=0.12)
-    assert summarised(trace(values[1:], quantity="uplink")).quantiles[0.999] is None
+    assert summarise(trace(values[1:], quantity="uplink")).quantiles[0.999] is None
 
 
 def test_autocorrelation_is_that_of_the_process() -> None:
@@ -42,43 +41,43 @@ def test_autocorrelation_is_that_of_the_process() -> None:
     values[0] = 0.0
     for i, shock in enumerate(random.normal(size=len(values) - 1)):
         values[i + 1] = 0.8 * values[i] + shock
-    found = summarised(trace(5 + values / 10, quantity="uplink"))
+    found = summarise(trace(5 + values / 10, quantity="uplink"))
     assert (found.autocorrelation[1], found.autocorrelation[10]) == pytest.approx((0.8, 0.8**10), abs=0.03)
     lossy = [None if lost else value for lost, value in zip(random.random(len(values)) < 0.3, 5 + values / 10, strict=True)]
-    assert summarised(trace([5.0, *lossy], quantity="uplink")).autocorrelation[1] == pytest.approx(0.8, abs=0.03)
+    assert summarise(trace([5.0, *lossy], quantity="uplink")).autocorrelation[1] == pytest.approx(0.8, abs=0.03)
 
 
 def test_what_never_changes_has_no_autocorrelation() -> None:
-    assert summarised(trace([0.3] * 60)).autocorrelation == {1: None, 10: None}
+    assert summarise(trace([0.3] * 60)).autocorrelation == {1: None, 10: None}
     assert autocorrelation(trace([0.1, 0.2]), 10) is None
-    assert summarised(trace([0.3] * 60)).level_shifts == 0
+    assert summarise(trace([0.3] * 60)).level_shifts == 0
 
 
 def test_level_shifts_of_an_rtt_are_counted() -> None:
     noise = np.random.default_rng(3).normal(0, 0.0005, 300)
     levels = np.repeat([0.05, 0.08, 0.05], 100)
-    found = summarised(trace(levels + noise))
+    found = summarise(trace(levels + noise))
     assert (found.levels, found.level_shifts) == (2, 2)
-    assert summarised(trace((levels + noise) * 1e9, quantity="uplink")).levels is None
-    assert summarised(trace(levels[:40])).levels is None
+    assert summarise(trace((levels + noise) * 1e9, quantity="uplink")).levels is None
+    assert summarise(trace(levels[:40])).levels is None
 
 
 def test_one_sample_is_summarised_too() -> None:
-    found = summarised(trace([0.05]))
+    found = summarise(trace([0.05]))
     assert (found.samples, found.spacing_s, found.gaps, found.mean, found.quantiles[0.99]) == (1, None, 0, 0.05, 0.05)
     assert json.loads(json.dumps(found.as_json(), allow_nan=False))["autocorrelation"] == {"lag_1": None, "lag_10": None}
-    assert ("autocorrelation, lag 1", "not defined") in facts(found)
+    assert ("autocorrelation, lag 1", "not defined") in format_facts(found)
 
 
 def test_a_person_reads_milliseconds_and_megabits() -> None:
-    rtt, rate = summarised(trace([0.0501, None, 0.0999])), summarised(trace([5e6, 7e6], quantity="downlink"))
-    assert title(rtt) == "RTT, measured"
-    assert dict(facts(rtt))["p50"] == "75 ms"
-    assert dict(facts(rtt))["lost"] == "1 (33.3 %) in 1 run, the longest of 1, 1 s; held at the value before"
-    assert dict(facts(rate))["mean"] == "6 Mbit/s over time"
-    assert dict(facts(rate))["lost"] == "0 (0 %)"
+    rtt, rate = summarise(trace([0.0501, None, 0.0999])), summarise(trace([5e6, 7e6], quantity="downlink"))
+    assert format_title(rtt) == "RTT, measured"
+    assert dict(format_facts(rtt))["p50"] == "75 ms"
+    assert dict(format_facts(rtt))["lost"] == "1 (33.3 %) in 1 run, the longest of 1, 1 s; held at the value before"
+    assert dict(format_facts(rate))["mean"] == "6 Mbit/s over time"
+    assert dict(format_facts(rate))["lost"] == "0 (0 %)"
     assert rate.as_json()["unit"] == "bit/s"
-    assert [duration(seconds) for seconds in (0.25, 120, 121, 7201, 200_000)] == [
+    assert [format_duration(seconds) for seconds in (0.25, 120, 121, 7201, 200_000)] == [
         "0.25 s",
         "120 s",
         "2.017 min",

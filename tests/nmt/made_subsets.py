@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.costs.projection_cost import ProjectionCost
-from simnmt.costs.projection_fit import StageCost
-from simnmt.kernels.centroids import Centroids
-from simnmt.kernels.column_sets import ColumnSets
+from simnmt.kernels.column_sets import Centroids, ColumnSets
+from simnmt.profile.projection_cost import ProjectionCost, StageCost
 
 
 @dataclass(frozen=True)

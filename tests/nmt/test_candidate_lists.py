@@ -15,20 +15,22 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.kernels.gathered import gathered_products  # noqa: E402
+from simnmt.kernels.column_products import gathered_products  # noqa: E402
+from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_engine import SharpEngine, load_sharp_engine  # noqa: E402
-from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import (  # noqa: E402
+    Subwords,
+    learn_vocabulary,
+)
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.alignment import lexical_table  # noqa: E402
-from simnmt.nmt.vocabulary.build_candidates import build_candidates  # noqa: E402
+from simnmt.nmt.vocabulary.builders import build_candidates  # noqa: E402
 from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle  # noqa: E402
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists, most_frequent  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt import tiny, toy_language  # noqa: E402
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}

@@ -16,14 +16,16 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
-from simnmt.kernels.centroids import Centroids  # noqa: E402
+from simnmt.kernels.column_sets import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.vocabulary.active_shares import ActiveShares, expected_union  # noqa: E402
-from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle  # noqa: E402
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet, load_clusters  # noqa: E402
+from simnmt.nmt.vocabulary.bundle_file import (  # noqa: E402
+    control_tokens,
+    read_bundle,
+    write_bundle,
+)
+from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares, ClusterBundle, ClusterSet, expected_union, load_clusters  # noqa: E402  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.nmt.vocabulary.fingerprint import control_tokens  # noqa: E402
 from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
 from simnmt.nmt.vocabulary.memory_account import memory_account  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources  # noqa: E402
@@ -244,7 +246,7 @@ def test_the_expected_union_is_the_mean_of_drawn_ones(bundle: ClusterBundle) -> 
 
 
 def test_every_architecture_has_a_fingerprint_of_its_own() -> None:
-    from simnmt.nmt.vocabulary.fingerprint import Fingerprint
+    from simnmt.nmt.vocabulary.bundle_file import Fingerprint
 
     found = {name: Fingerprint.of(build_model(architecture)) for name, architecture in ARCHITECTURES.items()}
     assert len({each.sha256 for each in found.values()}) == len(found)

@@ -7,12 +7,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.nmt.beam_search import BeamSearch  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.search import beam as beam_search  # noqa: E402
-from simnmt.nmt.search import greedy  # noqa: E402
+from simnmt.nmt.searches import BeamSearch  # noqa: E402
+from simnmt.nmt.slot_decoder import beam as beam_search  # noqa: E402
+from simnmt.nmt.slot_decoder import greedy  # noqa: E402
 from simnmt.nmt.step_model import StepModel  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import Contexts, collect, joined  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import Contexts, collect, join_contexts  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, VOCAB, Table, lively, sources  # noqa: E402
 
 LENGTHS = [3, 9, 5, 4, 7, 6, 5]
@@ -106,7 +106,7 @@ def test_contexts_that_are_no_numbers_are_refused(value: float) -> None:
 def test_texts_of_several_sources_become_one_with_sentences_of_their_own() -> None:
     model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], [4, 6, 5])
     one, other = collect(model, alone[:2], 3), collect(model, alone[2:], 2)
-    both: Contexts = joined([one, other])
+    both: Contexts = join_contexts([one, other])
     assert len(both) == len(one) + len(other) and both.sentences == 3
     assert set(both.sentence.tolist()) == {0, 1, 2} and both.top.shape[1] == 2
     assert set(both.emitted.tolist()) == set(one.emitted.tolist()) | set(other.emitted.tolist())

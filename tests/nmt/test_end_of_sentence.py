@@ -14,26 +14,29 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.batching import top_up  # noqa: E402
-from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.run import calibrate  # noqa: E402
-from simnmt.calibrate.settings import Settings  # noqa: E402
-from simnmt.costs import DeviceProfile, checked_profile  # noqa: E402
-from simnmt.costs.profile_summary import facts  # noqa: E402
-from simnmt.costs.reconciliation import alone_vs_plane  # noqa: E402
-from simnmt.errors import InputError  # noqa: E402
-from simnmt.nmt.training.corpus import Text  # noqa: E402
+from simnmt.calibrate.calibration import calibrate  # noqa: E402
+from simnmt.calibrate.settings import (  # noqa: E402
+    CalibrationError,
+    Settings,
+)
+from simnmt.nmt.training.corpus import CorpusFiles  # noqa: E402
 from simnmt.nmt.training.recipe import Budget  # noqa: E402
-from simnmt.nmt.training.train import train  # noqa: E402
+from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.workload.counting import unit_and_counter  # noqa: E402
-from simnmt.workload.fertility import in_units  # noqa: E402
+from simnmt.profile.consistency import alone_vs_plane  # noqa: E402
+from simnmt.profile.device_profile import DeviceProfile  # noqa: E402
+from simnmt.profile.profile_file import checked_profile  # noqa: E402
+from simnmt.profile.profile_summary import facts  # noqa: E402
+from simnmt.workload.fertility import convert_units  # noqa: E402
 from simnmt.workload.length_table import LengthTable  # noqa: E402
-from simnmt.world.decode_all import decode_all  # noqa: E402
+from simnmt.workload.length_units import unit_and_counter  # noqa: E402
+from simnmt.world.batch_pool import decode_all  # noqa: E402
 from tests.calibrate.engines import FakeEngine  # noqa: E402
-from tests.costs.made_profile import whole_profile  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 from tests.nmt.test_training import QUICK  # noqa: E402
+from tests.profile.made_profile import whole_profile  # noqa: E402
 
 READ_S, STEP_S = 0.001, 0.01
 """A source token, and a decode step, of a made-up device."""
@@ -43,7 +46,7 @@ READ_S, STEP_S = 0.001, 0.01
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ends")
     torch.set_num_threads(1)
-    text = Text(*toy_language.write(folder, 1_000))
+    text = CorpusFiles(*toy_language.write(folder, 1_000))
     train(text, folder / "model", replace(QUICK, heldout=30), budget=Budget(steps=90), threads=1)
     return folder / "model"
 
@@ -74,7 +77,7 @@ def test_real_sentences_are_charged_the_steps_and_tokens_that_decoding_them_took
 
     table = LengthTable.of_pairs("corpus", "a test", "word", "word", text_len, [each.tgt_len for each in done])
     own = device()
-    charged = in_units(table, None, "word", "word", own.length_unit.end_of_sentence)
+    charged = convert_units(table, None, "word", "word", own.length_unit.end_of_sentence)
     really_s = READ_S * sum(each.src_len for each in done) + STEP_S * sum(each.steps for each in done)
     assert own.plane.seconds(charged.src_len, charged.tgt_len) @ charged.count == pytest.approx(really_s)
     src_len, tgt_len = charged.src_len.repeat(charged.count), charged.tgt_len.repeat(charged.count)

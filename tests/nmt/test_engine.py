@@ -11,12 +11,12 @@ import torch
 
 from simnmt.nmt import torch_engine
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
-from simnmt.nmt.engine import Engine, Work, load_engine, random_sources
-from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.half_weights import has_half_weights
-from simnmt.nmt.memory import within_memory
+from simnmt.nmt.engine import Engine, Work, random_sources
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
+from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
-from simnmt.nmt.search import beam, greedy
+from simnmt.nmt.slot_decoder import beam, greedy
 from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
 
 

@@ -13,24 +13,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
-from simnmt.nmt import fused_output, output_products, output_stages
+from simnmt.nmt import decoder_timing, linear_layers, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
-from simnmt.nmt.banned import Banned
-from simnmt.nmt.batched import decode_batched
-from simnmt.nmt.beam_search import BeamSearch
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.batch_decoder import decode_batched
+from simnmt.nmt.decoder_timing import output_stages_s
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.fused_output import FusedOutput
-from simnmt.nmt.half_weights import has_half_weights
-from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.linear_layers import has_half_weights, products_of
 from simnmt.nmt.models import build_model
-from simnmt.nmt.output_layer import PlainOutput
-from simnmt.nmt.output_products import products_of
-from simnmt.nmt.output_stages import output_stages_s
-from simnmt.nmt.search import beam, greedy
-from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Limit, SlotSearch
-from simnmt.nmt.vocabulary import output_choice
+from simnmt.nmt.output_layer import FusedOutput, PlainOutput
+from simnmt.nmt.searches import BeamSearch
+from simnmt.nmt.slot_decoder import SlotDecoder, beam, greedy
+from simnmt.nmt.slot_search import BannedTokens, Hypothesis, Limit, SlotSearch
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
@@ -47,7 +42,7 @@ def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
 @pytest.fixture(params=[None, 7, 16], ids=["whole", "blocks of 7", "blocks of 16"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products as a whole, and in blocks that do not divide the vocabulary."""
-    monkeypatch.setattr(fused_output, "_block", lambda _: request.param)
+    monkeypatch.setattr(output_layer, "_block", lambda _: request.param)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -116,8 +111,8 @@ def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
     model = Table(tables[0])
     Watched.gap = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_output, "_block", lambda _: block)
-        patch.setattr(output_choice, "PlainOutput", Watched)
+        patch.setattr(output_layer, "_block", lambda _: block)
+        patch.setattr(output_layer, "PlainOutput", Watched)
         plain, fused = (steps_of(BeamSearch(model, width, fused=on), tables, limits) for on in (False, True))
     for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
         if gap < 1e-5:
@@ -167,7 +162,7 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
     with torch.inference_mode():
         hidden = torch.randn((6, 16), generator=torch.Generator().manual_seed(2)).to(next(iter(model.parameters())).dtype)
         before = model.project(hidden).clone()
-        banned = Banned.of(model)
+        banned = BannedTokens.of(model)
         banned.see([Limit(2)] * 3, 2)
         found = FusedOutput(model, banned).project(hidden, 4)
         plain = PlainOutput(model, banned)
@@ -182,7 +177,7 @@ def test_blocks_hold_every_column_and_the_last_is_no_narrow_one(monkeypatch: pyt
     """Of a narrow last block padding, which is banned, could be all: no row of it would have a best."""
     layer = torch.nn.Linear(2, 50, bias=False)
     hidden = torch.randn((3, 2))
-    monkeypatch.setattr(output_products, "_PIECE", 3)
+    monkeypatch.setattr(linear_layers, "_PIECE", 3)
     for block, widths in (
         (None, [50]),
         (7, [7] * 6 + [8]),
@@ -257,15 +252,15 @@ def test_the_time_of_each_stage_is_told_apart(monkeypatch: pytest.MonkeyPatch, w
             now_s[0] += 10.0
             yield part
 
-    monkeypatch.setattr(fused_output, "_block", lambda _: 25)
+    monkeypatch.setattr(output_layer, "_block", lambda _: 25)
     monkeypatch.setattr(model, "products", slow_products)
     slow(model, "body", 1.0)
     slow(model, "project", 30.0)
-    slow(output_stages, "log_softmax_", 3.0)
-    slow(output_stages, "largest", 4.0)
-    slow(output_stages, "largest_sums", 5.0)
-    slow(fused_output, "fused_best", 0.25)
-    slow(fused_output, "fused_argmax", 0.25)
+    slow(decoder_timing, "log_softmax_", 3.0)
+    slow(decoder_timing, "largest", 4.0)
+    slow(decoder_timing, "largest_sums", 5.0)
+    slow(output_layer, "fused_best", 0.25)
+    slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
     found = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
     assert (found.body_s, found.product_s, found.bias_s) == (1.0, 10.0, 20.0)

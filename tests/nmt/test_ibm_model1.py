@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.vocabulary import ibm_model1 as module
-from simnmt.nmt.vocabulary.ibm_model1 import ibm_model1
+from simnmt.nmt.vocabulary import alignment as module
+from simnmt.nmt.vocabulary.alignment import ibm_model1
 from tests.nmt.lexical_rows import row
 
 Pairs = list[tuple[list[int], list[int]]]
@@ -139,4 +139,4 @@ def test_what_cannot_be_aligned_is_refused(sources: list[list[int]], targets: li
 
 
 def test_five_iterations_are_the_default() -> None:
-    assert inspect.signature(ibm_model1).parameters["iterations"].default == module.ITERATIONS == 5
+    assert inspect.signature(ibm_model1).parameters["iterations"].default == module.EM_ITERATIONS == 5

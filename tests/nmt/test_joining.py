@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.decoder_timing import time_joining, time_steps_in_turn
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.joining import timed_joining
 from simnmt.nmt.models import load_model
-from simnmt.nmt.taking_turns import steps_in_turn
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
 
@@ -48,7 +48,7 @@ def test_joining_and_leaving_are_told_apart_and_beside_what_each_step_takes(
     monkeypatch.setattr(SlotDecoder, "join", slow_join)
     monkeypatch.setattr(SlotDecoder, "step", slow_step)
     sources = [[5, 6, 3]] * (joining + others)
-    took_s = timed_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
+    took_s = time_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
     assert took_s == pytest.approx((1.0, 0.25 * joining))
 
 
@@ -71,13 +71,13 @@ def test_steps_of_two_batches_are_taken_in_turn_and_told_apart(tiny: str) -> Non
         itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count())),
         load_model(tiny).model,
     )
-    pairs = steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
+    pairs = time_steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
     assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
 
 
 def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
-    from simnmt.calibrate.long_sources import TakesTurns
-    from simnmt.calibrate.refilling import Joins
+    from simnmt.calibrate.batch_corrections import TakesTurns
+    from simnmt.calibrate.overheads import Joins
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
     assert isinstance(load_engine(tiny, threads=1), Joins)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st  # noqa: E402
 
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.vocabulary import kmeans  # noqa: E402
-from simnmt.nmt.vocabulary.active_sets import active_sets  # noqa: E402
-from simnmt.nmt.vocabulary.kmeans import Clustering, cluster, method_named  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import active_sets  # noqa: E402
+from simnmt.nmt.vocabulary.kmeans import Clustering, check_method, cluster  # noqa: E402
 
 METHODS = ["sklearn", *(["faiss"] if importlib.util.find_spec("faiss") else [])]
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -135,11 +135,11 @@ def test_what_cannot_be_clustered_is_refused(points: torch.Tensor, clusters: int
 
 def test_a_method_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NmtError, match="no clustering by kmeans"):
-        method_named("kmeans")
+        check_method("kmeans")
     monkeypatch.setattr(kmeans.importlib.util, "find_spec", lambda name: None)
-    assert method_named(None) == "sklearn"
+    assert check_method(None) == "sklearn"
     with pytest.raises(NmtError, match="needs the package faiss"):
-        method_named("faiss")
+        check_method("faiss")
 
 
 def test_worked_example_of_fvp_04() -> None:

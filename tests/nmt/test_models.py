@@ -17,10 +17,10 @@ from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import TranslationModel, build_model, load_model
-from simnmt.nmt.recurrent import RecurrentModel
-from simnmt.nmt.search import greedy
+from simnmt.nmt.recurrent_model import RecurrentModel
+from simnmt.nmt.slot_decoder import greedy
 from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
 
 
@@ -264,7 +264,7 @@ def test_a_pickle_is_not_opened_where_torch_would_run_it(hugging_face: Path, mon
     (hugging_face / "model.safetensors").unlink()
     torch.save(weights, hugging_face / "pytorch_model.bin")
     assert load_model(str(hugging_face)).weights == "checkpoint"
-    monkeypatch.setattr("simnmt.nmt.hugging_face.WEIGHTS_ONLY_HOLDS", False)
+    monkeypatch.setattr("simnmt.nmt.models.WEIGHTS_ONLY_HOLDS", False)
     with pytest.raises(NmtError, match=r"no file named model\.safetensors"):
         load_model(str(hugging_face))
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.marian import MarianModel
-from simnmt.nmt.search import beam, greedy
+from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.slot_decoder import beam, greedy
+from simnmt.nmt.slot_search import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7]

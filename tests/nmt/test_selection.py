@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from simnmt.nmt.selection import largest, largest_sums, log_softmax_
+from simnmt.nmt.output_layer import largest, largest_sums, log_softmax_
 
 WIDTHS = [5, 1_025, 30_000, 32_000, 32_001]
 

@@ -8,14 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.profiling import engine_block  # noqa: E402
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
-from simnmt.kernels.scales import Clipping  # noqa: E402
+from simnmt.calibrate.profile_assembly import engine_block  # noqa: E402
+from simnmt.kernels.packed_products import Clipping  # noqa: E402
 from simnmt.nmt import sharp_engine  # noqa: E402
-from simnmt.nmt.engine import Work, load_engine  # noqa: E402
+from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import load_model  # noqa: E402
 from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES  # noqa: E402
 
 

@@ -12,20 +12,22 @@ import pytest
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock  # noqa: E402
+from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
-from simnmt.nmt.search import beam  # noqa: E402
-from simnmt.nmt.sharp_architecture import AttentionalArchitecture, StackBlock  # noqa: E402
-from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.source_batch import pad  # noqa: E402
+from simnmt.nmt.slot_decoder import beam  # noqa: E402
+from simnmt.nmt.step_model import pad  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.corpus import Text, read_training_corpus, text_of  # noqa: E402
-from simnmt.nmt.training.encoded import EncodedPairs  # noqa: E402
-from simnmt.nmt.training.learner import Learner  # noqa: E402
+from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus, side_of  # noqa: E402
+from simnmt.nmt.training.learner import (  # noqa: E402
+    EncodedPairs,
+    Learner,
+)
 from simnmt.nmt.training.recipe import Budget, Recipe  # noqa: E402
-from simnmt.nmt.training.train import train  # noqa: E402
+from simnmt.nmt.training.trainer import train  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 
 SPELLER = AttentionalArchitecture(
@@ -59,14 +61,14 @@ class Speller:
     """A model trained on numbers spelt in two ways, one of another seed that learnt less, and sources that neither has seen."""
 
     def __init__(self, folder: Path) -> None:
-        text = Text(*toy_language.write(folder, 1_200))
+        text = CorpusFiles(*toy_language.write(folder, 1_200))
         train(text, folder / "model", RECIPE, budget=Budget(steps=170), threads=1)
         loaded = load_model(str(folder / "model")).model
         assert isinstance(loaded, AttentionalModel)
         source, target = (Subwords.read(folder / "model" / f"{side}.model") for side in ("source", "target"))
         corpus = read_training_corpus(text, heldout=RECIPE.heldout, seed=RECIPE.seed)
         self.model = loaded
-        self.sources = source.encode(text_of(corpus.heldout, 0))
+        self.sources = source.encode(side_of(corpus.heldout, 0))
         self.other = self._other(EncodedPairs.of(corpus.train, source, target, SPELLER, 100))
 
     def _other(self, pairs: EncodedPairs) -> AttentionalModel:

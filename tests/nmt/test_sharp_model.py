@@ -11,20 +11,30 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED  # noqa: E402
-from simnmt.nmt.architecture import architecture_of  # noqa: E402
+from simnmt.nmt.architecture import (  # noqa: E402
+    SHARP_MODELS,
+    AttentionalArchitecture,
+    architecture_of,
+)
+from simnmt.nmt.attentional_model import (  # noqa: E402
+    AttentionalCell,
+    AttentionalModel,
+    DenseBlock,
+    gru,
+    lstm,
+)
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
+from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.search import beam  # noqa: E402
-from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.sharp_cells import AttentionalCell, DenseBlock, gru, lstm  # noqa: E402
-from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.training.encoded import Batch  # noqa: E402
-from simnmt.nmt.training.learner import Learner  # noqa: E402
+from simnmt.nmt.slot_decoder import beam  # noqa: E402
+from simnmt.nmt.training.learner import (  # noqa: E402
+    Batch,
+    Learner,
+)
 from simnmt.nmt.training.recipe import Recipe, recipe_for  # noqa: E402
+from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt.tiny import SHARP, lively, sources  # noqa: E402
 
 FORMS: dict[str, dict[str, Any]] = {

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from simnmt.nmt.agreement import Alone, decode_alone
+from simnmt.nmt.agreement import LoneDecoding, decode_alone
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.recurrent_slots import RecurrentSlots
+from simnmt.nmt.recurrent_model import RecurrentSlots
 from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.slot_search import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
@@ -21,7 +21,7 @@ MOST = 14
 
 
 @cache
-def alone(name: str, beam: int) -> list[Alone]:
+def alone(name: str, beam: int) -> list[LoneDecoding]:
     model = lively(name)
     return [decode_alone(model, source, beam, MOST) for source in sentences(name)]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.half_weights import has_half_weights
+from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
 

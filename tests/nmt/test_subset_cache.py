@@ -11,16 +11,20 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import mini  # noqa: E402
-from simnmt.kernels.gathered import SubMatrix  # noqa: E402
-from simnmt.nmt.batched import decode_batched  # noqa: E402
+from simnmt.kernels.column_products import SubMatrix  # noqa: E402
+from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.half_weights import HalfLinear, has_half_weights  # noqa: E402
+from simnmt.nmt.linear_layers import HalfLinear, has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
-from simnmt.nmt.vocabulary.load import with_measured_cost  # noqa: E402
-from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
-from simnmt.nmt.vocabulary.sub_matrix_cache import SubMatrixCache  # noqa: E402
+from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+    clustered,
+    listed,
+    with_measured_cost,
+)
+from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
+    ProductChoice,
+    SubMatrixCache,
+)
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
 from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402
 

@@ -12,24 +12,33 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import half_empty, maxi, mini, top_up  # noqa: E402
-from simnmt.nmt.batched import BatchedRun, decode_batched  # noqa: E402
+from simnmt.nmt.batch_decoder import BatchedRun, decode_batched  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.engine import Work, load_engine  # noqa: E402
+from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.greedy_search import GreedySearch  # noqa: E402
-from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
+from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
-from simnmt.nmt.search import beam, greedy  # noqa: E402
-from simnmt.nmt.slot_decoder import SlotDecoder  # noqa: E402
+from simnmt.nmt.searches import GreedySearch  # noqa: E402
+from simnmt.nmt.slot_decoder import (  # noqa: E402
+    SlotDecoder,
+    beam,
+    greedy,
+)
+from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+    ClusteredColumns,
+    clustered,
+    listed,
+    load_vocabulary,
+)
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
-from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import ClusteredColumns, clustered  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
 from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
-from simnmt.nmt.vocabulary.load import load_vocabulary  # noqa: E402
-from simnmt.nmt.vocabulary.subset import RestrictedVocabulary  # noqa: E402
-from simnmt.nmt.vocabulary.subset_account import SubsetAccount  # noqa: E402
+from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
+    RestrictedVocabulary,
+    SubsetAccount,
+)
 from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources  # noqa: E402
 

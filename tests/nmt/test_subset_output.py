@@ -16,20 +16,30 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
-from simnmt.kernels.centroids import Centroids  # noqa: E402
-from simnmt.nmt.banned import Banned  # noqa: E402
-from simnmt.nmt.beam_search import BeamSearch  # noqa: E402
+from simnmt.kernels.column_sets import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.greedy_search import GreedySearch  # noqa: E402
-from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
+from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.slot_search import Limit, SlotSearch  # noqa: E402
-from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import ClusteredColumns, clustered  # noqa: E402
-from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
-from simnmt.nmt.vocabulary.subset import RestrictedVocabulary  # noqa: E402
-from simnmt.nmt.vocabulary.subset_output import SubsetOutput  # noqa: E402
+from simnmt.nmt.output_layer import SubsetOutput  # noqa: E402
+from simnmt.nmt.searches import (  # noqa: E402
+    BeamSearch,
+    GreedySearch,
+)
+from simnmt.nmt.slot_search import (  # noqa: E402
+    BannedTokens,
+    Limit,
+    SlotSearch,
+)
+from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
+    ClusteredColumns,
+    clustered,
+    listed,
+)
+from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
+    ProductChoice,
+    RestrictedVocabulary,
+)
+from simnmt.profile.projection_cost import ProjectionCost  # noqa: E402
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, Table  # noqa: E402
 
@@ -59,10 +69,12 @@ class Wide(Table):
         self.weight = torch.eye(self.vocab)
 
 
-def output(model: Any, vocabulary: RestrictedVocabulary, banned: Banned | None = None, sources: Any = ((0,),)) -> SubsetOutput:
+def output(
+    model: Any, vocabulary: RestrictedVocabulary, banned: BannedTokens | None = None, sources: Any = ((0,),)
+) -> SubsetOutput:
     subset = vocabulary.begin()
     subset.join(sources, 1)
-    return SubsetOutput(model, banned or Banned.of(model), vocabulary, subset)
+    return SubsetOutput(model, banned or BannedTokens.of(model), vocabulary, subset)
 
 
 def test_worked_example_of_fvp_07() -> None:
@@ -165,7 +177,7 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
     table = torch.zeros((6, 6))
     table[:, 1], table[:, 0], table[:, 4] = 9.0, 8.0, 7.0
     model = Wide(table)
-    banned = Banned.of(model)
+    banned = BannedTokens.of(model)
     banned.see([Limit(3), Limit(3, True)], 1)
     layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6), scatter=scatter), banned, [[0], [0]])
     assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
@@ -181,7 +193,7 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
 def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -> None:
     """A sentence made to go on where the end alone is active."""
     model = Wide(torch.zeros((6, 6)))
-    banned = Banned.of(model)
+    banned = BannedTokens.of(model)
     banned.see([Limit(3, True)], 1)
     vocabulary = listed(MadeLists([[0, 1]], 6), scatter=scatter)
     with pytest.raises(NmtError, match=r"^no target token is left to choose among 2 active ones \([^\n]*\)$"):

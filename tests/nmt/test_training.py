@@ -21,17 +21,24 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
+from simnmt.nmt.errors import (  # noqa: E402
+    NmtError,
+    OutOfMemory,
+    TrainingError,
+)
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.corpus import Text, read_training_corpus  # noqa: E402
-from simnmt.nmt.training.encoded import EncodedPairs  # noqa: E402
-from simnmt.nmt.training.errors import TrainingError  # noqa: E402
-from simnmt.nmt.training.folder import recorded  # noqa: E402
-from simnmt.nmt.training.interrupts import held_back  # noqa: E402
-from simnmt.nmt.training.learner import Learner  # noqa: E402
+from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus  # noqa: E402
+from simnmt.nmt.training.folder import (  # noqa: E402
+    defer_signals,
+    recorded,
+)
+from simnmt.nmt.training.learner import (  # noqa: E402
+    EncodedPairs,
+    Learner,
+)
 from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for  # noqa: E402
-from simnmt.nmt.training.train import train  # noqa: E402
+from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 from tests.refusals import assert_one_line  # noqa: E402
@@ -50,23 +57,23 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    return Text(*toy_language.write(tmp_path_factory.mktemp("text"), 2_000))
+def text(tmp_path_factory: pytest.TempPathFactory) -> CorpusFiles:
+    return CorpusFiles(*toy_language.write(tmp_path_factory.mktemp("text"), 2_000))
 
 
 @pytest.fixture(scope="module")
-def small_text(tmp_path_factory: pytest.TempPathFactory) -> Text:
-    return Text(*toy_language.write(tmp_path_factory.mktemp("text"), 300))
+def small_text(tmp_path_factory: pytest.TempPathFactory) -> CorpusFiles:
+    return CorpusFiles(*toy_language.write(tmp_path_factory.mktemp("text"), 300))
 
 
 @pytest.fixture(scope="module")
-def trained(text: Text, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def trained(text: CorpusFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("trained") / "model"
     return folder, train(text, folder, QUICK, budget=Budget(steps=120), threads=1)
 
 
 @pytest.fixture(scope="module")
-def begun(small_text: Text, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Text]:
+def begun(small_text: CorpusFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CorpusFiles]:
     """A folder after one step, to be copied, and its text."""
     folder = tmp_path_factory.mktemp("begun") / "m"
     train(small_text, folder, SHORT, budget=Budget(steps=1), threads=1)
@@ -85,7 +92,7 @@ def stop_at(step: int) -> Callable[[str, float | None], None]:
     return tell
 
 
-def test_two_trainings_do_not_write_one_folder(small_text: Text, tmp_path: Path) -> None:
+def test_two_trainings_do_not_write_one_folder(small_text: CorpusFiles, tmp_path: Path) -> None:
     """Without the lock both ended well, and the vocabulary of one could stand beside the weights of the other."""
     messages: list[str] = []
 
@@ -104,7 +111,7 @@ def test_two_trainings_do_not_write_one_folder(small_text: Text, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_what_a_killed_first_write_left_is_swept(small_text: Text, tmp_path: Path) -> None:
+def test_what_a_killed_first_write_left_is_swept(small_text: CorpusFiles, tmp_path: Path) -> None:
     """It was refused: a folder that holds something else than a training."""
     left = tmp_path / "m" / ".simnmt-partial-0123abcd"
     left.mkdir(parents=True)
@@ -113,7 +120,7 @@ def test_what_a_killed_first_write_left_is_swept(small_text: Text, tmp_path: Pat
     assert (tmp_path / "m" / "training.json").is_file() and not left.exists()
 
 
-def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
     folder, account = trained
     assert account["result"]["chrf"] > 75 and account["result"]["bleu"] > 45
     assert account["result"]["dev_perplexity"] < 2
@@ -122,7 +129,7 @@ def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any
     assert json.loads((folder / "training.json").read_text()) == account
 
 
-def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
     """Loaded anew, by another way than training took."""
     folder, account = trained
     corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
@@ -137,7 +144,7 @@ def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Pat
 
 
 def test_scores_are_of_what_the_model_writes_not_of_words_copied_from_the_source(
-    small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build_ignorant(*options: Any, **named: Any) -> Any:
         model = build_model(*options, **named)
@@ -145,7 +152,7 @@ def test_scores_are_of_what_the_model_writes_not_of_words_copied_from_the_source
             model.bias[model.unk_token] += 100.0
         return model
 
-    monkeypatch.setattr("simnmt.nmt.training.train.build_model", build_ignorant)
+    monkeypatch.setattr("simnmt.nmt.training.trainer.build_model", build_ignorant)
     account = train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     samples = account["result"]["samples"]
     assert samples and {*"".join(sample["translation"] for sample in samples)} == {"⁇", " "}
@@ -153,7 +160,7 @@ def test_scores_are_of_what_the_model_writes_not_of_words_copied_from_the_source
     assert sum(translation.replaced for translation in translated) > 0, "the command replaces them"
 
 
-def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
     folder, account = trained
     names = {"architecture.json", "model.safetensors", "source.model", "target.model", "training.json", "state.safetensors"}
     assert {path.name for path in folder.iterdir()} == names
@@ -165,7 +172,7 @@ def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[st
     assert recorded(folder) == (text, QUICK)
 
 
-def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(small_text: Text, tmp_path: Path) -> None:
+def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(small_text: CorpusFiles, tmp_path: Path) -> None:
     """Against a loop over single sentences without padding, and, before any step, near that of a uniform guess."""
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
     corpus = read_training_corpus(small_text, heldout=20, seed=SHORT.seed)
@@ -186,7 +193,7 @@ def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(s
 
 @pytest.mark.parametrize(("architecture", "steps"), TO_STEPS, ids=["gru", "transformer"])
 def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
-    small_text: Text, tmp_path: Path, architecture: Any, steps: int
+    small_text: CorpusFiles, tmp_path: Path, architecture: Any, steps: int
 ) -> None:
     """With dropout, over the end of an epoch, and stopped where the weights were just looked at and where not."""
     recipe = replace(SHORT, architecture=architecture)
@@ -208,7 +215,7 @@ def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
     assert whole["training"]["epoch"] == parts["training"]["epoch"]
 
 
-def test_more_budget_goes_on_and_none_left_only_judges(small_text: Text, tmp_path: Path) -> None:
+def test_more_budget_goes_on_and_none_left_only_judges(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=8), threads=1)
     longer = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
     train(small_text, tmp_path / "b", SHORT, budget=Budget(steps=12), threads=1)
@@ -222,7 +229,7 @@ def test_more_budget_goes_on_and_none_left_only_judges(small_text: Text, tmp_pat
     assert greedy["result"]["samples"] == longer["result"]["samples"]  # judged without dropout, also without a step before
 
 
-def test_an_interrupt_at_once_leaves_something_to_translate_with(small_text: Text, tmp_path: Path) -> None:
+def test_an_interrupt_at_once_leaves_something_to_translate_with(small_text: CorpusFiles, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         train(small_text, tmp_path / "m", SHORT, budget=Budget(epochs=5), threads=1, progress=stop_at(1))
     assert len(Translator.load(tmp_path / "m", max_len=5).translate(["un deux"])) == 1
@@ -238,7 +245,7 @@ def test_a_signal_waits_until_the_step_is_whole() -> None:
     before = signal.signal(signal.SIGTERM, handler)
     done = []
     try:
-        with pytest.raises(Came), held_back():
+        with pytest.raises(Came), defer_signals():
             os.kill(os.getpid(), signal.SIGTERM)
             done.append("the rest of the step")
         assert done and signal.getsignal(signal.SIGTERM) is handler
@@ -246,7 +253,9 @@ def test_a_signal_waits_until_the_step_is_whole() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_amid_a_step_keeps_that_step_whole(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_amid_a_step_keeps_that_step_whole(
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The weights have changed already: they must not be kept without their step being counted."""
 
     def handler(number: int, frame: object) -> None:
@@ -269,7 +278,7 @@ def test_a_signal_amid_a_step_keeps_that_step_whole(small_text: Text, tmp_path: 
     assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 3
 
 
-def test_a_look_is_not_taken_twice(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_is_not_taken_twice(small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped between a look and the step after it; the losses in the curves are means of their own stretch."""
     step = Learner.step
 
@@ -287,7 +296,7 @@ def test_a_look_is_not_taken_twice(small_text: Text, tmp_path: Path, monkeypatch
 
 
 def test_the_best_weights_are_kept_and_judged_not_the_last(
-    small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     early = train(small_text, tmp_path / "early", SHORT, budget=Budget(steps=4), threads=1)
     losses = iter([1.0, 2.0])
@@ -306,7 +315,9 @@ def test_the_best_weights_are_kept_and_judged_not_the_last(
     assert texts != [sample["translation"] for sample in later["result"]["samples"]]
 
 
-def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, text: Text, tmp_path: Path) -> None:
+def test_another_recipe_or_text_is_not_mixed_into_a_training(
+    small_text: CorpusFiles, text: CorpusFiles, tmp_path: Path
+) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     before = (tmp_path / "m" / "state.safetensors").read_bytes()
     for other_text, other, what in (
@@ -319,7 +330,7 @@ def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, t
     assert (tmp_path / "m" / "state.safetensors").read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Text, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: CorpusFiles, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     (tmp_path / "file").write_text("")
@@ -331,14 +342,14 @@ def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Text
         recorded(tmp_path / "full")
 
 
-def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(small_text: Text, tmp_path: Path) -> None:
+def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(small_text: CorpusFiles, tmp_path: Path) -> None:
     large = replace(SHORT, architecture=toy_language.GRU.model_copy(update={"src_vocab": 900}))
     with pytest.raises(TrainingError, match="give --vocab"):
         train(small_text, tmp_path / "m", large, budget=Budget(steps=1))
     assert train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)["training"]["step"] == 1
 
 
-def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> None:
+def test_a_damaged_state_is_told_in_a_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     state = tmp_path / "m" / "state.safetensors"
     whole = state.read_bytes()
@@ -363,7 +374,7 @@ def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> 
     ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
 )
 def test_a_state_of_other_tensors_is_told_in_a_line(
-    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], message: str
+    begun: tuple[Path, CorpusFiles], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     folder, text = begun
     state = shutil.copytree(folder, tmp_path / "m") / "state.safetensors"
@@ -378,7 +389,7 @@ def test_a_state_of_other_tensors_is_told_in_a_line(
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 
-def test_a_finished_model_without_its_state_is_not_trained_over(begun: tuple[Path, Text], tmp_path: Path) -> None:
+def test_a_finished_model_without_its_state_is_not_trained_over(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
     """The documentation lets the state be deleted; with another seed or the same, the weights must stay."""
     folder, text = begun
     kept = shutil.copytree(folder, tmp_path / "m")
@@ -390,7 +401,9 @@ def test_a_finished_model_without_its_state_is_not_trained_over(begun: tuple[Pat
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
 
 
-def test_an_update_that_fails_midway_is_not_kept(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_fails_midway_is_not_kept(
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Memory runs out when some weights have changed: the last state stays, and from there it goes on as ever."""
     adam = torch.optim.Adam.step
     calls = []
@@ -412,7 +425,7 @@ def test_an_update_that_fails_midway_is_not_kept(small_text: Text, tmp_path: Pat
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_a_rate_that_blows_up_ends_in_a_line(small_text: Text, tmp_path: Path) -> None:
+def test_a_rate_that_blows_up_ends_in_a_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     wild = replace(SHORT, peak_rate=1e30, warmup_steps=1)
     with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
         train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)
@@ -478,7 +491,7 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
     ],
 )
 def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
-    begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any], message: str
+    begun: tuple[Path, CorpusFiles], tmp_path: Path, damage: dict[str, Any], message: str
 ) -> None:
     folder, text = begun
     shutil.copytree(folder, tmp_path / "m")
@@ -492,7 +505,7 @@ def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
     assert_one_line(f"simnmt: {caught.value}\n")
 
 
-def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, Text], tmp_path: Path) -> None:
+def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
     folder, text = begun
     shutil.copytree(folder, tmp_path / "m")
     path = tmp_path / "m" / "state.safetensors"

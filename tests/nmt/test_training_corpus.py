@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.batches import Lengths, epoch_batches, padded
-from simnmt.nmt.training.corpus import Text, read_training_corpus
-from simnmt.nmt.training.errors import TrainingError
-from simnmt.nmt.training.subwords import learn_vocabulary
+from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.subwords import Subwords, learn_vocabulary
+from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus
+from simnmt.nmt.training.learner import Lengths, epoch_batches, padded
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 
@@ -27,7 +26,7 @@ def test_nothing_that_judges_is_learnt_from(tmp_path: Path) -> None:
     made = [(f"Satz {number}", f"line {number // 3}") for number in range(600)]  # three sources a target
     made += [(source.upper(), "another line") for source, _ in made[::5]]
     (tmp_path / "a.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in made))
-    corpus = read_training_corpus(Text(tmp_path / "a.tsv"), heldout=40, seed=3)
+    corpus = read_training_corpus(CorpusFiles(tmp_path / "a.tsv"), heldout=40, seed=3)
     assert (len(corpus.dev), len(corpus.heldout)) == (40, 40)
     for side in (0, 1):
         small = {pair[side].casefold() for pair in [*corpus.dev, *corpus.heldout]}
@@ -39,7 +38,7 @@ def test_nothing_that_judges_is_learnt_from(tmp_path: Path) -> None:
 def test_repeated_and_half_empty_pairs_are_left_out_and_counted(tmp_path: Path) -> None:
     lines = [f"a {number}\tb {number}" for number in range(60)]
     (tmp_path / "a.tsv").write_text("\n".join([*lines, " a  7 \tb 7", "\tb", "a\t "]) + "\n")
-    corpus = read_training_corpus(Text(tmp_path / "a.tsv"), heldout=2, seed=0)
+    corpus = read_training_corpus(CorpusFiles(tmp_path / "a.tsv"), heldout=2, seed=0)
     assert (corpus.read, corpus.repeated, corpus.blank) == (63, 1, 2)
 
 
@@ -47,9 +46,9 @@ def test_the_same_seed_sets_the_same_pairs_aside_whatever_the_form_of_the_text(t
     src, tgt = toy_language.write(tmp_path, 300)
     pairs = toy_language.pairs(300)
     (tmp_path / "both.tsv.gz").write_bytes(gzip.compress("".join(f"{one}\t{other}\n" for one, other in pairs).encode()))
-    two = read_training_corpus(Text(src, tgt), heldout=20, seed=5)
-    assert two == read_training_corpus(Text(tmp_path / "both.tsv.gz"), heldout=20, seed=5)
-    assert two.heldout != read_training_corpus(Text(src, tgt), heldout=20, seed=6).heldout
+    two = read_training_corpus(CorpusFiles(src, tgt), heldout=20, seed=5)
+    assert two == read_training_corpus(CorpusFiles(tmp_path / "both.tsv.gz"), heldout=20, seed=5)
+    assert two.heldout != read_training_corpus(CorpusFiles(src, tgt), heldout=20, seed=6).heldout
 
 
 def test_text_that_cannot_be_trained_on_is_refused_in_a_line(tmp_path: Path) -> None:
@@ -57,7 +56,7 @@ def test_text_that_cannot_be_trained_on_is_refused_in_a_line(tmp_path: Path) -> 
         for name, content in (("a", src), ("b", tgt)):
             (tmp_path / name).write_bytes(content)
         with pytest.raises((CorpusError, TrainingError)) as caught:
-            read_training_corpus(Text(tmp_path / "a", tmp_path / "b"), heldout=heldout, seed=0)
+            read_training_corpus(CorpusFiles(tmp_path / "a", tmp_path / "b"), heldout=heldout, seed=0)
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

@@ -15,12 +15,15 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt import translation as translation_module  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
-from simnmt.nmt.batching_named import MOST, batching_named  # noqa: E402
+from simnmt.nmt.batch_decoder import MOST_SENTENCES, parse_batching  # noqa: E402
 from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
-from simnmt.nmt.translation import LONGEST_SOURCE, Translator  # noqa: E402
+from simnmt.nmt.subwords import (  # noqa: E402
+    LONGEST_SOURCE,
+    Subwords,
+    learn_vocabulary,
+)
+from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 
 MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
@@ -59,7 +62,7 @@ def test_each_line_has_its_own_translation_in_its_place(vocabulary: Subwords, be
     assert len({translation.text for translation in singly}) > 5
     assert (singly[9].text, singly[9].src_len, singly[9].tgt_len) == ("", 0, 0)
     for named in (("mini", 3), ("maxi", 3), ("maxi", 64), ("top-up", 3), ("top-up", 1)):
-        found = translator(vocabulary, batching=batching_named(*named), max_len=12, beam=beam).stream(iter(lines))
+        found = translator(vocabulary, batching=parse_batching(*named), max_len=12, beam=beam).stream(iter(lines))
         assert [(each.text, each.tgt_len) for each in found] == [(each.text, each.tgt_len) for each in singly], named
 
 
@@ -158,7 +161,7 @@ def test_a_dictionary_for_a_model_without_attention_is_refused(vocabulary: Subwo
 
 @pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
 def test_empty_lines_without_end_come_back_as_they_are_read(vocabulary: Subwords, kind: str) -> None:
-    stream = translator(vocabulary, batching=batching_named(kind, 4)).stream(itertools.repeat(""))
+    stream = translator(vocabulary, batching=parse_batching(kind, 4)).stream(itertools.repeat(""))
     assert [next(stream).text for _ in range(100)] == [""] * 100
 
 
@@ -167,7 +170,7 @@ def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subw
     lines = [*SOURCES[:3], "neuf " * 60, *SOURCES[3:]]
     for named in (("mini", 4), ("top-up", 4), ("top-up", 4, "immediate")):
         kind, size, *threshold = named
-        ours = translator(vocabulary, batching=batching_named(kind, size, threshold=threshold[0] if threshold else None))
+        ours = translator(vocabulary, batching=parse_batching(kind, size, threshold=threshold[0] if threshold else None))
         found = list(ours.stream(lines))
         assert [translation.src_len for translation in found] == [len(ids) for ids in vocabulary.encode(lines)]
 
@@ -191,20 +194,20 @@ def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subw
 )
 def test_a_batching_that_is_none_is_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(NmtError, match=complaint):
-        batching_named(**given)
+        parse_batching(**given)
 
 
 def test_a_batching_is_named_as_it_is_meant() -> None:
-    assert batching_named() == maxi(64, 640)
-    assert batching_named("mini", 8) == mini(8)
-    assert batching_named("maxi", 8, collect=1_280) == maxi(8, 1_280)
-    assert batching_named("top-up", 9) == top_up(9, 4)
-    assert batching_named("top-up", 9, threshold="immediate") == top_up(9, 8)
-    assert batching_named("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
+    assert parse_batching() == maxi(64, 640)
+    assert parse_batching("mini", 8) == mini(8)
+    assert parse_batching("maxi", 8, collect=1_280) == maxi(8, 1_280)
+    assert parse_batching("top-up", 9) == top_up(9, 4)
+    assert parse_batching("top-up", 9, threshold="immediate") == top_up(9, 8)
+    assert parse_batching("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
 
 
 def test_a_batching_may_be_spelled_as_in_a_scenario() -> None:
-    assert batching_named("top_up", 9, threshold="half_empty") == batching_named("top-up", 9, threshold="half-empty")
+    assert parse_batching("top_up", 9, threshold="half_empty") == parse_batching("top-up", 9, threshold="half-empty")
 
 
 @pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
@@ -212,8 +215,8 @@ def test_a_batching_may_be_spelled_as_in_a_scenario() -> None:
 def test_memory_follows_the_lines_however_large_the_batch(vocabulary: Subwords, architecture: Architecture, kind: str) -> None:
     """Really asked of the allocator: room for the whole batch would be 2**36 bytes and more."""
     usual, huge = (
-        translator(vocabulary, architecture, batching_named(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
-        for size in (8, MOST)
+        translator(vocabulary, architecture, parse_batching(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
+        for size in (8, MOST_SENTENCES)
     )
     assert huge == usual
 

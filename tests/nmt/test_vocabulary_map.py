@@ -14,15 +14,18 @@ pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslat
 from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # noqa: E402
-from simnmt.nmt.engine import Work, load_engine  # noqa: E402
+from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.marian import MarianModel  # noqa: E402
+from simnmt.nmt.marian_model import MarianModel  # noqa: E402
 from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
-from simnmt.nmt.search import greedy  # noqa: E402
-from simnmt.nmt.source_batch import pad  # noqa: E402
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
-from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
-from simnmt.nmt.vocabulary.vocabulary_map import write_vocabulary_map  # noqa: E402
+from simnmt.nmt.slot_decoder import greedy  # noqa: E402
+from simnmt.nmt.step_model import pad  # noqa: E402
+from simnmt.nmt.vocabulary.active_columns import listed  # noqa: E402
+from simnmt.nmt.vocabulary.candidate_lists import (  # noqa: E402
+    CandidateLists,
+    write_vocabulary_map,
+)
 from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources  # noqa: E402
 
 LENGTHS = [9, 3, 7, 4, 6, 8, 5, 3, 12, 3, 6, 4]

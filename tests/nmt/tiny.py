@@ -9,10 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, TransformerArchitecture
+from simnmt.nmt.architecture import (
+    Architecture,
+    AttentionalArchitecture,
+    RecurrentArchitecture,
+    StackBlock,
+    TransformerArchitecture,
+)
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.sharp_architecture import AttentionalArchitecture, StackBlock
-from simnmt.nmt.source_batch import pad
+from simnmt.nmt.step_model import pad
 
 VOCAB = 50
 BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)

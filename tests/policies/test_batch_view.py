@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, mini, top_up
 from simnmt.policies import BatchView
-from simnmt.streams import stream
 from simnmt.workload.lognormal_lengths import EUROPARL
 from tests.batching.one_server import serve
 

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simnmt.costs import ExecutionPlane
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, Policy, TransferEstimate, constant_length
+from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthRegression
-from simnmt.world.pools import OneServer
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Beliefs, Trail, simulate
+from simnmt.world.simulation import simulate
+from simnmt.world.trail import Trail
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=100)
 COEFFICIENT = st.floats(0.0, 0.05)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt import shipped
-from simnmt.costs import ExecutionPlane
+from simnmt.base import shipped_files
 from simnmt.policies import CNmt, constant_length
-from simnmt.workload.length_distribution import LengthDistribution
+from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.workload.length_regression import LengthDistribution
 from simnmt.workload.length_table import read_table
 
-TABLE = read_table(shipped.find("traces/lengths", "fr-en-mixed"))
+TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))
 DISTRIBUTION = LengthDistribution.of(TABLE)
 PERCENTILES = (lambda n: DISTRIBUTION.quantile(n, 0.05), lambda n: DISTRIBUTION.quantile(n, 0.95))
 SECONDS = st.floats(-0.02, 0.02)

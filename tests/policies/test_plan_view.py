@@ -11,12 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from simnmt.policies import PlanView, TransferEstimate, least_total
 from simnmt.policies.configuration import PolicyConfiguration
-from simnmt.sti.lifecycle import Lifecycle
-from simnmt.world.batch_balancers import InTurn
-from simnmt.world.pools import OneServer
+from simnmt.streaming.plan.engagement import Lifecycle
+from simnmt.world.balancers import InTurn
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Block, Requests
-from simnmt.world.simulate import Beliefs, Trail, simulate
-from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.simulation import simulate
+from simnmt.world.streaming_server import StreamingPool
+from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STREAMED, asked
 
 LIFECYCLE = Lifecycle(3, 5.0, 60.0)
@@ -120,7 +122,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
             true_transfer=oracle,
             true_backlog=oracle,
         ),
-        [StreamedPool(STREAMED) if remote else OneServer()],
+        [StreamingPool(STREAMED) if remote else OneServer()],
         own=None if remote else STREAMED,
         plan_beyond_for=beyond_s if policy == "known" else None,
         judged_share=1.0,
@@ -152,7 +154,7 @@ def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> No
 def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(boxes: int) -> None:
     """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
     columns = asked(2_000, gap_s=3.0, nodes=1)
-    pool, believed = StreamedPool(STREAMED, boxes, InTurn()), view()
+    pool, believed = StreamingPool(STREAMED, boxes, InTurn()), view()
     pool.place(2, 3)
     assert columns.arrival_s is not None
     alone_s = columns.execution_s[0]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simnmt.costs import ExecutionPlane
 from simnmt.policies import GATEWAY, CNmt, Threshold, threshold
+from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthRegression
 
 PER_TOKEN = st.floats(0.0, 0.02)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.costs import ExecutionPlane, fit_plane
 from simnmt.network.link import Link, bytes_per_token
-from simnmt.network.rtt_series import constant
+from simnmt.network.series import constant_rtt
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, TransferEstimate, constant_length, threshold
+from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.pools import OneServer
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Beliefs, DecideFor, simulate
+from simnmt.world.simulation import DecideFor, simulate
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
@@ -22,7 +23,7 @@ LENGTHS = LengthRegression(slope=0.8, offset=1.0)
 def test_cnmt_03_a_request_of_108_bytes_takes_8_64_us() -> None:
     assert bytes_per_token(65_536) == 2
     assert bytes_per_token(85_000) == bytes_per_token(250_000) == 3
-    link = Link(constant(0.050), 100e6, 100e6)
+    link = Link(constant_rtt(0.050), 100e6, 100e6)
     transfer_s = sum(link.ways_one_s(0.0, 30, 24, 2))
     payload_s = transfer_s - 0.050
     assert payload_s == pytest.approx(8.64e-6, rel=1e-9)

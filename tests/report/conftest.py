@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from simnmt.results import Cell, RunResult
-from simnmt.results.misroutes import Misroutes
+from simnmt.results.request_log import Misroutes
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
 

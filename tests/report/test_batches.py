@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.batches import batch_lines, batches, most_used
+from simnmt.report.devices import batch_figures, batch_lines, most_used
 from simnmt.report.figures import figures
 from simnmt.report.page import render
-from simnmt.results.batches import BatchAccount
+from simnmt.results.device_accounts import BatchAccount
 
 SIZE = 4
 SAID = {
@@ -50,7 +50,7 @@ def batched(make_result: Callable[..., Any]) -> Any:
 
 
 def test_shares_of_steps_and_of_their_time_are_the_accounts(batched: Any) -> None:
-    (device,) = batches(batched.cells[0])
+    (device,) = batch_figures(batched.cells[0])
     assert device["device"] == 1
     drawn = dict(zip(batched.cells[0].logs, device["policies"], strict=True))
     assert drawn["oracle"] is None and drawn["edge"] is None, "nothing was decoded there"
@@ -65,7 +65,7 @@ def test_shares_of_steps_and_of_their_time_are_the_accounts(batched: Any) -> Non
 def test_large_batches_are_grouped_and_nothing_is_lost(batched: Any) -> None:
     size = 130
     big = account(tuple(range(1, size + 1)), size)
-    (device,) = batches(replace(batched.cells[0], batches={"cloud": (None, big)}))
+    (device,) = batch_figures(replace(batched.cells[0], batches={"cloud": (None, big)}))
     drawn = device["policies"][1]
     assert len(drawn["least"]) <= 64
     assert drawn["least"][0] == 1 and drawn["most"][-1] == size
@@ -76,7 +76,7 @@ def test_large_batches_are_grouped_and_nothing_is_lost(batched: Any) -> None:
 def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
     long = replace(account((1, 2, 3, 4)), timeline=np.stack([np.arange(2_000), np.ones(2_000, int)], axis=1))
     cell = replace(batched.cells[0], batches=dict.fromkeys(batched.cells[0].logs, (None, long)))
-    (alone,), (crowded,) = batches(cell), batches(cell, cells=20)
+    (alone,), (crowded,) = batch_figures(cell), batch_figures(cell, cells=20)
     assert len(alone["policies"][0]["step"]) == 2_000
     assert len(crowded["policies"][0]["step"]) == 200
 

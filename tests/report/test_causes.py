@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simnmt.report.causes import gaps, over_load, parts
+from simnmt.report.figures import gaps, over_load, parts
 
 ENDS = {"": 0.1, "_low": 0.05, "_high": None}
 

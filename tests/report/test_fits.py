@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.fits import MOST_MEANS, execution_means, length_means, share_explained
+from simnmt.report.plane_figures import MOST_MEANS, execution_means, length_means, share_explained
 
 FITS = [
     {"workload": "w", "of": "target length over source length", "samples": 1_873, "pairs_r2": 0.9, "pairs_mse": 13.5,

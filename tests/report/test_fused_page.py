@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.fused_page import render_fused
-from simnmt.reproduce.fused.reproduction import reproduce
-from simnmt.reproduce.fused.tables import document as document_of
-from simnmt.reproduce.topup import occupancies
-from tests.reproduce.fused_stand_ins import fused_profile
+from simnmt.papers.fni import offline
+from simnmt.papers.fni.fused_page import render_fused
+from simnmt.papers.fni.fused_reproduction import document as document_of
+from simnmt.papers.fni.fused_reproduction import reproduce
+from tests.papers.fused_stand_ins import fused_profile
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -21,7 +21,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(occupancies, "SENTENCES", {"europarl": 600, "opensubtitles": 600})
+        patched.setattr(offline, "SENTENCES", {"europarl": 600, "opensubtitles": 600})
         found = reproduce(profiles=[fused_profile(HOSTILE, box=HOSTILE), fused_profile("other", {1: 3.0, 5: 2.0}, box="b")])
     return document_of(found)
 

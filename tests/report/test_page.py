@@ -18,7 +18,7 @@ import pytest
 import simnmt.report
 from simnmt.report import PublishedTable, render
 from simnmt.report.page import _SCRIPTS
-from simnmt.report.recommendations import overview
+from simnmt.report.tables import overview
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.plane import PLANE_REQUESTS, codes, misrouted, plane
+from simnmt.report.plane_figures import PLANE_REQUESTS, codes, misrouted, plane
 from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
 

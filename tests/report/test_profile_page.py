@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt import shipped
-from simnmt.costs import DeviceProfile, cell_samples, checked_profile, read_profile, samples_by_tgt_len
-from simnmt.costs.profile_summary import percent
-from simnmt.report.profile_page import render_profiles, write_profile_page
-from simnmt.report.profile_plots import drawn, means_per_tgt_len
-from tests.costs.made_profile import whole_profile
+from simnmt.base import shipped_files
+from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import checked_profile, read_profile
+from simnmt.profile.profile_summary import percent
+from simnmt.report.profile_page import means_per_tgt_len, profile_plots, render_profiles, write_profile_page
+from tests.profile.made_profile import whole_profile
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -24,7 +25,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 @pytest.fixture(scope="module")
 def profiles() -> list[DeviceProfile]:
     hostile = whole_profile() | {"name": HOSTILE, "device": {"name": HOSTILE, "details": HOSTILE}}
-    return [checked_profile(hostile), read_profile(shipped.find("calibration", "tx2-gru"))]
+    return [checked_profile(hostile), read_profile(shipped_files.find("calibration", "tx2-gru"))]
 
 
 def test_the_page_holds_what_inspect_says_and_no_name_escapes(profiles: list[DeviceProfile]) -> None:
@@ -53,7 +54,7 @@ def test_the_means_and_bands_are_those_of_all_inferences() -> None:
 
 
 def test_the_line_of_figure_2a_says_its_r2_and_its_error(profiles: list[DeviceProfile]) -> None:
-    plot = drawn(profiles[0])[0]
+    plot = profile_plots(profiles[0])[0]
     line = next(series for series in plot["series"] if series["name"] == "fitted line")
     slope_ms = (line["y"][1] - line["y"][0]) / (line["x"][1] - line["x"][0])
     assert slope_ms == pytest.approx(3.06, rel=0.01)
@@ -61,7 +62,7 @@ def test_the_line_of_figure_2a_says_its_r2_and_its_error(profiles: list[DevicePr
 
 
 def test_captions_say_which_plane_and_which_cells_an_error_is_of(profiles: list[DeviceProfile]) -> None:
-    _, against, steps = drawn(profiles[0])[:3]
+    _, against, steps = profile_plots(profiles[0])[:3]
     fit = profiles[0].execution.quality
     assert fit.heldout_error != fit.heldout_error_of_means
     assert f"on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}, and" in against["caption"]
@@ -78,7 +79,7 @@ def test_figure_2a_is_drawn_of_single_inferences_summed_up() -> None:
     content = whole_profile()
     summed_up = samples_by_tgt_len(src, tgt, 0.0004 * src + 0.003 * tgt + 0.005)
     content["execution"] = content["execution"] | {"samples": summed_up}
-    by_length, against = drawn(checked_profile(content))[:2]
+    by_length, against = profile_plots(checked_profile(content))[:2]
     means = next(series for series in by_length["series"] if series["name"] == "mean")
     assert len(means["x"]) == 59
     assert "Each point is a target length at its mean source length" in against["caption"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.reproduction_page import render_reproduction
-from simnmt.reproduce.cnmt.reproduction import Reproduction, reproduce
-from tests.reproduce.stand_ins import write_stand_ins
+from simnmt.papers.cnmt.page import render_reproduction
+from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
+from tests.papers.stand_ins import write_stand_ins
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -71,9 +71,9 @@ def test_the_page_is_one_small_file_that_no_name_breaks_out_of(found: Reproducti
 
 def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
     """Of a reproduction without measured profiles: the inferred part, and one of which nothing can be said."""
-    from simnmt.reproduce.cnmt import parts
+    from simnmt.papers.cnmt import table_replay
 
-    lacking = parts.without("measured", {"fr-en": ["@cpu1-gru"]})
+    lacking = table_replay.without("measured", {"fr-en": ["@cpu1-gru"]})
     alone = Reproduction([found.parts[0], lacking], found.claims[:6], found.networks[:6], None, [])
     text = render_reproduction(alone.document(), {part.name: part for part in alone.parts})
     assert '<p class="failure">Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)</p>' in text

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.plane import plane
-from simnmt.report.rtt import RTT_POINTS, rtt
+from simnmt.report.figures import RTT_POINTS, rtt
+from simnmt.report.plane_figures import plane
 
 
 def with_log(cell: Any, **columns: Any) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.sharp_page import render_sharp
-from simnmt.reproduce.sharp.claims import all_claims
-from simnmt.reproduce.sharp.reproduction import Reproduction
-from simnmt.reproduce.sharp.tables import document as document_of
-from tests.reproduce.sharp_stand_ins import as_published
+from simnmt.papers.sharp.claims import all_claims
+from simnmt.papers.sharp.page import render_sharp
+from simnmt.papers.sharp.reproduction import Reproduction
+from simnmt.papers.sharp.reproduction import document as document_of
+from tests.papers.sharp_stand_ins import as_published
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
 

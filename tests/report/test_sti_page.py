@@ -10,28 +10,26 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.report.reproduced import verdict_matrix
-from simnmt.report.sti_figures import drawings
-from simnmt.report.sti_page import render_sti
+from simnmt.papers.sti.page import drawings, render_sti
+from simnmt.papers.sti.reproduction import all_claims, document, tables
+from simnmt.report.page_template import verdict_matrix
 from simnmt.report.typography import signed
-from simnmt.reproduce.sti.reproduction import judged
-from simnmt.reproduce.sti.tables import document, tables
-from tests.reproduce.sti_stand_ins import study
-from tests.reproduce.test_sti_reproduction import pipeline
+from tests.papers.sti_stand_ins import study
+from tests.papers.test_sti_reproduction import pipeline
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_sti(document(judged([study()], pipeline())))
+    return render_sti(document(all_claims([study()], pipeline())))
 
 
 @cache
 def rows() -> dict[str, list[dict[str, Any]]]:
-    return {table["id"]: table["rows"] for table in tables(judged([study()]))}
+    return {table["id"]: table["rows"] for table in tables(all_claims([study()]))}
 
 
 def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None:
-    found = judged([study()], pipeline())
+    found = all_claims([study()], pipeline())
     assert set(re.findall(r'data-claim="([^"]*)"', page)) == {
         str(record["id"]).replace("&", "&amp;") for record in found.claims
     }
@@ -75,7 +73,7 @@ def test_each_group_of_pipelines_is_one_picture(page: str) -> None:
 
 
 def test_a_page_without_a_study_has_no_empty_section() -> None:
-    alone = render_sti(document(judged()))
+    alone = render_sti(document(all_claims()))
     assert 'id="grid"' not in alone and 'id="figure-7-drawn"' not in alone
     assert alone.count('<svg class="pipelines"') == 1 and "Published figures alone" in alone
 

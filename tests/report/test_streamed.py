@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.report.devices import STREAM_COLUMNS, planned_pipelines_svg, streamed_devices
 from simnmt.report.page import render
-from simnmt.report.streamed import COLUMNS, picture, streamed_devices
-from simnmt.results.streamed import BoxesAccount, PlannedDevice, PlannedState, StreamAccount
+from simnmt.results.device_accounts import BoxesAccount, PlannedDevice, PlannedState, StreamAccount
 
 MODEL = "a <b>translation</b> model"
 SAID = {
@@ -63,7 +63,7 @@ def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(stream
     (device,) = streamed_devices(streamed.cells[0], streamed.rows)
     assert [line["policy"] for line in device["lines"]] == ["edge", "cnmt"]
     texts = {figure["key"]: figure["text"] for figure in device["lines"][0]["figures"]}
-    assert list(texts) == [f"gateway_{key}" for key, *_ in COLUMNS]
+    assert list(texts) == [f"gateway_{key}" for key, *_ in STREAM_COLUMNS]
     assert texts["gateway_cold_share"] == "12.5" and texts["gateway_cold_mean_s"] == "412.5"
     assert texts["gateway_later_turn_mean_s"] == "\u2013"
     assert texts["gateway_read_mean_bytes"] == "30.3"
@@ -80,7 +80,7 @@ def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
 
 
 def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:
-    svg = str(picture(PLANNED, "gateway, as planned"))
+    svg = str(planned_pipelines_svg(PLANNED, "gateway, as planned"))
     said = re.findall(r"<title>(.*?)</title>", svg)
     assert said[0] == "gateway, as planned"
     assert "layer 0 read, 0 to 50 ms" in said and "layer 4 read, 50 to 100 ms" in said, "the decoder's first is the fifth"
@@ -97,7 +97,7 @@ def test_what_is_computed_before_the_layers_is_no_wait_and_the_picture_ends_when
         PLANNED.states[1], decoder_layers=0, before_s=0.02, latency_s=0.27, load=((0.0, 0.01), (0.01, 0.02)),
         compute=((0.02, 0.12), (0.12, 0.22)),
     )  # fmt: skip
-    said = re.findall(r"<title>(.*?)</title>", str(picture(replace(PLANNED, states=(encoder,)), "gateway")))
+    said = re.findall(r"<title>(.*?)</title>", str(planned_pipelines_svg(replace(PLANNED, states=(encoder,)), "gateway")))
     assert not any("waiting" in each for each in said)
     assert any(each.endswith(", 0 to 20 ms") for each in said) and any(each.endswith(", 220 to 270 ms") for each in said)
 

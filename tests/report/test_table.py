@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.table import table
+from simnmt.report.tables import policy_table
 from simnmt.report.typography import number, signed, significant, typeset
 
 ROLES = {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the truth"}
@@ -43,7 +43,7 @@ def test_a_change_shows_its_sign_unless_it_rounds_to_nothing() -> None:
 
 
 def test_a_missing_number_is_a_dash_and_no_zero() -> None:
-    (line,) = table([one_row(p99_latency_s=None, p95_latency_s=float("nan"))], [], COLOURS).lines["w", "n"]
+    (line,) = policy_table([one_row(p99_latency_s=None, p95_latency_s=float("nan"))], [], COLOURS).lines["w", "n"]
     shown = {figure.key: (figure.value, figure.text) for figure in line.figures}
     assert shown["p99_latency_s"] == shown["p95_latency_s"] == (None, "\u2013")
     assert "misrouted_share" not in shown, "left out where no policy's is known"
@@ -51,14 +51,14 @@ def test_a_missing_number_is_a_dash_and_no_zero() -> None:
 
 def test_waiting_is_shown_only_where_somebody_waited() -> None:
     def keys(row: dict[str, Any]) -> list[str]:
-        return [column.key for column in table([row], [], COLOURS).columns]
+        return [column.key for column in policy_table([row], [], COLOURS).columns]
 
     assert "mean_queue_s" not in keys(one_row(mean_queue_s=0.0))
     assert keys(one_row(mean_queue_s=0.1))[5] == "mean_queue_s"
 
 
 def test_a_change_that_cannot_be_told_from_none_says_so() -> None:
-    shown = table([one_row()], [compared(-0.5, -1.25, 0.25, "not distinguishable")], COLOURS)
+    shown = policy_table([one_row()], [compared(-0.5, -1.25, 0.25, "not distinguishable")], COLOURS)
     (change,) = shown.lines["w", "n"][0].changes
     assert (change.text, change.interval, change.verdict) == ("\u22120.5", "[\u22121.2, +0.2]", "not distinguishable")
     assert shown.unclear
@@ -66,7 +66,7 @@ def test_a_change_that_cannot_be_told_from_none_says_so() -> None:
 
 
 def test_one_replication_has_no_interval() -> None:
-    shown = table(
+    shown = policy_table(
         [one_row(total_latency_s_low=None, total_latency_s_high=None)], [compared(-0.5, None, None, "one replication")], COLOURS
     )
     assert shown.bare
@@ -75,7 +75,7 @@ def test_one_replication_has_no_interval() -> None:
 
 def test_the_papers_baselines_come_first_and_in_its_order() -> None:
     comparisons = [{**compared(1.0, 0.5, 1.5, "slower"), "baseline": name} for name in ("mine", "oracle", "cloud", "edge")]
-    assert table([one_row()], comparisons, COLOURS, ROLES).baselines == [
+    assert policy_table([one_row()], comparisons, COLOURS, ROLES).baselines == [
         ("edge", "gateway only"), ("cloud", "cloud only"), ("oracle", "oracle"), ("mine", "mine"),
     ]  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_long_queues_turn_milliseconds_into_seconds_where_they_are_and_nowhere_e
         network="flood", total_latency_s=3.6e8, mean_latency_s=3584.26, p50_latency_s=0.0621, mean_queue_s=3583.9,
         p99_latency_s=None, **loads(0.99, 0.0),
     )  # fmt: skip
-    shown = table([calm, flood], [], COLOURS)
+    shown = policy_table([calm, flood], [], COLOURS)
     texts = {
         cell: {figure.key: f"{figure.text}{figure.unit}" for figure in lines[0].figures} for cell, lines in shown.lines.items()
     }
@@ -128,13 +128,15 @@ def test_long_queues_turn_milliseconds_into_seconds_where_they_are_and_nowhere_e
 
 
 def test_load_is_not_shown_where_requests_come_back_to_back() -> None:
-    shown = table([one_row(**loads(None, None))], [], COLOURS)
+    shown = policy_table([one_row(**loads(None, None))], [], COLOURS)
     assert not shown.loads
     assert shown.groups[0] == ("total time, s", 1)
 
 
 def test_a_huge_change_has_no_decimals() -> None:
-    (change,) = table([one_row()], [compared(652677.4, 652000.1, 653000.9, "slower")], COLOURS).lines["w", "n"][0].changes
+    (change,) = (
+        policy_table([one_row()], [compared(652677.4, 652000.1, 653000.9, "slower")], COLOURS).lines["w", "n"][0].changes
+    )
     assert (change.text, change.interval) == ("+652\u202f677", "[+652\u202f000, +653\u202f001]")
 
 
@@ -146,7 +148,7 @@ def test_an_unstable_policy_shows_no_mean_but_how_fast_waits_grow() -> None:
         mean_queue_s=3584.0, **loads(1.3, 0.0), **unstable(1.3),
     )  # fmt: skip
     changes = [{**compared(-99.0, -99.5, -98.5, "faster"), "policy": "cloud", "baseline": "edge", "unstable": "baseline"}]
-    shown = table([calm, flood], changes, COLOURS)
+    shown = policy_table([calm, flood], changes, COLOURS)
     assert shown.unstable
     one, other = shown.lines["w", "n"]
     figures = {figure.key: figure for figure in other.figures}
@@ -162,7 +164,7 @@ def test_an_unstable_policy_shows_no_mean_but_how_fast_waits_grow() -> None:
 
 
 def test_a_load_that_is_too_much_in_some_replications_alone_says_in_how_many() -> None:
-    shown = table([one_row(**loads(0.9, 0.1), **unstable(1.05, of=5, in_all=False))], [], COLOURS)
+    shown = policy_table([one_row(**loads(0.9, 0.1), **unstable(1.05, of=5, in_all=False))], [], COLOURS)
     (line,) = shown.lines["w", "n"]
     figures = {figure.key: figure for figure in line.figures}
     assert (figures["gateway_busiest_load"].text, figures["gateway_busiest_load"].verdict) == ("0.90", "overloaded in 1 of 5")
@@ -170,7 +172,7 @@ def test_a_load_that_is_too_much_in_some_replications_alone_says_in_how_many() -
 
 def test_of_many_devices_the_busiest_is_shown() -> None:
     many = {f"tier_{number}_busiest_load": number / 10 for number in range(9)}
-    shown = table([one_row(**many), one_row(policy="cloud", **dict.fromkeys(many))], [], COLOURS)
+    shown = policy_table([one_row(**many), one_row(policy="cloud", **dict.fromkeys(many))], [], COLOURS)
     assert [column.head for column in shown.columns][-1] == "busiest"
     busy, idle = (line.figures[-1] for line in shown.lines["w", "n"])
     assert (busy.value, busy.text, busy.remark) == (0.8, "0.80", "tier_8")

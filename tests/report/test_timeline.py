@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.timeline import SPANS, timeline
+from simnmt.report.figures import SPANS, timeline
 from simnmt.results.summary import Device
 
 

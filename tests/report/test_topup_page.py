@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.topup_page import render_topup
-from simnmt.reproduce.topup import occupancies, online, reproduction
-from simnmt.reproduce.topup.devices import decoders, doubtful_profiles
-from simnmt.reproduce.topup.tables import document as document_of
-from tests.reproduce.topup_stand_ins import profile
+from simnmt.papers.fni import offline, online, topup_reproduction
+from simnmt.papers.fni.devices import decoders, doubtful_profiles
+from simnmt.papers.fni.topup_page import render_topup
+from simnmt.papers.fni.topup_reproduction import document as document_of
+from tests.papers.topup_stand_ins import profile
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -21,10 +21,12 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reproduction, "SEEDS", (1,))
-        patched.setattr(occupancies, "SENTENCES", {"europarl": 1_500, "opensubtitles": 1_500})
+        patched.setattr(topup_reproduction, "SEEDS", (1,))
+        patched.setattr(offline, "SENTENCES", {"europarl": 1_500, "opensubtitles": 1_500})
         patched.setattr(online, "SEEDS", (1,))
-        found = reproduction.reproduce(profiles=[profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box="b")], requests=100)
+        found = topup_reproduction.reproduce(
+            profiles=[profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box="b")], requests=100
+        )
     return document_of(found)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simnmt.network.traces.readings import Readings, Trace, mended
-from simnmt.report.trace_page import POINTS, drawn, render_traces
+from simnmt.report.trace_page import POINTS, render_traces, trace_plots
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -44,7 +44,7 @@ def test_the_page_holds_what_inspect_says_and_no_name_escapes(traces: list[Trace
 def test_a_long_trace_is_thinned_but_keeps_its_peaks() -> None:
     values = [0.05] * 50_000
     values[31_007] = 0.9
-    found = drawn(trace("rtt", values))
+    found = trace_plots(trace("rtt", values))
     assert len(found["time"]) == len(found["value"]) <= POINTS + 1
     assert max(found["value"]) == 900.0
     assert found["time_unit"] == "h"

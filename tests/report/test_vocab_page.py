@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.vocab_figures import drawings
-from simnmt.report.vocab_page import render_vocab
-from simnmt.reproduce.vocab.reproduction import judged
-from simnmt.reproduce.vocab.tables import document as document_of
-from tests.reproduce.vocab_stand_ins import cell, study
+from simnmt.papers.fvp.page import drawings, render_vocab
+from simnmt.papers.fvp.reproduction import all_claims
+from simnmt.papers.fvp.reproduction import document as document_of
+from tests.papers.vocab_stand_ins import cell, study
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return document_of(judged([study()]))
+    return document_of(all_claims([study()]))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
 
 
 def test_without_a_study_the_page_is_published_alone_and_says_so() -> None:
-    page = render_vocab(document_of(judged()))
+    page = render_vocab(document_of(all_claims()))
     assert "Published figures alone" in page and 'class="kind kind-measured"' not in page
     assert section(page, "table-4") and not section(page, "sweep")
 
@@ -95,7 +94,7 @@ def test_a_figure_stands_before_its_table_and_a_long_table_is_folded(page: str) 
     assert page.count('class="drawing"') == 6
     assert "<summary><b>24 rows</b></summary>" not in section(page, "sweep"), "24 are not many"
     more = tuple(cell(clusters=count) for count in range(100, 2_600, 100))
-    long = render_vocab(document_of(judged([study(sweep=more)])))
+    long = render_vocab(document_of(all_claims([study(sweep=more)])))
     assert "<summary><b>25 rows</b></summary>" in section(long, "sweep")
 
 
@@ -106,7 +105,7 @@ def test_what_was_studied_is_told_by_its_sums(page: str) -> None:
 
 def test_no_miss_is_not_drawn_as_some() -> None:
     """FVP-08: a logarithmic axis has no place for it."""
-    rows = {table["id"]: table["rows"] for table in document_of(judged([study(volume=(cell(miss_rate=0.0),))]))["tables"]}
+    rows = {table["id"]: table["rows"] for table in document_of(all_claims([study(volume=(cell(miss_rate=0.0),))]))["tables"]}
     (volume,) = (
         each
         for each in drawings(rows, {"figure_2": {}, "figure_2_clusters": 400, "figure_3_best": 1, "figure_4": {}})

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simnmt.results.batch_columns import COLUMNS
-from simnmt.results.batches import BatchAccount
-from simnmt.results.over_time import over_time
+from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
+from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import RequestLog
 from simnmt.results.result import Cell
 from simnmt.results.run_directory import sha256, write_batches
@@ -141,25 +140,25 @@ def test_the_numbers_of_a_device_that_batches() -> None:
         "busiest_load": pytest.approx(2 / 3),
     }
     assert numbers["gateway_load"] == pytest.approx(1.0 / 3.0)
-    assert not any(name.startswith("gateway") and name.removeprefix("gateway_") in COLUMNS for name in numbers)
+    assert not any(name.startswith("gateway") and name.removeprefix("gateway_") in BATCH_COLUMNS for name in numbers)
 
 
 def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers() -> None:
     here = replace(IN_BATCHES, target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan))
     idle = measure(RequestLog(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(nothing_done(), 0.0)))
-    assert {name: idle[f"cloud_{name}"] for name in COLUMNS if idle[f"cloud_{name}"] is not None} == {
+    assert {name: idle[f"cloud_{name}"] for name in BATCH_COLUMNS if idle[f"cloud_{name}"] is not None} == {
         "busy_share": 0.0, "sentences_per_s": 0.0, "tokens_per_s": 0.0
     }  # fmt: skip
     assert idle["cloud_load"] == 0.0
     in_turn = measure(RequestLog(truth(), PASSAGE), np.zeros(4), BATCHING, "back_to_back")
-    assert all(in_turn[f"cloud_{name}"] is None for name in COLUMNS)
+    assert all(in_turn[f"cloud_{name}"] is None for name in BATCH_COLUMNS)
     assert list(in_turn) == list(idle)
 
 
 def test_the_places_of_a_batch_count_as_workers_over_time_from_a_sentence_s_first_step_on() -> None:
     """Who is encoded has no place yet: three requests, from their first token, of which eight places could be taken."""
     log = RequestLog(truth(), IN_BATCHES)
-    found, one_by_one = (over_time(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
+    found, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
     stayed_s = log["t_queue_s"] + log["t_exe_s"] - log["first_token_s"]
     assert (found.busy_share[1] * np.diff(found.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
     np.testing.assert_array_equal(found.waiting, one_by_one.waiting)

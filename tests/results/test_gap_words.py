@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simnmt.results.gap_words import gap_sentences
+from simnmt.results.recommendation_text import gap_sentences
 
 
 def gaps(**changes: tuple[float, float | None, float | None]) -> list[dict[str, Any]]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.results import misroutes as module
-from simnmt.results.misroutes import lost_s, misroutes
-from simnmt.results.request_log import Passage, Truth
+from simnmt.results import request_log as module
+from simnmt.results.request_log import Passage, Truth, lost_s, misroutes
 
 
 def made_up(requests: int, targets: int = 3) -> tuple[Truth, Passage]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
-from simnmt.results import over_time as module
-from simnmt.results.over_time import edges, over_time, presence_s
+from simnmt.results import device_timeline as module
+from simnmt.results.device_timeline import device_timeline, edges, presence_s
 from simnmt.results.summary import Device
 
 DEVICES = (Device("gateway", 2, 1), Device("region", 1, 3), Device("cloud", 4, 2))
@@ -40,7 +40,7 @@ def overlap_s(begin_s: Any, end_s: Any, edges_s: Any) -> Any:
 
 def test_backlog_and_utilisation_are_those_of_a_count_request_by_request() -> None:
     log = made_up_log(700)
-    found = over_time(log, DEVICES, 100)
+    found = device_timeline(log, DEVICES, 100)
     length_s = np.diff(found.edges_s)
     entry_s = log["arrival_s"] + log["t_tx_s"] / 2
     start_s = entry_s + log["t_queue_s"]
@@ -55,7 +55,7 @@ def test_backlog_and_utilisation_are_those_of_a_count_request_by_request() -> No
 def test_a_backlog_over_the_whole_run_is_the_rate_of_arrivals_times_the_mean_wait() -> None:
     """Little's law, device by device: no span loses or invents a wait; and the work done is the work that came."""
     log = made_up_log(LONG)
-    found = over_time(log, DEVICES, 400)
+    found = device_timeline(log, DEVICES, 400)
     length_s = np.diff(found.edges_s)
     for number, device in enumerate(DEVICES):
         there = log["target"] == number
@@ -71,7 +71,7 @@ def test_one_request_by_hand() -> None:
         name: np.array([value]) for name, value in (("arrival_s", 2.0), ("t_tx_s", 2.0), ("t_queue_s", 2.0), ("t_exe_s", 4.0))
     }
     log |= {"latency_s": np.array([8.0]), "target": np.array([0], np.int8)}
-    found = over_time(log, DEVICES[:1], 10)
+    found = device_timeline(log, DEVICES[:1], 10)
     assert found.edges_s.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 6.0, 10.0]
     assert found.waiting.tolist() == [[0.0] * 8 + [0.5, 0.0]]
     assert found.busy_share.tolist() == [[0.0] * 8 + [0.125, 0.375]]
@@ -84,7 +84,7 @@ def test_a_log_read_block_by_block_gives_the_same(monkeypatch: pytest.MonkeyPatc
                 yield {name: column[start : start + requests] for name, column in self.items()}
 
     monkeypatch.setattr(module, "BLOCK", 700)
-    whole, blocks = over_time(made_up_log(LONG), DEVICES, 50), over_time(Blocks(made_up_log(LONG)), DEVICES, 50)
+    whole, blocks = device_timeline(made_up_log(LONG), DEVICES, 50), device_timeline(Blocks(made_up_log(LONG)), DEVICES, 50)
     np.testing.assert_array_equal(whole.edges_s, blocks.edges_s)
     np.testing.assert_allclose(whole.waiting, blocks.waiting, atol=1e-9)
     np.testing.assert_allclose(whole.busy_share, blocks.busy_share, atol=1e-9)
@@ -128,7 +128,7 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
     (cell,) = result.cells
     assert len(cell.logs) == 3
     for (policy, log), row in zip(cell.logs.items(), result.rows, strict=True):
-        found = over_time(log, cell.devices, 400)
+        found = device_timeline(log, cell.devices, 400)
         assert found.busy_share.max() <= 1.0 + 1e-3, "the payload makes the way there and the way back differ by microseconds"
         length_s = np.diff(found.edges_s)
         for number, device in enumerate(cell.devices):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt import columns
+from simnmt.base import columns
 from simnmt.results.request_log import COLUMNS, Logs, Passage, RequestLog, Truth
 
 REQUESTS = 1_000

@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from simnmt import files
-from simnmt.errors import InputError
+from simnmt.base import files
+from simnmt.base.errors import InputError
 from simnmt.results import run_directory
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.stability import busiest_load, marked, overloaded, overloads, with_stability, worst
+from simnmt.results.stability import busiest_load, mark_unstable, overloads, row_overloads, with_stability, worst_overload
 from simnmt.results.summary import Device, RunKey, measure, rows
 
 ONE = Device("cloud", 1, 1)
@@ -132,7 +132,7 @@ def test_rows_say_which_device_and_how_fast_it_falls_behind() -> None:
     keys = ("unstable", "unstable_device", "unstable_replications", "backlog_growth")
     assert [calm[key] for key in keys] == [None] * 4
     assert [flood[key] for key in keys] == ["cloud: load 1.30", "cloud", 1, pytest.approx(0.3)]
-    assert (worst(calm), str(worst(flood))) == (None, "cloud: load 1.30")
+    assert (worst_overload(calm), str(worst_overload(flood))) == (None, "cloud: load 1.30")
     assert busiest_load(flood) == 1.3
 
 
@@ -146,11 +146,11 @@ def test_rows_keep_each_overload_as_it_was_found() -> None:
     }  # fmt: skip
     (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
     assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
-    assert [(found.device, found.load, found.replications, found.of) for found in overloaded(row)] == [
+    assert [(found.device, found.load, found.replications, found.of) for found in row_overloads(row)] == [
         ("cloud", 1.5, 2, 2), ("gateway", 1.23456, 1, 2),
     ]  # fmt: skip
-    assert overloaded(table(calm=0.5)[0]) == []
-    assert overloaded({"policy": "never judged", "cloud_busiest_load": 2.0}) == []
+    assert row_overloads(table(calm=0.5)[0]) == []
+    assert row_overloads({"policy": "never judged", "cloud_busiest_load": 2.0}) == []
 
 
 def test_who_waits_for_an_answer_before_asking_again_floods_nothing() -> None:
@@ -165,5 +165,5 @@ def test_comparisons_with_the_unstable_are_marked() -> None:
         {"workload": "w", "network": "n", "policy": policy, "baseline": baseline}
         for policy, baseline in (("calm", "flood"), ("flood", "calm"), ("flood", "worse"), ("calm", "idle"))
     ]
-    found = marked(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
+    found = mark_unstable(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
     assert [pair["unstable"] for pair in found] == ["baseline", "policy", "both", None]

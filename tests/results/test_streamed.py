@@ -7,7 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from simnmt.results.streamed import COLUMNS, BoxesAccount, StreamAccount, state_name, stream_account, stream_columns
+from simnmt.results.device_accounts import (
+    STREAMING_COLUMNS,
+    BoxesAccount,
+    StreamAccount,
+    state_name,
+    stream_account,
+    stream_columns,
+)
 from simnmt.results.summary import Device, measure
 
 BOXES = BoxesAccount(
@@ -37,7 +44,7 @@ def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
 
 def test_the_summarys_numbers_follow_from_it() -> None:
     said = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
-    assert list(said) == [f"gateway_{name}" for name in COLUMNS]
+    assert list(said) == [f"gateway_{name}" for name in STREAMING_COLUMNS]
     assert {name.removeprefix("gateway_"): value for name, value in said.items()} == {
         "cold_share": 0.25,
         "stall_share": pytest.approx(2.5 / 8.0),

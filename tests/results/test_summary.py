@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.costs.energy import EnergyCost
+from simnmt.profile.device_cost import EnergyCost
 from simnmt.results.request_log import Logs, Passage, RequestLog, Truth
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 

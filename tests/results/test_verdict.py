@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.stability import marked, with_stability
+from simnmt.results.recommendation_text import Reason, describe_recommendation
+from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Device, RunKey, comparisons, rows
-from simnmt.results.verdict import Reason, verdict
 
 ROLES = Roles(["edge", "cloud", "cnmt", "queue"], ["edge", "cloud"], "oracle")
 REASON = Reason(transfer_s=0.0801, kept={"cnmt": "up to 17 tokens"}, best_offloaded_share=0.6, queues=False)
@@ -52,9 +52,9 @@ def judged(
         variants or {},
     )
     table = with_stability(rows(runs, requests), runs, {"de-en": [Device("gateway", 1, 1)]})
-    pairs = marked(comparisons(runs, list(totals_s)), table)
+    pairs = mark_unstable(comparisons(runs, list(totals_s)), table)
     recommendation = recommend(table, runs, "de-en", "cp1", roles, goal or Goal())
-    return verdict(recommendation, table, pairs, roles, reason), recommendation
+    return describe_recommendation(recommendation, table, pairs, roles, reason), recommendation
 
 
 def numbers(sentence: str) -> list[float]:

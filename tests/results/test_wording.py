@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.results.wording import digits, duration, format_interval, interval_decimals, percent, percent_interval
+from simnmt.results.number_text import digits, duration, format_interval, interval_decimals, percent, percent_interval
 
 
 @pytest.mark.parametrize(

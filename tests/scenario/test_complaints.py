@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from simnmt.configuration import Configuration
-from simnmt.network.series_configuration import ConstantRtt
-from simnmt.scenario.complaints import validate
-from simnmt.scenario.document import parse_document
+from simnmt.base.configuration import Configuration
+from simnmt.network.configuration import ConstantRtt
+from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.document import Override, parse_document
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.model import Scenario
-from simnmt.scenario.overrides import Override
+from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 
 WHOLE: dict[str, Any] = {

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from simnmt.scenario.document import MAX_BYTES, document_of, parse_document, read_document
-from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.nodes import MAX_DEPTH, MAX_KEY, UNPRINTABLE
-from simnmt.scenario.wording import dotted
-from simnmt.scenario.yaml_text import write_document
+from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.scenario.yaml_text import MAX_DEPTH, MAX_KEY, UNPRINTABLE, write_document
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(lambda text: not UNPRINTABLE.search(text))
 KEYS = TEXTS | st.sampled_from(["no", "1", "null", "", "1e5", "a.b", "- x", "?", "k" * MAX_KEY, "\u2028" * MAX_KEY])
@@ -210,4 +208,4 @@ def test_a_resolved_scenario_is_written_in_block_style() -> None:
 
 
 def test_a_location_is_shown_as_set_would_take_it() -> None:
-    assert dotted(("networks", "cp-1", "a.b", 3, "x y", "")) == 'networks.cp-1."a.b".3."x y".""'
+    assert format_location(("networks", "cp-1", "a.b", 3, "x y", "")) == 'networks.cp-1."a.b".3."x y".""'

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.scenario.document import document_of, parse_document
-from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.nodes import UNPRINTABLE
-from simnmt.scenario.overrides import Override, apply_overrides
-from simnmt.scenario.wording import dotted
+from simnmt.scenario.document import Override, apply_overrides, document_of, parse_document
+from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.scenario.yaml_text import UNPRINTABLE
 
 KEYS = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and not UNPRINTABLE.search(text)) | st.sampled_from(
     ["a", "b", "cp-1", "a.b", "0", "=", '"', "\\", "x=y"]
@@ -116,7 +114,7 @@ def test_an_option_of_its_own_is_named_as_it_was_written() -> None:
 
 @given(st.lists(KEYS, min_size=1, max_size=5), st.integers())
 def test_a_location_as_shown_leads_back_to_itself(location: list[str], value: int) -> None:
-    data = overridden({}, f"{dotted(tuple(location))}={value}")
+    data = overridden({}, f"{format_location(tuple(location))}={value}")
     for key in location:
         assert list(data) == [key]
         data = data[key]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from simnmt import streams
+from simnmt.base import random_streams
 from simnmt.workload.arrivals import ArrivalProcess, Arrivals, BackToBack, Poisson, input_paths, load_arrivals, resolved
 
 FOLDER = Path(__file__).parent / "arrivals"
@@ -98,13 +98,13 @@ def test_other_processes_draw_the_same(process: ArrivalProcess) -> None:
 def test_no_two_quantities_share_a_stream(process: ArrivalProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """But times and ranks, which begin at the same place on the trace."""
     asked: Counter[tuple[int, int, str, int]] = Counter()
-    stream = streams.stream
+    stream = random_streams.stream
 
     def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
         asked[seed, replication, name, block] += 1
         return stream(seed, replication, name, block)
 
-    monkeypatch.setattr(streams, "stream", watched)
+    monkeypatch.setattr(random_streams, "stream", watched)
     process.times(70_000, 1, 1, "a")
     process.size_ranks(70_000, 1, 1, "a")
     assert all(name == "a" or name.startswith("a/") for _, _, name, _ in asked)
@@ -207,7 +207,9 @@ def test_half_the_rate_takes_exactly_twice_the_time() -> None:
 
 def test_the_poisson_draws_are_those_of_simnmt_0_1() -> None:
     """So that a scenario of old meets its requests again."""
-    gap_s = streams.draw(7, 2, "w/arrivals", 70_000, lambda generator, count: generator.standard_exponential(count) / 2.5)
+    gap_s = random_streams.draw(
+        7, 2, "w/arrivals", 70_000, lambda generator, count: generator.standard_exponential(count) / 2.5
+    )
     assert np.array_equal(process_of({"kind": "poisson", "rate_rps": 2.5}).times(70_000, 7, 2, "w/arrivals"), np.cumsum(gap_s))
 
 

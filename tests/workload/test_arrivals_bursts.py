@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from scipy import stats
 
 from simnmt.workload.arrivals import Arrivals, load_arrivals
-from simnmt.workload.arrivals.on_off import OnOffProcess
+from simnmt.workload.arrivals.stationary_arrivals import OnOffProcess
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from scipy import stats
 
 from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError, load_arrivals
-from simnmt.workload.arrivals.rate_curve import RateCurve, pieces
+from simnmt.workload.arrivals.varying_rate import RateCurve, pieces
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 HOUR_S = 3600.0

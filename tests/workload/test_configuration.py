@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from simnmt.errors import InputError
+from simnmt.base.errors import InputError
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import (
     WorkloadConfiguration,

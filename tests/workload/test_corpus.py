@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload import byte_lines
+from simnmt.workload import text_lines
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import Dropped
@@ -193,7 +193,7 @@ def test_a_corpus_of_more_than_its_stated_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
     """What gzip unpacks counts; a plain file is refused before it is read."""
-    monkeypatch.setattr(byte_lines, "MOST_STREAMED_BYTES", 400)
+    monkeypatch.setattr(text_lines, "MOST_STREAMED_BYTES", 400)
     assert read(written(tmp_path, "fits.tsv", pack(b"a\tb\n" * 100)))[1].pairs_read == 100
     with pytest.raises(CorpusError, match=r"large\.tsv: more than 400 bytes \(cut it into several files\)"):
         read(written(tmp_path, "large.tsv", pack(b"a\tb\n" * 101)))
@@ -204,7 +204,7 @@ def test_text_that_memory_holds_has_a_bound_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, message: str
 ) -> None:
     path = written(tmp_path, "text", b"a\tb\n" * 100)
-    monkeypatch.setattr(byte_lines, f"MOST_HELD_{limit}", most)
+    monkeypatch.setattr(text_lines, f"MOST_HELD_{limit}", most)
     assert TextLines(path).drain() == 100
     remedy = r"\(give a part of it, for memory holds its lines\)"
     with pytest.raises(CorpusError, match=rf"text: more than {message} {remedy}"):
@@ -215,7 +215,7 @@ def test_text_that_memory_holds_has_a_bound_of_its_own(
 
 
 def test_an_endless_pipe_ends_at_the_stated_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_lines, "MOST_STREAMED_BYTES", 1 << 16)
+    monkeypatch.setattr(text_lines, "MOST_STREAMED_BYTES", 1 << 16)
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = subprocess.Popen(["sh", "-c", 'yes > "$1"', "sh", str(path)], stderr=subprocess.DEVNULL)

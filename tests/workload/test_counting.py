@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload.counting import UNITS, characters, counter, mixed, source_and_target, words
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.length_units import UNITS, count_characters, count_mixed, count_words, source_and_target, unit_counter
 
 
 @pytest.mark.parametrize(
@@ -27,19 +27,19 @@ from simnmt.workload.errors import CorpusError
     ],
 )
 def test_lengths_counted_by_hand(text: str, word: int, mix: int, char: int) -> None:
-    assert (words(text), mixed(text), characters(text)) == (word, mix, char)
+    assert (count_words(text), count_mixed(text), count_characters(text)) == (word, mix, char)
 
 
 @given(st.text())
 def test_units_order_as_their_definitions_do(text: str) -> None:
     """A mixed token is a part of a word or a whole one, and holds at least one non-blank character."""
-    assert words(text) <= mixed(text) <= characters(text)
-    assert characters(text) == sum(not char.isspace() for char in text)
+    assert count_words(text) <= count_mixed(text) <= count_characters(text)
+    assert count_characters(text) == sum(not char.isspace() for char in text)
 
 
 @given(st.text(st.characters(max_codepoint=0x2E7F)))
 def test_without_han_text_mixed_counts_words(text: str) -> None:
-    assert mixed(text) == words(text)
+    assert count_mixed(text) == count_words(text)
 
 
 @given(st.text(), st.text())
@@ -50,9 +50,9 @@ def test_a_blank_between_two_texts_adds_their_lengths_up(left: str, right: str) 
 
 def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(CorpusError, match=r"unknown unit 'words' \(did you mean word\?\)"):
-        counter("words")
+        unit_counter("words")
     with pytest.raises(CorpusError, match=r"known: word, mixed, char, sentencepiece:PATH"):
-        counter("xyzzy")
+        unit_counter("xyzzy")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.fertility import Fertility, in_units
+from simnmt.workload.fertility import Fertility, convert_units
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.lognormal_lengths import LognormalLengths
 
@@ -12,16 +12,16 @@ TABLE = LengthTable.of_pairs("news", "made up", "word", "mixed", [4, 10], [5, 20
 
 
 def test_lengths_in_the_units_asked_for_stay_as_they_are() -> None:
-    assert in_units(TABLE, None, "word", "mixed") is TABLE
-    assert in_units(TABLE, Fertility(), "word", "mixed") is TABLE
-    assert in_units(TABLE, Fertility(src=1.0, tgt=1.0), "word", "mixed") is TABLE
+    assert convert_units(TABLE, None, "word", "mixed") is TABLE
+    assert convert_units(TABLE, Fertility(), "word", "mixed") is TABLE
+    assert convert_units(TABLE, Fertility(src=1.0, tgt=1.0), "word", "mixed") is TABLE
 
 
 def test_each_side_is_scaled_by_what_is_stated_of_it() -> None:
-    both = in_units(TABLE, Fertility(src=1.5, tgt=2.0), "subword", "subword")
+    both = convert_units(TABLE, Fertility(src=1.5, tgt=2.0), "subword", "subword")
     assert (both.src_unit, both.tgt_unit) == ("subword", "subword")
     assert (both.mean_src_len, both.mean_tgt_len) == (1.5 * TABLE.mean_src_len, 2.0 * TABLE.mean_tgt_len)
-    one = in_units(TABLE, Fertility(src=1.25), "subword", "mixed")
+    one = convert_units(TABLE, Fertility(src=1.25), "subword", "mixed")
     assert (one.mean_src_len, one.mean_tgt_len) == (1.25 * TABLE.mean_src_len, TABLE.mean_tgt_len)
     assert "1.25 / 1" in one.source
 
@@ -46,7 +46,7 @@ def test_each_side_is_scaled_by_what_is_stated_of_it() -> None:
 )
 def test_a_mismatch_needs_a_stated_fertility_and_a_match_none(fertility, units, message: str) -> None:
     with pytest.raises(CorpusError, match=message):
-        in_units(TABLE, fertility, *units)
+        convert_units(TABLE, fertility, *units)
 
 
 @pytest.mark.parametrize("value", [0, -1, 101, "2", True, None, float("nan")])
@@ -59,12 +59,12 @@ def test_a_factor_is_a_sensible_number(value: object) -> None:
 
 
 def test_the_end_of_the_sentence_is_added_once_and_not_scaled() -> None:
-    both = in_units(TABLE, None, "word", "mixed", "both")
+    both = convert_units(TABLE, None, "word", "mixed", "both")
     assert (both.src_len.tolist(), both.tgt_len.tolist()) == ([5, 11], [6, 21])
-    assert in_units(both, None, "word", "mixed", "both") is both
-    target = in_units(both, None, "word", "mixed", "target")
+    assert convert_units(both, None, "word", "mixed", "both") is both
+    target = convert_units(both, None, "word", "mixed", "target")
     assert (target.src_len.tolist(), target.tgt_len.tolist()) == ([4, 10], [6, 21])
-    scaled = in_units(both, Fertility(src=1.5, tgt=2.0), "subword", "subword", "both")
+    scaled = convert_units(both, Fertility(src=1.5, tgt=2.0), "subword", "subword", "both")
     assert (scaled.mean_src_len, scaled.mean_tgt_len) == (1.5 * TABLE.mean_src_len + 1, 2.0 * TABLE.mean_tgt_len + 1)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt import shipped
+from simnmt.base import shipped_files
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import FILTERS, RatioFilter, filter_named, keep
 from simnmt.workload.length_regression import fit_lengths
@@ -147,7 +147,7 @@ def filtered(table: LengthTable, name: str) -> LengthTable:
 @pytest.mark.parametrize("name", ["de-en-news", "fr-en-news", "fr-en-docs", "en-zh-docs"])
 def test_the_filter_at_least_halves_the_harm_of_mismatched_pairs_on_long_sentences(name: str, seed: int) -> None:
     """CNMT-08. (On short sentences it cannot: see the module's docstring, and the next test.)"""
-    table = read_table(shipped.find("traces/lengths", name))
+    table = read_table(shipped_files.find("traces/lengths", name))
     harmed = with_mismatched_pairs(table, seed)
     slope = fit_lengths(table).len_slope
     unfiltered_shift = abs(fit_lengths(filtered(harmed, "none")).len_slope - slope)
@@ -158,7 +158,7 @@ def test_the_filter_at_least_halves_the_harm_of_mismatched_pairs_on_long_sentenc
 
 @pytest.mark.parametrize("name", ["de-en-tatoeba", "en-zh-flores"])
 def test_elsewhere_the_filter_still_helps(name: str) -> None:
-    table = read_table(shipped.find("traces/lengths", name))
+    table = read_table(shipped_files.find("traces/lengths", name))
     harmed = with_mismatched_pairs(table, 0)
     slope = fit_lengths(table).len_slope
     shifts = {f: abs(fit_lengths(filtered(harmed, f)).len_slope - slope) for f in ("none", "cnmt")}

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload.corpus import read_corpus
+from simnmt.workload.corpus import json_pairs, read_corpus
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.json_rows import json_pairs
 from simnmt.workload.text_lines import TextLines
 
 PAIRS = [

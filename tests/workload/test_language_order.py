@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt import shipped
-from simnmt.workload.corpus import read_corpus
+from simnmt.base import shipped_files
+from simnmt.workload.corpus import languages_in, order_warning, read_corpus
 from simnmt.workload.filters import dropped_warning
-from simnmt.workload.language_order import languages_in, order_warning
 from simnmt.workload.length_table import LengthTable, read_table
 
 CORPORA = Path(__file__).resolve().parents[3] / "shared" / "data" / "corpora"
@@ -39,21 +38,21 @@ def turned(table: LengthTable, **keys: str) -> LengthTable:
     return LengthTable.of_pairs(table.name, "made up", *units, table.tgt_len, table.src_len, table.count, **keys)
 
 
-@pytest.mark.parametrize("name", shipped.names("traces/lengths"))
+@pytest.mark.parametrize("name", shipped_files.names("traces/lengths"))
 def test_no_shipped_table_raises_an_alarm(name: str) -> None:
-    assert order_warning(read_table(shipped.find("traces/lengths", name))) is None
+    assert order_warning(read_table(shipped_files.find("traces/lengths", name))) is None
 
 
 @pytest.mark.parametrize("name", ["fr-en-news", "fr-en-docs", "fr-en-mixed"])
 def test_a_shipped_table_turned_round_does(name: str) -> None:
-    warning = order_warning(turned(read_table(shipped.find("traces/lengths", name))))
+    warning = order_warning(turned(read_table(shipped_files.find("traces/lengths", name))))
     assert warning is not None and "\n" not in warning
     assert warning.startswith("source and target fr-en seem to be swapped: 1.") and "0.90 to 0.93 in @fr-en-docs" in warning
 
 
 @pytest.mark.parametrize("name", ["de-en-news", "de-en-tatoeba"])
 def test_german_and_english_take_about_as_many_words_so_nothing_can_be_told(name: str) -> None:
-    assert order_warning(turned(read_table(shipped.find("traces/lengths", name)))) is None
+    assert order_warning(turned(read_table(shipped_files.find("traces/lengths", name)))) is None
 
 
 def test_the_opposite_direction_is_known_from_the_same_tables() -> None:
@@ -104,7 +103,7 @@ def test_a_ratio_far_from_both_orders_is_odd() -> None:
 
 
 def test_chinese_and_english_turned_round_are_seen_with_their_units_or_without() -> None:
-    table = read_table(shipped.find("traces/lengths", "en-zh-docs"))
+    table = read_table(shipped_files.find("traces/lengths", "en-zh-docs"))
     swapped = order_warning(turned(table, units="too"))
     assert swapped is not None and swapped.startswith("en-zh counted by mixed / word: units or languages seem to be swapped")
     in_wrong_units = order_warning(turned(table))

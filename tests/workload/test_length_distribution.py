@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt import shipped
-from simnmt.workload.length_distribution import LEVELS, LengthDistribution
-from simnmt.workload.length_regression import fit_lengths
+from simnmt.base import shipped_files
+from simnmt.workload.length_regression import LEVELS, LengthDistribution, fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
 
 NAMES = ["de-en-news", "de-en-tatoeba", "en-zh-docs", "en-zh-flores", "fr-en-docs", "fr-en-mixed", "fr-en-news"]
@@ -22,7 +21,7 @@ def table_of(src_len: object, tgt_len: object, count: object = 1) -> LengthTable
 
 def held_out(name: str, share: float = 0.1) -> list[tuple[LengthTable, LengthTable, LengthDistribution]]:
     """(fitted on, not fitted on, fit) of several ways to deal a shipped table out."""
-    shipped_table = read_table(shipped.find("traces/lengths", name))
+    shipped_table = read_table(shipped_files.find("traces/lengths", name))
     dealt = [shipped_table.split(share, 1, replication) for replication in range(SPLITS)]
     return [(fitted, other, LengthDistribution.of(fitted)) for fitted, other in dealt]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload.length_means import UPPER_EDGES, binned_means, means_by_source_length
+from simnmt.workload.length_diagnostics import UPPER_EDGES, binned_means, means_by_source_length
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from simnmt.streams import stream
+from simnmt.base.random_streams import stream
 from simnmt.workload.configuration import (
     WorkloadConfiguration,
     fertility_of,

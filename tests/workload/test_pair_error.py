@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from simnmt import shipped
+from simnmt.base import shipped_files
+from simnmt.workload.length_diagnostics import fit_pair_error
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.pair_error import fit_pair_error
 
 LINE = LengthRegression(slope=1.0, offset=200.0)
 """So high above 1 that no length is cut off."""
@@ -61,7 +61,7 @@ def test_few_pairs_of_each_length_do_not_pull_it_down() -> None:
 
 
 def test_the_optimum_is_that_of_a_plain_search_over_the_pairs_written_out() -> None:
-    table = read_table(shipped.find("traces/lengths", "fr-en-news")).split(0.1, 1)[0]
+    table = read_table(shipped_files.find("traces/lengths", "fr-en-news")).split(0.1, 1)[0]
     line = fit_lengths(table).regression
     src_len, tgt_len = np.repeat(table.src_len, table.count), np.repeat(table.tgt_len, table.count)
     residual = tgt_len - (line.slope * src_len + line.offset)
@@ -82,7 +82,7 @@ def test_the_optimum_is_that_of_a_plain_search_over_the_pairs_written_out() -> N
 
 @pytest.mark.parametrize("name", ["de-en-news", "fr-en-docs", "en-zh-docs", "de-en-tatoeba"])
 def test_on_real_text_the_error_grows_about_as_the_root_of_the_length(name: str) -> None:
-    table = read_table(shipped.find("traces/lengths", name))
+    table = read_table(shipped_files.find("traces/lengths", name))
     growth = fit_pair_error(table, fit_lengths(table).regression)
     assert growth is not None and growth.log_likelihood_gain > 1000
     assert 0.5 < growth.power_exponent < 0.7

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from simnmt.workload.corpus import read_corpus
-from simnmt.workload.counting import counter, unit_and_counter, words
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
-from simnmt.workload.sentencepiece_unit import SentencePieceCounter, unit_of
+from simnmt.workload.length_units import SentencePieceCounter, count_words, unit_and_counter, unit_counter, unit_of
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
 
@@ -37,7 +36,7 @@ def test_a_text_has_as_many_tokens_as_the_model_makes_pieces(model: Path) -> Non
     count = SentencePieceCounter(model)
     for text in [*TEXT[:4], "", "   ", "unheard-of Ümläute 你好", "the  house"]:
         assert count(text) == len(processor.encode(text, out_type=str))
-    assert count("") == 0 and count("the house is old") >= words("the house is old")
+    assert count("") == 0 and count("the house is old") >= count_words("the house is old")
 
 
 def test_the_unit_names_the_model_by_its_content(model: Path, tmp_path: Path) -> None:
@@ -126,4 +125,4 @@ def test_without_the_package_the_remedy_is_told(model: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(CorpusError, match=r"need the package sentencepiece \(pip install 'simnmt\[sentencepiece\]'\)"):
         SentencePieceCounter(model)
-    assert counter("word")("a b") == 2
+    assert unit_counter("word")("a b") == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt import shipped
+from simnmt.base import shipped_files
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.filters import keep
 from simnmt.workload.length_regression import fit_lengths
@@ -30,11 +30,11 @@ HALVES = "wmt_news_a_fr-en", "tatoeba_fr-en"
 
 
 def table(name: str) -> LengthTable:
-    return read_table(shipped.find("traces/lengths", name))
+    return read_table(shipped_files.find("traces/lengths", name))
 
 
 def test_all_are_there() -> None:
-    assert set(NAMES) <= set(shipped.names("traces/lengths"))
+    assert set(NAMES) <= set(shipped_files.names("traces/lengths"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,7 +70,7 @@ def test_the_means_follow_the_line_far_better_than_the_pairs(name: str) -> None:
 
 
 def test_the_readme_gives_the_figures_of_the_tables() -> None:
-    readme = (shipped.folder("traces/lengths") / "README.md").read_text(encoding="utf-8")
+    readme = (shipped_files.folder("traces/lengths") / "README.md").read_text(encoding="utf-8")
     for name in NAMES:
         shown, fit = table(name), fit_lengths(table(name))
         row = (
@@ -90,7 +90,7 @@ def test_counting_the_corpus_again_gives_the_same_bytes(tmp_path: Path, name: st
     units = {"src_unit": shown.src_unit, "tgt_unit": shown.tgt_unit}
     again, _ = read_corpus(folder / f"{source}.txt", folder / f"{target}.txt", **units, name=name, origin=shown.source)
     write_table(tmp_path / "again.csv", again)
-    assert (tmp_path / "again.csv").read_bytes() == shipped.find("traces/lengths", name).read_bytes()
+    assert (tmp_path / "again.csv").read_bytes() == shipped_files.find("traces/lengths", name).read_bytes()
 
 
 def mixed(folder: Path) -> Path:

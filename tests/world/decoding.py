@@ -7,9 +7,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from simnmt.batching import Batching
-from simnmt.costs import EncoderCost, StepCost
-from simnmt.costs.batch_decoding import DecodingCost
-from simnmt.costs.surfaces import LinearSurface
+from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost
 
 
 def cost(

@@ -15,12 +15,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from simnmt.policies.backlog import BacklogView
 from simnmt.policies.decision import Decide
-from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
-from simnmt.world.closed_loop import Clients
+from simnmt.policies.estimates import BacklogView, ProbedEstimate, TransferEstimate
 from simnmt.world.deciders import Beliefs
 from simnmt.world.requests import Requests, Route
+from simnmt.world.simulation import Clients
 
 DONE, REACHES, ANSWERED, ARRIVES, ASKS = range(5)
 

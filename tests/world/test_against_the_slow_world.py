@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.policies.transfer import ProbedEstimate
+from simnmt.policies.estimates import ProbedEstimate
 from simnmt.world import requests as requests_module
-from simnmt.world.answers import Answers
-from simnmt.world.closed_loop import Clients
-from simnmt.world.deciders import Beliefs
-from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.deciders import Answers, Beliefs
+from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulation import Clients, simulate
+from simnmt.world.trail import Trail
 from tests.world.slow_world import SlowWorld, Tier, tier
 
 COLUMNS = ("arrival_s", "decided_s", "target", "server", "queue_s", "estimate_s", "measured_at_s")

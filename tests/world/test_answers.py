@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.world.answers import Answer, Answers
+from simnmt.world.deciders import Answer, Answers
 
 GRID = st.integers(0, 12).map(lambda quarters: quarters / 4)
 SERVERS = st.sampled_from([(1, 0), (1, 1), (2, 0), (2, 3)])
@@ -88,7 +88,7 @@ def test_a_backlog_deeper_than_the_heap_loses_nothing(backlog: int, servers: int
 
 def test_what_has_started_is_forgotten_however_long_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of a server that is never idle would else hold the whole run."""
-    from simnmt.world import answers as module
+    from simnmt.world import deciders as module
 
     monkeypatch.setattr(module._Far, "TRIMMED_AT", 8)
     answers, plain = FewNear(), Plain()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simnmt.costs import ExecutionPlane
-from simnmt.network.rtt_series import RttSeries
+from simnmt.network.series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
+from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail
+from simnmt.world.trail import Trail
 from tests.worlds import latency_s, link_of, run, two_devices
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from simnmt.policies import CLOUD, GATEWAY
-from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 from tests.world.theory import (
     assert_mean,
     constant,

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.countdown_server import CountdownServer
-from simnmt import shipped
+from simnmt.base import shipped_files
 from simnmt.batching import Batching, maxi, mini, top_up
-from simnmt.costs import read_profile
-from simnmt.costs.batch_decoding import DecodingCost
-from simnmt.costs.reconciliation import alone_vs_plane
+from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.consistency import alone_vs_plane
+from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
+from simnmt.world.batch_pool import Decoded, decode_all
 from simnmt.world.batch_server import BatchServer
-from simnmt.world.decode_all import Decoded, decode_all
-from simnmt.world.fifo import FifoServer
+from simnmt.world.fifo_server import FifoServer
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 
@@ -133,15 +133,19 @@ def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching
     np.testing.assert_allclose(decoded.finish_s - far_apart_s, times.solo_s(src_len, tgt_len).ravel(), rtol=1e-9, atol=1e-9)
 
 
-WITH_STEPS = [name for name in shipped.names("calibration") if read_profile(shipped.find("calibration", name)).step is not None]
+WITH_STEPS = [
+    name
+    for name in shipped_files.names("calibration")
+    if read_profile(shipped_files.find("calibration", name)).step is not None
+]
 """Every shipped profile that has costs of decode steps."""
 
 
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> None:
     """XP-01: without a queue and with batches of one, over the news lengths, within 2 % of the plane on the mean."""
-    profile = read_profile(shipped.find("calibration", name))
-    table = read_table(shipped.find("traces/lengths", "@de-en-news"))
+    profile = read_profile(shipped_files.find("calibration", name))
+    table = read_table(shipped_files.find("traces/lengths", "@de-en-news"))
     rows = np.flatnonzero(table.count >= 3)
     src_len, tgt_len, count = table.src_len[rows], table.tgt_len[rows], table.count[rows]
     decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len, 100.0 * np.arange(rows.size))

@@ -11,11 +11,12 @@ import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle
-from simnmt.world.batch_balancers import BatchEntry, ByNode, FewestTokens, InTurn
-from simnmt.world.batch_pools import Batched, BatchPool
+from simnmt.world.balancers import BatchEntry, ByNode, FewestTokens, InTurn
+from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.requests import Block
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulation import simulate
+from simnmt.world.trail import Trail
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
 from tests.world.decoding import LEAVING, SECONDS
 from tests.worlds import believing
@@ -49,8 +50,8 @@ def test_an_oracle_is_told_what_a_request_takes_if_nobody_comes_after_it(
                 requests,
                 telling(target),
                 believing(0.1, clairvoyant=True),
-                [BatchPool(Batched(batching, COST), 2, balancer.copy())],
-                own=None if own is None else Batched(own, COST),
+                [BatchPool(BatchServerSpec(batching, COST), 2, balancer.copy())],
+                own=None if own is None else BatchServerSpec(own, COST),
             )
             taken_s = trail.queue_s[last]
             if trail.batches[target] is not None:
@@ -71,7 +72,7 @@ def overloaded(batching: Batching, balancer: Any, servers: int, n: int = 250) ->
     def telling(block: Block) -> Decide:
         return lambda in_block, delay_s: foretold.append(delay_s[CLOUD]) or CLOUD  # type: ignore[func-returns-value]
 
-    pool = BatchPool(Batched(batching, LEAVING), servers, balancer)
+    pool = BatchPool(BatchServerSpec(batching, LEAVING), servers, balancer)
     trail = simulate(requests, telling, believing(0.1, clairvoyant=True), [pool])
     assert trail.execution_s is not None
     taken_s = trail.queue_s[-1] + trail.execution_s[-1] - requests.execution_s[CLOUD][-1]
@@ -85,7 +86,7 @@ def test_a_batch_is_foreseen_to_begin_when_it_is_due_or_full_with_those_who_are_
     longest_wait_s: float, others: int, finish_s: float
 ) -> None:
     """Steps of a second, 3 tokens, from 0 s on; the others are on their way and come at 1 s. Who waits for ever does not."""
-    pool = BatchPool(Batched(mini(3, longest_wait_s), SECONDS))
+    pool = BatchPool(BatchServerSpec(mini(3, longest_wait_s), SECONDS))
     for number in range(others):
         pool.enter(BatchEntry(0.0, number, 1, 3, 0))
     assert pool.finish_s(BatchEntry(1.0 if others else 0.0, 9, 1, 3, 0), []) == (finish_s if longest_wait_s else 6.0)
@@ -142,7 +143,7 @@ def test_what_a_decision_lost_is_what_the_oracle_foresaw_to_be_less_elsewhere() 
     requests = asked(300, rate_rps=60.0)
 
     def world(decide_for: Any, **how: Any) -> Trail:
-        pools = [BatchPool(Batched(top_up(8, 4), COST))]
+        pools = [BatchPool(BatchServerSpec(top_up(8, 4), COST))]
         return simulate(requests, decide_for, believing(0.1, **how), pools, judged_share=1.0)
 
     def oracle(block: Block) -> Decide:
@@ -173,7 +174,7 @@ def test_who_looks_ahead_and_is_judged_by_it_looks_once(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(BatchPool, "finish_s", counted)
     believes = believing(0.1, clairvoyant=True)
-    pools = [BatchPool(Batched(top_up(8, 4), COST))]
+    pools = [BatchPool(BatchServerSpec(top_up(8, 4), COST))]
     trail = simulate(
         requests, lambda block: Oracle(block.execution_s).prepare(block.src_len), believes, pools, judged_share=1.0
     )
@@ -189,8 +190,8 @@ def test_looking_ahead_changes_nothing() -> None:
             requests,
             split(requests),
             believing(0.1),
-            [BatchPool(Batched(top_up(8, 4), COST), 2, InTurn())],
-            own=Batched(top_up(4, 2), COST),
+            [BatchPool(BatchServerSpec(top_up(8, 4), COST), 2, InTurn())],
+            own=BatchServerSpec(top_up(4, 2), COST),
             judged_share=float(lost),
         )
         for lost in (False, True)

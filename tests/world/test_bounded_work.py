@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.errors import InputError
-from simnmt.policies.backlog import BacklogView
+from simnmt.base.errors import InputError
+from simnmt.policies.estimates import BacklogView
 from simnmt.scenario.document import MAX_BYTES, read_document
-from simnmt.world import pools
-from simnmt.world.closed_loop import ClosedLoop
-from simnmt.world.fifo import FifoServer, WideFifoServer
+from simnmt.world import fifo_server
+from simnmt.world.fifo_server import FifoServer, WideFifoServer
+from simnmt.world.simulation import ClosedLoop
 
 MakeScenario = Callable[..., dict[str, Any]]
 MOST = 10_000
@@ -49,9 +49,9 @@ def test_a_server_that_adds_workers_as_it_needs_them_starts_requests_when_one_wi
 
 @pytest.mark.parametrize("workers", [2, 5])
 def test_so_does_a_tier_that_takes_the_least_work(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = pools.LeastWork(3, workers)
-    monkeypatch.setattr(pools, "EAGER_WORKERS", 1)
-    growing = pools.LeastWork(3, workers)
+    whole = fifo_server.LeastWork(3, workers)
+    monkeypatch.setattr(fifo_server, "EAGER_WORKERS", 1)
+    growing = fifo_server.LeastWork(3, workers)
     for request, (at_s, service_s) in enumerate(entries(600, workers)):
         expected = whole.enter(at_s, service_s, request, 0)
         assert growing.copy().enter(at_s, service_s, request, 0) == expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simnmt.policies import CLOUD, Decide, Oracle
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail
+from simnmt.world.trail import Trail
 from tests.worlds import columns, latency_s, run
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from simnmt.policies import CLOUD, Decide
 from simnmt.world import requests as requests_module
-from simnmt.world.closed_loop import Clients
-from simnmt.world.pools import OneServer
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Requests, Route
-from simnmt.world.simulate import DecideFor, Trail, simulate
+from simnmt.world.simulation import Clients, DecideFor, simulate
+from simnmt.world.trail import Trail
 from tests.worlds import believing, everything_to, fixed, latency_s, run, two_devices
 
 

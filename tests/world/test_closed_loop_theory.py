@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.world.closed_loop import Clients
 from simnmt.world.deciders import Beliefs
-from simnmt.world.pools import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.fifo_server import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Requests, Route
-from simnmt.world.simulate import DecideFor, Trail, simulate
+from simnmt.world.simulation import Clients, DecideFor, simulate
+from simnmt.world.trail import Trail
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
 

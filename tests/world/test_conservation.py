@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.world.closed_loop import Clients
 from simnmt.world.deciders import Beliefs
-from simnmt.world.pools import Attached, DrawnChoices, LeastWork, Pool, RoundRobin
+from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, Pool, RoundRobin
 from simnmt.world.requests import Requests, Route
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulation import Clients, simulate
+from simnmt.world.trail import Trail
 from tests.world.theory import Column
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4

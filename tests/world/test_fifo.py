@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.world.fifo import FifoServer
-from simnmt.world.pools import Entry, OneServer, wait_s
+from simnmt.world.fifo_server import Entry, FifoServer, OneServer, wait_s
 
 EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
 from simnmt.policies import Decide, least_total
-from simnmt.world.pools import Attached, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.fifo_server import Attached, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import simulate
+from simnmt.world.simulation import simulate
 from tests.worlds import believing, everything_to, latency_s, run, two_devices
 
 REQUESTS, FEWER = 3_000, 1_200

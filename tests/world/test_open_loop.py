@@ -14,7 +14,7 @@ from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
 from simnmt.world import requests as requests_module
 from simnmt.world.clock import ARRIVAL, REACHES_SERVER
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail
+from simnmt.world.trail import Trail
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
 

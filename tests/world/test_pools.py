@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.world.pools import Attached, DrawnChoices, Entry, LeastWork, OneServer, Pool, RoundRobin, wait_s
+from simnmt.world.fifo_server import Attached, DrawnChoices, Entry, LeastWork, OneServer, Pool, RoundRobin, wait_s
 
 EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 ENTRIES = st.lists(st.tuples(EIGHTHS, EIGHTHS, st.integers(0, 5)), min_size=1, max_size=40)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simnmt.policies import CLOUD, GATEWAY
-from simnmt.world.pools import LeastWork, OneServer
+from simnmt.world.fifo_server import LeastWork, OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail
+from simnmt.world.trail import Trail
 from tests.world.theory import (
     REPLICATIONS,
     Draw,

@@ -11,24 +11,24 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.sti.lifecycle import COLD, FIRST_TURN, Lifecycle
-from simnmt.world.pools import OneServer
+from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
+from simnmt.world.fifo_server import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
-from simnmt.world.streamed import Streamed
-from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.simulation import simulate
+from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
 from tests.worlds import believing, everything_to
 
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
 
 
-def kept(requests: Requests, streamed: Streamed = STREAMED, deciders: int = 1) -> Trail:
+def kept(requests: Requests, streamed: StreamingServerSpec = STREAMED, deciders: int = 1) -> Trail:
     """Everything stays at the gateways."""
-    return simulate(requests, everything_to(0), believing(0.1), [StreamedPool(STREAMED)], own=streamed, deciders=deciders)
+    return simulate(requests, everything_to(0), believing(0.1), [StreamingPool(STREAMED)], own=streamed, deciders=deciders)
 
 
-def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[str, Any]]:
+def slowly(requests: Requests, streamed: StreamingServerSpec, deciders: int) -> list[dict[str, Any]]:
     """The same with SimPy's own resources."""
     environment = simpy.Environment()
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
@@ -87,7 +87,7 @@ def test_the_first_request_ever_is_cold_however_long_an_engagement_lasts(reclaim
 def test_an_encoder_alone_needs_no_target_lengths() -> None:
     compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0, once_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
-    streamed = Streamed(compute, states, STREAMED.lifecycle, 0.5)
+    streamed = StreamingServerSpec(compute, states, STREAMED.lifecycle, 0.5)
     requests = replace(asked(streamed=streamed), tgt_len=None)
     trail = simulate(requests, everything_to(0), believing(0.1), [OneServer()], own=streamed)
     slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)

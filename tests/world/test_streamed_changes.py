@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.sti.lifecycle import COLD, FIRST_TURN
+from simnmt.streaming.plan.engagement import COLD, FIRST_TURN
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
-from simnmt.world.streamed import Replanned, Streamed
+from simnmt.world.simulation import simulate
+from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
+from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED
 from tests.worlds import believing, everything_to
 
@@ -18,7 +19,7 @@ FASTER = replace(STREAMED, compute=replace(COMPUTE, layer_s=(0.040, 0.060)), dea
 """As after a tighter deadline: layers of fewer slices."""
 
 
-def run(arrival_s: list[float], streamed: Streamed) -> Trail:
+def run(arrival_s: list[float], streamed: StreamingServerSpec) -> Trail:
     """One box; sentences of 8 source and 10 target tokens."""
     count = len(arrival_s)
     src_len, tgt_len = np.full(count, 8), np.full(count, 10)
@@ -27,8 +28,8 @@ def run(arrival_s: list[float], streamed: Streamed) -> Trail:
     return simulate(requests, everything_to(0), believing(0.1), [], own=streamed)
 
 
-def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> Streamed:
-    return replace(STREAMED, changes=(Replanned(at_s, FASTER, fill_s, fill_bytes),))
+def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> StreamingServerSpec:
+    return replace(STREAMED, changes=(PlanChange(at_s, FASTER, fill_s, fill_bytes),))
 
 
 def test_a_request_is_executed_by_the_plan_that_holds_when_it_reaches_its_box() -> None:
@@ -90,6 +91,6 @@ def test_the_ledger_goes_on_through_changes() -> None:
 
 def test_changes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="follow each other in time"):
-        replace(STREAMED, changes=(Replanned(5.0, FASTER), Replanned(5.0, FASTER)))
+        replace(STREAMED, changes=(PlanChange(5.0, FASTER), PlanChange(5.0, FASTER)))
     with pytest.raises(ValueError, match="as many states as before"):
-        replace(STREAMED, changes=(Replanned(5.0, replace(FASTER, changes=(Replanned(6.0, FASTER),))),))
+        replace(STREAMED, changes=(PlanChange(5.0, replace(FASTER, changes=(PlanChange(6.0, FASTER),))),))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.costs.sti_cost import StiCost
-from simnmt.sti.engagement import engagement
-from simnmt.sti.plan import planned, timeline_of
-from tests.sti.made_cost import LENGTH, costs, round_cost
+from simnmt.profile.streaming_cost import StiCost
+from simnmt.streaming.plan.engagement import engagement
+from simnmt.streaming.plan.streaming_plan import make_plan, timeline_of
+from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 
 def test_an_enlarged_buffer_keeps_what_was_read_and_a_cold_start_reads_all() -> None:
@@ -88,7 +88,7 @@ def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
 ) -> None:
     engaged = engagement(cost, deadline_s, preload_bytes, preload_bytes + more_bytes, length=LENGTH, steps=steps)
     cold, *turns = engaged.states
-    assert engaged.plans[0] == planned(cost, deadline_s, preload_bytes, length=LENGTH, steps=steps)
+    assert engaged.plans[0] == make_plan(cost, deadline_s, preload_bytes, length=LENGTH, steps=steps)
     latency_s = [float(state.alone_s(engaged.compute, LENGTH, steps)) for state in engaged.states]
     for plan, told_s in zip(engaged.plans, latency_s[1:], strict=True):
         assert told_s == pytest.approx(plan.latency_s) == pytest.approx(timeline_of(plan, cost).latency_s)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.sti.streamed_latency import PlannedCompute, StreamedState
-from simnmt.sti.timeline import timeline
+from simnmt.streaming.plan.engagement import PlannedCompute, StreamedState
+from simnmt.streaming.plan.timeline import timeline
 
 SECONDS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)

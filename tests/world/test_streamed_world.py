@@ -12,13 +12,13 @@ import pytest
 
 from simnmt.policies import Oracle, PlanView, TransferEstimate, least_total
 from simnmt.world import requests as requests_module
-from simnmt.world.batch_balancers import Balancer, ByNode, FewestTokens, InTurn, OfDrawn
-from simnmt.world.closed_loop import Clients
-from simnmt.world.pools import Attached, DrawnChoices, OneServer, Pool, RoundRobin
+from simnmt.world.balancers import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import Attached, DrawnChoices, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Block, Requests
-from simnmt.world.simulate import Beliefs, Trail, simulate
-from simnmt.world.streamed import Streamed
-from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.simulation import Clients, simulate
+from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STREAMED, asked
 from tests.worlds import believing, everything_to
 
@@ -27,7 +27,7 @@ STREAMED_COLUMNS = (*COLUMNS, "execution_s", "state", "stall_s", "deadline_misse
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (400, 1)), axis=1)
 
 
-def nothing_to_read() -> Streamed:
+def nothing_to_read() -> StreamingServerSpec:
     states = tuple(replace(state, load_s=(0.0,) * len(state.load_s)) for state in STREAMED.states)
     return replace(STREAMED, states=states)
 
@@ -47,15 +47,15 @@ def same(one: Trail, other: Trail, names: Sequence[str] = STREAMED_COLUMNS) -> N
     [
         (ByNode(), Attached(3)),
         (InTurn(), RoundRobin(3)),
-        (OfDrawn(CHOICES[:, :1]), DrawnChoices(CHOICES[:, :1], 3)),
-        (OfDrawn(CHOICES[:, :2]), DrawnChoices(CHOICES[:, :2], 3)),
+        (LeastLoadedOfDrawn(CHOICES[:, :1]), DrawnChoices(CHOICES[:, :1], 3)),
+        (LeastLoadedOfDrawn(CHOICES[:, :2]), DrawnChoices(CHOICES[:, :2], 3)),
     ],
     ids=["attached", "turns", "one drawn", "two drawn"],
 )
 def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Pool) -> None:
     """Crowded; `two drawn` compares boxes by when they come free."""
     requests, still = asked(gap_s=0.05), nothing_to_read()
-    one = simulate(requests, alternately, believing(0.1), [StreamedPool(still, 3, streamed)], deciders=2, own=still)
+    one = simulate(requests, alternately, believing(0.1), [StreamingPool(still, 3, streamed)], deciders=2, own=still)
     other = simulate(requests, alternately, believing(0.1), [plain], deciders=2)
     same(one, other, COLUMNS)
     assert one.stall_s is not None and one.execution_s is not None
@@ -65,11 +65,11 @@ def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balance
 
 
 @pytest.mark.parametrize(
-    "balancer", [ByNode(), InTurn(), FewestTokens(), OfDrawn(CHOICES[:, :2])], ids=lambda b: type(b).__name__
+    "balancer", [ByNode(), InTurn(), FewestTokens(), LeastLoadedOfDrawn(CHOICES[:, :2])], ids=lambda b: type(b).__name__
 )
 def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer) -> None:
     requests = asked(gap_s=0.5)
-    trail = simulate(requests, everything_to(1), believing(0.1), [StreamedPool(STREAMED, 3, balancer)])
+    trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(STREAMED, 3, balancer)])
     entry_s = np.asarray(requests.arrival_s) + requests.uplink_s[0]
     for box in range(3):
         there = np.flatnonzero(trail.server == box)
@@ -96,13 +96,13 @@ def test_of_idle_boxes_the_balancer_that_compares_them_keeps_one_warm() -> None:
     requests = asked(gap_s=3.0)
     cold = {}
     for balancer in (InTurn(), FewestTokens()):
-        trail = simulate(requests, everything_to(1), believing(0.1), [StreamedPool(STREAMED, 3, balancer)])
+        trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(STREAMED, 3, balancer)])
         assert trail.state is not None
         cold[type(balancer).__name__] = (trail.state == 0).mean()
     assert cold["FewestTokens"] < cold["InTurn"]
 
 
-def knowing(streamed: Streamed, requests: Requests, **others: Any) -> dict[str, Any]:
+def knowing(streamed: StreamingServerSpec, requests: Requests, **others: Any) -> dict[str, Any]:
     """How a policy knows the states of both targets, of which it expects other lengths."""
     view = partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
     tgt_len = np.random.default_rng(7).uniform(5.0, 25.0, (2, len(requests)))
@@ -137,7 +137,7 @@ def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch:
     trails = []
     for block in (1, 7, 4096):
         monkeypatch.setattr(requests_module, "BLOCK", block)
-        pool = StreamedPool(STREAMED, 2, FewestTokens())
+        pool = StreamingPool(STREAMED, 2, FewestTokens())
         trails.append(simulate(requests, pools=[pool], own=STREAMED, deciders=2, **how))
     same(trails[0], trails[2])
     same(trails[1], trails[2])
@@ -184,7 +184,7 @@ def test_what_the_oracle_is_told_is_what_the_request_then_meets(gap_s: float, ba
 
         return decide
 
-    pool = StreamedPool(STREAMED, 2, balancer)
+    pool = StreamingPool(STREAMED, 2, balancer)
     trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, own=STREAMED)
     assert trail.execution_s is not None
     there_s = np.choose(trail.target, requests.execution_s)
@@ -201,13 +201,13 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         requests,
         lambda block: Oracle(block.execution_s).prepare(block.src_len),
         believing(0.1, clairvoyant=True),
-        [StreamedPool(STREAMED, 2)],
+        [StreamingPool(STREAMED, 2)],
         deciders=2,
         own=STREAMED,
         judged_share=1.0,
     )
     other = simulate(
-        requests, alternately, believing(0.1), [StreamedPool(STREAMED, 2)], deciders=2, own=STREAMED, judged_share=1.0
+        requests, alternately, believing(0.1), [StreamingPool(STREAMED, 2)], deciders=2, own=STREAMED, judged_share=1.0
     )
     assert oracle.lost_s is not None and other.lost_s is not None
     assert np.abs(oracle.lost_s).max() < 1e-12
@@ -223,7 +223,7 @@ def test_how_long_a_cold_start_takes_changes_no_decision_before_its_answer() -> 
     slower = replace(requests, execution_s=tuple(np.r_[column[:150], 3.0 * column[150:]] for column in requests.execution_s))
     trails = []
     for columns in (requests, slower):
-        pool = StreamedPool(STREAMED, 2)
+        pool = StreamingPool(STREAMED, 2)
         trails.append(simulate(columns, pools=[pool], deciders=2, own=STREAMED, **knowing(STREAMED, requests)))
     assert trails[0].execution_s is not None
     assert requests.arrival_s is not None
@@ -288,7 +288,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
         arrival_s.append(arrival_s[-1] + took_s[-1] + pause_s)
         state = STREAMED.lifecycle.next_state(state, pause_s)
         expected.append(state)
-    how, pool = knowing_exactly(1), StreamedPool(STREAMED)
+    how, pool = knowing_exactly(1), StreamingPool(STREAMED)
     if discipline == "open":
         delays_s, trail = handed_by(of_one_length(np.array(arrival_s), len(arrival_s)), 1, how, pools=[pool])
     else:
@@ -318,10 +318,10 @@ def test_an_encoder_needs_no_lengths_in_any_discipline(discipline: str) -> None:
     """What its boxes need to know follows the links' own columns."""
     compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STREAMED.states)
-    encoder = Streamed(compute, states, STREAMED.lifecycle)
+    encoder = StreamingServerSpec(compute, states, STREAMED.lifecycle)
     requests = replace(asked(60, streamed=encoder, open_loop=False), tgt_len=None)
     clients = {"clients": Clients(3, 4, np.full(63, 1.0))} if discipline == "closed" else {}
-    trail = simulate(requests, everything_to(1), believing(0.1), [StreamedPool(encoder)], route=route, **clients)
+    trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(encoder)], route=route, **clients)
     assert trail.execution_s is not None and trail.stall_s is not None
     np.testing.assert_allclose(trail.execution_s - trail.stall_s, requests.execution_s[1])
     assert trail.stall_s[0] > 0.0

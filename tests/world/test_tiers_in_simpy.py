@@ -10,11 +10,10 @@ import simpy
 from numpy.typing import NDArray
 
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.world.closed_loop import Clients
 from simnmt.world.deciders import Beliefs
-from simnmt.world.pools import DrawnChoices, LeastWork, RoundRobin
+from simnmt.world.fifo_server import DrawnChoices, LeastWork, RoundRobin
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import simulate
+from simnmt.world.simulation import Clients, simulate
 from tests.worlds import latency_s
 
 REQUESTS, CLIENTS = 3_000, 20

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from simnmt.world.pools import Pool
+from simnmt.world.fifo_server import Pool
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulation import simulate
+from simnmt.world.trail import Trail
 from tests.worlds import believing, everything_to
 
 CONFIDENCE = 0.999

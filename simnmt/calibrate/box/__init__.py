@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from simnmt.calibrate.box.describe import describe, frequency_mhz, load_average
-from simnmt.calibrate.box.description import BoxDescription, GpuDescription, JetsonDescription
+from simnmt.calibrate.box.describe import (
+    BoxDescription,
+    GpuDescription,
+    JetsonDescription,
+    describe,
+    frequency_mhz,
+    load_average,
+)
 
 __all__ = ["BoxDescription", "GpuDescription", "JetsonDescription", "describe", "frequency_mhz", "load_average"]

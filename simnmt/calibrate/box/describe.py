@@ -1,18 +1,230 @@
-"""A box described, from the files of its system and the libraries that are installed."""
+"""Description of the box at hand, from its system's files and the installed libraries; None wherever the box does not tell.
+
+GPU paths are untested on a box that has one.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import warnings
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from math import isfinite
 from typing import Any
 
-from simnmt.calibrate.box import clocks, cpu, gpus, jetson, limits, virtual
-from simnmt.calibrate.box.description import BoxDescription
-from simnmt.calibrate.box.libraries import versions
-from simnmt.calibrate.box.topology import logical_cpus
-from simnmt.calibrate.box.tree import Tree
+from simnmt.calibrate.box import processor, system_files
+from simnmt.calibrate.box.processor import logical_cpus
+from simnmt.calibrate.box.system_files import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDescription:
+    """One GPU as the CUDA runtime or NVML shows it."""
+
+    index: int
+    """N of `cuda:N`; NVML's own number where torch is not there."""
+    name: str
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    """Such as 8.7."""
+    driver: str | None = None
+    seen_by: tuple[str, ...] = ()
+    """Which of torch and nvml see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JetsonDescription:
+    """What NVIDIA's Linux for Tegra says of itself."""
+
+    l4t: str
+    """Release, such as 36.4.3."""
+    jetpack: str | None = None
+    """The JetPack series that this release belongs to, such as 6.2."""
+    power_mode: str | None = None
+    """nvpmodel's mode, such as MAXN."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxDescription:
+    """One box at one moment."""
+
+    machine: str
+    """Instruction set: x86_64, aarch64."""
+    system: str
+    """Kernel and its release."""
+    cpu_model: str | None = None
+    board: str | None = None
+    """The model in the device tree: Jetson and Raspberry Pi have one."""
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    allowed_cpus: tuple[int, ...] = ()
+    """Numbers of the logical CPUs that this process may run on; empty where the system does not tell."""
+    allowed_cores: int | None = None
+    """Cores that these are threads of; None where the system does not tell."""
+    cpu_quota: float | None = None
+    """CPUs' worth of time that the control group grants; None without a quota."""
+    simd: tuple[str, ...] = ()
+    """Vector extensions that matter to matrix products, in the kernel's spelling."""
+    memory_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    """The control group's limit; None without one."""
+    governor: str | None = None
+    """Of the clock; several are joined by +."""
+    frequency_mhz: float | None = None
+    """Mean over the CPUs at this moment."""
+    frequency_min_mhz: float | None = None
+    frequency_max_mhz: float | None = None
+    on_battery: bool | None = None
+    """None where the box tells of no mains supply, as servers do not."""
+    load_average: tuple[float, float, float] | None = None
+    """Over 1, 5 and 15 minutes."""
+    virtualisation: str | None = None
+    """A hint at the hypervisor or container."""
+    jetson: JetsonDescription | None = None
+    gpus: tuple[GpuDescription, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    """Python's, and those of the libraries that decide the speed, by name; one that is not installed is not named."""
+
+    @property
+    def usable_cpus(self) -> int:
+        """Threads that can truly run at once: allowed CPUs, less where a quota is smaller; at least 1."""
+        return self._granted(len(self.allowed_cpus) or self.logical_cores or 1)
+
+    @property
+    def usable_cores(self) -> int:
+        """Threads that can run at once without sharing a core's vector units; at least 1."""
+        return min(self.usable_cpus, self._granted(self.allowed_cores or self.physical_cores or self.usable_cpus))
+
+    def _granted(self, cpus: int) -> int:
+        return max(1, cpus if self.cpu_quota is None else min(cpus, int(self.cpu_quota)))
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in a profile and in `simnmt doctor --json`."""
+        return asdict(self) | {"usable_cpus": self.usable_cpus, "usable_cores": self.usable_cores}
+
+
+NAMES = ("simnmt", "torch", "transformers", "ctranslate2", "numpy", "sentencepiece", "nvidia-ml-py")
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the installed libraries, by name; nothing is imported."""
+    found = {name: version for name in NAMES if (version := _version(name)) is not None}
+    return {"python": platform.python_version()} | found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, KeyError, TypeError):  # the last two: a damaged installation
+        return None
+
+
+def gpus() -> tuple[GpuDescription, ...]:
+    """Every GPU of this box, torch's numbers first; those that torch does not see follow with NVML's."""
+    by_nvml = nvml_gpus()
+    found = []
+    for gpu, uuid in torch_gpus():
+        same = next((other for other, its_uuid in by_nvml if uuid is not None and uuid in its_uuid), None)
+        if same is not None:
+            by_nvml = [(other, its_uuid) for other, its_uuid in by_nvml if other is not same]
+            gpu = GpuDescription(
+                gpu.index, gpu.name, gpu.memory_bytes, gpu.compute_capability, same.driver, (*gpu.seen_by, *same.seen_by)
+            )
+        found.append(gpu)
+    return (*found, *(gpu for gpu, _ in by_nvml))
+
+
+def torch_gpus() -> list[tuple[GpuDescription, str | None]]:
+    """GPUs that torch can compute on, each with its UUID where this torch tells it; none without torch."""
+    found: list[tuple[GpuDescription, str | None]] = []
+    # A driver that does not fit, a library that cannot be loaded: whatever the reason, there is no GPU to measure.
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+            properties: Any = torch.cuda.get_device_properties(index)
+            capability = f"{properties.major}.{properties.minor}"
+            gpu = GpuDescription(index, properties.name, properties.total_memory, capability, seen_by=("torch",))
+            uuid = getattr(properties, "uuid", None)
+            found.append((gpu, None if uuid is None else str(uuid)))
+    return found
+
+
+def nvml_gpus() -> list[tuple[GpuDescription, str]]:
+    """GPUs that NVIDIA's driver reports, each with its UUID; none without driver or nvidia-ml-py."""
+    found: list[tuple[GpuDescription, str]] = []
+    with suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            driver = _text(pynvml.nvmlSystemGetDriverVersion())
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                memory_bytes = capability = None
+                with suppress(pynvml.NVMLError):  # integrated GPUs have no memory of their own
+                    memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+                with suppress(pynvml.NVMLError):
+                    capability = ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
+                name = _text(pynvml.nvmlDeviceGetName(handle))
+                gpu = GpuDescription(index, name, memory_bytes, capability, driver, ("nvml",))
+                found.append((gpu, _text(pynvml.nvmlDeviceGetUUID(handle))))
+        finally:
+            pynvml.nvmlShutdown()
+    return found
+
+
+def _text(value: str | bytes) -> str:
+    """Older nvidia-ml-py gives bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+_SERIES = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
+"""L4T's major release -> JetPack's (https://developer.nvidia.com/embedded/jetpack-archive)."""
+_NO_BOARD = "linux,dummy-virt"
+"""What virtual machines on Arm call theirs, whatever they run on."""
+
+
+def board(tree: Tree) -> str | None:
+    """The model in the device tree, such as `Raspberry Pi 5 Model B Rev 1.0`."""
+    model = tree.text("proc/device-tree/model") or tree.text("sys/firmware/devicetree/base/model")
+    return None if model == _NO_BOARD else model
+
+
+def jetson(tree: Tree) -> JetsonDescription | None:
+    """L4T's release, JetPack and power mode; None on any other box."""
+    release = re.match(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([\d.]+)", tree.text("etc/nv_tegra_release") or "")
+    if release is None:
+        return None
+    return JetsonDescription(
+        l4t=f"{release[1]}.{release[2]}",
+        jetpack=_installed_jetpack(tree) or _SERIES.get(int(release[1])),
+        power_mode=_power_mode(tree),
+    )
+
+
+def _installed_jetpack(tree: Tree) -> str | None:
+    """Exact version of the package `nvidia-jetpack`, which not every box has."""
+    for package in (tree.text("var/lib/dpkg/status") or "").split("\n\n"):
+        if package.startswith("Package: nvidia-jetpack\n"):
+            version = re.search(r"^Version: (\d+(?:\.\d+)*)", package, re.MULTILINE)
+            return version[1] if version else None
+    return None
+
+
+def _power_mode(tree: Tree) -> str | None:
+    """Name of the mode that nvpmodel noted as its last; its number where the name is not to be found."""
+    mode = re.search(r"pmode:(\d+)", tree.text("var/lib/nvpmodel/status") or "")
+    if mode is None:
+        return None
+    modes = tree.text("etc/nvpmodel.conf") or ""
+    name = re.search(rf"<\s*POWER_MODEL\s+ID={int(mode[1])}\s+NAME=(\S+?)\s*>", modes)
+    return name[1] if name else f"mode {int(mode[1])}"
 
 
 def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> BoxDescription:
@@ -22,37 +234,37 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
     asked. `libraries`: whether torch and NVML are loaded and asked for GPUs, which takes seconds; versions are named anyway.
     """
     tree = Tree.at(root)
-    cpus = cpu.processors(tree)
-    clock = clocks.clocks(tree, cpus)
-    allowed = limits.allowed_cpus(tree)
+    cpus = processor.processors(tree)
+    clock = processor.clocks(tree, cpus)
+    allowed = system_files.allowed_cpus(tree)
     known: dict[str, Any] = {
-        "machine": cpu.machine(cpus) or "unknown",
+        "machine": processor.machine(cpus) or "unknown",
         "system": _system(tree),
-        "cpu_model": cpu.cpu_model(cpus),
-        "board": jetson.board(tree),
-        "physical_cores": cpu.physical_cores(tree, cpus),
+        "cpu_model": processor.cpu_model(cpus),
+        "board": board(tree),
+        "physical_cores": processor.physical_cores(tree, cpus),
         "logical_cores": len(cpus) or None,
         "allowed_cpus": allowed,
         "allowed_cores": len({one.core for one in logical_cpus(tree, allowed)}) or None,
-        "cpu_quota": limits.cpu_quota(tree),
-        "simd": cpu.simd(cpus),
+        "cpu_quota": system_files.cpu_quota(tree),
+        "simd": processor.simd(cpus),
         "memory_bytes": _memory(tree, "MemTotal"),
         "memory_available_bytes": _memory(tree, "MemAvailable"),
-        "memory_limit_bytes": limits.memory_limit_bytes(tree),
+        "memory_limit_bytes": system_files.memory_limit_bytes(tree),
         "governor": clock.governor,
         "frequency_mhz": clock.frequency_mhz,
         "frequency_min_mhz": clock.min_mhz,
         "frequency_max_mhz": clock.max_mhz,
-        "on_battery": clocks.on_battery(tree),
+        "on_battery": processor.on_battery(tree),
         "load_average": _load_average(tree),
-        "virtualisation": virtual.virtualisation(tree, cpus),
-        "jetson": jetson.jetson(tree),
+        "virtualisation": processor.virtualisation(tree, cpus),
+        "jetson": jetson(tree),
     }
     if tree.is_this_box:
         known |= {"machine": platform.machine(), "versions": versions()}
-        known |= {name: value for name, value in _asked().items() if known[name] is None}
+        known |= {name: value for name, value in _psutil_facts().items() if known[name] is None}
         if libraries:
-            known["gpus"] = gpus.gpus()
+            known["gpus"] = gpus()
     return BoxDescription(**known)
 
 
@@ -65,7 +277,7 @@ def load_average(root: str | os.PathLike[str] = "/") -> float | None:
 def frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:
     """Mean clock of the CPUs at this moment; cheap enough to read between measurements."""
     tree = Tree.at(root)
-    return clocks.clocks(tree, cpu.processors(tree)).frequency_mhz
+    return processor.clocks(tree, processor.processors(tree)).frequency_mhz
 
 
 def _system(tree: Tree) -> str:
@@ -91,7 +303,7 @@ def _load_average(tree: Tree) -> tuple[float, float, float] | None:
     return (one, five, fifteen) if isfinite(one + five + fifteen) else None
 
 
-def _asked() -> dict[str, Any]:
+def _psutil_facts() -> dict[str, Any]:
     """What systems without /proc tell through psutil; nothing where it is not installed."""
     told: dict[str, Any] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
     with suppress(Exception):  # not installed, or at a loss itself on a system that hides /proc

@@ -1,8 +1,7 @@
 """The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, each of their techniques a switch."""
 
-from simnmt.kernels.sharp.decoder import SharpDecoder, decode_ensemble
-from simnmt.kernels.sharp.source import SourceEncoder
-from simnmt.kernels.sharp.translation import ForcedSteps, SharpTranslation, StageSeconds
+from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp.search import ForcedSteps, SharpTranslation, StageSeconds
 from simnmt.kernels.sharp.weights import (
     Attention,
     BottomCell,

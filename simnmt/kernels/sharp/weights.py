@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.arrays import checked
 from simnmt.kernels.errors import KernelError
+from simnmt.profile.decoder_settings import DecoderSettings
 
 Float32: TypeAlias = NDArray[np.float32]
 

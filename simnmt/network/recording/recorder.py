@@ -1,4 +1,4 @@
-"""The recording itself: probes on a schedule that does not drift, transfers between them."""
+"""The recorder: a plan of what to record, probes on a schedule that does not drift, transfers between them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,83 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import Place, connect, places, reach, say_bye
-from simnmt.network.recording.icmp_echo import IcmpEcho
-from simnmt.network.recording.plan import Plan
-from simnmt.network.recording.protocol import WARM_UP_SHARE
-from simnmt.network.recording.samples import Files, Samples, bandwidth_path
-from simnmt.network.recording.tcp_echo import TcpEcho
-from simnmt.network.recording.transfers import LEAST_NS, transfer
+from simnmt.network.recording.echo_probes import IcmpEcho, TcpEcho
+from simnmt.network.recording.protocol import (
+    LEAST_NS,
+    WARM_UP_SHARE,
+    Endpoint,
+    connect,
+    connect_first,
+    resolve_host,
+    send_bye,
+    transfer,
+)
+from simnmt.network.recording.samples import RecordingFiles, RecordingSamples, bandwidth_path
 
-Progress = Callable[[float, Samples], None]
+Method = Literal["tcp", "icmp"]
+
+SHORTEST_INTERVAL_S = 0.01
+MOST_PROBES = 10_000_000
+TRANSFER_BYTES = (10_000, 1_000_000_000)
+"""Fewer hardly leave the start of TCP, more are no short transfer; the responder has a bound of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """Where to, how long, how often. Raises `TraceError` for what makes no sense."""
+
+    host: str
+    port: int | None
+    """Of the responder; None for ICMP alone."""
+    duration_s: float
+    interval_s: float = 1.0
+    """Probe i goes out this many seconds times i after the start."""
+    timeout_s: float = 2.0
+    """An echo later than this is lost."""
+    bandwidth_every_s: float = 60.0
+    """Between the starts of transfers; 0 for none."""
+    transfer_bytes: int = 256_000
+    """Of one transfer, of which there is one each way."""
+    method: Method = "tcp"
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise TraceError(f"--method {self.method}: no such method", remedy=f"one of {', '.join(get_args(Method))}")
+        if self.port is not None and not 0 < self.port < 65_536:
+            raise TraceError(f"--port {self.port}: is no port", remedy="give 1 to 65535, as the responder printed it")
+        if self.port is None and self.method == "tcp":
+            raise TraceError("--port is missing", remedy="give the one that `simnmt trace respond` printed")
+        if not self.duration_s > 0.0:
+            raise TraceError("--duration 0: records nothing", remedy="give 60s, 10m or 2h")
+        if not SHORTEST_INTERVAL_S <= self.interval_s <= 240.0:
+            raise TraceError(f"--interval {self.interval_s:g} s", remedy=f"give {1e3 * SHORTEST_INTERVAL_S:g} ms to 240 s")
+        if self.probes > MOST_PROBES:
+            what = f"{self.probes:,} probes in one recording, more than {MOST_PROBES:,}"
+            raise TraceError(what, remedy="give a shorter --duration or a longer --interval")
+        if not 0.0 < self.timeout_s <= 60.0:
+            raise TraceError(f"--timeout {self.timeout_s:g} s", remedy="give more than 0 and at most 60 s")
+        least, most = TRANSFER_BYTES
+        if not least <= self.transfer_bytes <= most:
+            what = f"--transfer {self.transfer_bytes:,} bytes"
+            raise TraceError(what, remedy=f"give {least // 1000} kB to {most // 1_000_000} MB")
+
+    @property
+    def probes(self) -> int:
+        """How many go out if none is held back."""
+        return max(1, math.ceil(round(self.duration_s / self.interval_s, 9)))
+
+    @property
+    def transfers(self) -> bool:
+        """Whether bandwidth is measured, too."""
+        return self.bandwidth_every_s > 0.0 and self.port is not None
+
+
+Progress = Callable[[float, RecordingSamples], None]
 """Takes the seconds that have passed and what was found."""
 
 _GREETING_S = 5.0
@@ -51,8 +115,8 @@ class Prober(Protocol):
 class Recorder:
     """Makes the connection and the partial files; `run` records. Raises `TraceError` where there is nothing to record."""
 
-    def __init__(self, plan: Plan, out: str | os.PathLike[str]) -> None:
-        self.samples = Samples()
+    def __init__(self, plan: RecordingPlan, out: str | os.PathLike[str]) -> None:
+        self.samples = RecordingSamples()
         self.written: list[Path] = []
         """The files that stand there once `run` has ended."""
         self.left: list[Path] = []
@@ -79,7 +143,7 @@ class Recorder:
         """
         self._began_unix_s, self._start_ns = time.time(), time.monotonic_ns()
         try:
-            self._files = Files(self._out, self._began_unix_s, self._about(), self._plan.transfers)
+            self._files = RecordingFiles(self._out, self._began_unix_s, self._about(), self._plan.transfers)
             try:
                 self._record(progress)
                 if not self.samples.arrived:
@@ -109,7 +173,7 @@ class Recorder:
             with suppress(TraceError):
                 connection, _ = connect(self._responder, _BYE_S)
                 with connection:
-                    say_bye(connection)
+                    send_bye(connection)
 
     def _record(self, progress: Progress | None) -> None:
         plan = self._plan
@@ -222,19 +286,19 @@ class Recorder:
         return said | ({"oddities": "; ".join(self.oddities)} if self.oddities else {})
 
 
-def _opened(plan: Plan) -> tuple[Place, Place | None, Prober]:
+def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
     """(where probes go, where transfers go, what sends the probes)."""
     if plan.port is None:
         place = _first(plan.host)
         return place, None, IcmpEcho(place)
-    responder, connection, most = reach(plan.host, plan.port, max(plan.timeout_s, _GREETING_S))
+    responder, connection, most = connect_first(plan.host, plan.port, max(plan.timeout_s, _GREETING_S))
     try:
         if plan.transfers and plan.transfer_bytes > most:
             what = f"--transfer {plan.transfer_bytes:,} bytes: the responder grants {most:,}"
             raise TraceError(what, remedy="give fewer")
         if plan.method == "tcp":
             return responder, responder, TcpEcho(responder, connection, max(plan.timeout_s, _GREETING_S))
-        place = Place(responder.host, responder.family, (responder.address[0], 0, *responder.address[2:]))
+        place = Endpoint(responder.host, responder.family, (responder.address[0], 0, *responder.address[2:]))
         prober = IcmpEcho(place)
     except BaseException:
         connection.close()
@@ -243,8 +307,8 @@ def _opened(plan: Plan) -> tuple[Place, Place | None, Prober]:
     return place, responder, prober
 
 
-def _first(host: str) -> Place:
-    found = places(host, 0, socket.SOCK_DGRAM)
+def _first(host: str) -> Endpoint:
+    found = resolve_host(host, 0, socket.SOCK_DGRAM)
     if not found:
         raise TraceError(f"--host {host}: has no address", remedy="check the name")
     return found[0]

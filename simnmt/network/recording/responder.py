@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
-from simnmt.network.foreign_text import named
 from simnmt.network.recording.protocol import (
     ANSWER,
     ASK,
@@ -333,7 +333,9 @@ def _listening(bind: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError):
-        raise TraceError(f"--bind {named(bind)}: is no address of this machine", remedy="give one, such as 127.0.0.1") from None
+        raise TraceError(
+            f"--bind {shorten(bind)}: is no address of this machine", remedy="give one, such as 127.0.0.1"
+        ) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

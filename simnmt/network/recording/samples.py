@@ -1,9 +1,10 @@
-"""What a recording has found so far, and the files that hold it."""
+"""Samples of a recording, the files that hold them, and the lines that summarise them."""
 
 from __future__ import annotations
 
 import math
 import os
+import statistics
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,9 +13,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO
 
-from simnmt.network.csv_rows import VERSION
+from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
-from simnmt.network.foreign_text import named
+from simnmt.network.series_csv import VERSION
 from simnmt.network.text_files import write_texts
 
 _RTT_COLUMNS = ("time_s", "rtt_ms")
@@ -22,7 +23,7 @@ _BANDWIDTH_COLUMNS = ("time_s", "downlink_mbps", "uplink_mbps")
 
 
 @dataclass(slots=True)
-class Samples:
+class RecordingSamples:
     """Columns that grow; NaN where a probe or a transfer was lost."""
 
     sent_s: array[float] = field(default_factory=lambda: array("d"))
@@ -52,7 +53,7 @@ class Samples:
         return not all(map(math.isnan, [*self.downlink_mbps, *self.uplink_mbps]))
 
 
-class Files:
+class RecordingFiles:
     """The series of RTTs at `out` and that of bandwidths beside it, written as they come under names that end in `.partial`.
 
     Raises `TraceError` where they cannot be written, or where such a partial file is left of an earlier recording.
@@ -75,19 +76,19 @@ class Files:
             self.discard()
             raise
 
-    def add(self, samples: Samples) -> None:
+    def add(self, samples: RecordingSamples) -> None:
         """Append what has come since, and hand it to the system."""
         for path, columns in _columns(self, samples).items():
             file, done = self._partial.get(path), self._written[path]
             if file is None or len(columns[0]) == done:
                 continue
             rows = "".join(_rows([column[done:] for column in columns]))
-            with _told(path):
+            with _WriteErrors(path):
                 file.write(rows)
                 file.flush()
             self._written[path] = len(columns[0])
 
-    def finish(self, samples: Samples, said: dict[str, str]) -> list[Path]:
+    def finish(self, samples: RecordingSamples, said: dict[str, str]) -> list[Path]:
         """Write the whole files with all that there is to say, and remove the partial ones; returns what was written."""
         texts = {self.rtt: self._whole("rtt", samples, said, _RTT_COLUMNS)}
         if samples.rates:
@@ -113,7 +114,7 @@ class Files:
 
     def _begin(self, path: Path, head: str) -> None:
         partial = _partial(path)
-        with _told(path):
+        with _WriteErrors(path):
             try:
                 file = partial.open("x", encoding="utf-8", newline="\n")
             except FileExistsError:
@@ -127,11 +128,11 @@ class Files:
         notes = {"kind": "measured", **self._notes, "made": "simnmt trace record", "began": self._began, **said}
         lines = [
             f"# simnmt {what} series, version {VERSION}",
-            *(f"# {key}: {named(text, 1000)}" for key, text in notes.items()),
+            *(f"# {key}: {shorten(text, 1000)}" for key, text in notes.items()),
         ]
         return "\n".join([*lines, ",".join(columns)]) + "\n"
 
-    def _whole(self, what: str, samples: Samples, said: dict[str, str], columns: Sequence[str]) -> str:
+    def _whole(self, what: str, samples: RecordingSamples, said: dict[str, str], columns: Sequence[str]) -> str:
         path = self.rtt if what == "rtt" else self.bandwidth
         return self._head(what, said, columns) + "".join(_rows(_columns(self, samples)[path]))
 
@@ -144,7 +145,7 @@ def bandwidth_path(out: str | os.PathLike[str]) -> Path:
     return path.with_name(f"{path.stem}-bandwidth{path.suffix or '.csv'}")
 
 
-def _columns(files: Files, samples: Samples) -> dict[Path, list[array[float]]]:
+def _columns(files: RecordingFiles, samples: RecordingSamples) -> dict[Path, list[array[float]]]:
     return {
         files.rtt: [samples.sent_s, samples.rtt_ms],
         files.bandwidth: [samples.transfer_s, samples.downlink_mbps, samples.uplink_mbps],
@@ -161,7 +162,7 @@ def _partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
-class _told:
+class _WriteErrors:
     """Turns an `OSError` about a file into a line."""
 
     def __init__(self, path: Path) -> None:
@@ -173,3 +174,30 @@ class _told:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, OSError):
             raise TraceError(f"cannot be written: {error.strerror}", path=self._path, remedy="choose another folder") from None
+
+
+def describe_rtts(samples: RecordingSamples) -> str:
+    """Of a recording of which a probe came back."""
+    arrived = [ms for ms in samples.rtt_ms if not math.isnan(ms)]
+    typical = f"median {statistics.median(arrived):.4g} ms, from {min(arrived):.4g} to {max(arrived):.4g}"
+    return f"RTT, measured; {_probes(samples)}; {typical}"
+
+
+def describe_bandwidths(samples: RecordingSamples) -> str:
+    """Of both directions."""
+    ways = []
+    for name, column in (("downlink", samples.downlink_mbps), ("uplink", samples.uplink_mbps)):
+        arrived = [mbps for mbps in column if not math.isnan(mbps)]
+        ways.append(f"{name} median {statistics.median(arrived):.4g} Mbit/s" if arrived else f"{name} all lost")
+    transfers = len(samples.transfer_s)
+    return f"bandwidth, measured; {transfers:,} transfer{'s' * (transfers != 1)} each way; {', '.join(ways)}"
+
+
+def describe_progress(samples: RecordingSamples) -> str:
+    """While it runs."""
+    last = samples.rtt_ms[-1] if samples.rtt_ms else math.nan
+    return _probes(samples) + ("" if math.isnan(last) else f", last {last:.4g} ms")
+
+
+def _probes(samples: RecordingSamples) -> str:
+    return f"{len(samples.rtt_ms):,} probes, {samples.lost:,} lost"

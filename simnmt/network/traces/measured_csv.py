@@ -1,10 +1,11 @@
-"""CSV logs of other tools: RTT and throughput, each at its own clock, in columns that are found by their usual names."""
+"""CSV logs of other tools: RTT and throughput, each at its own times, in columns found by their usual names."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,14 +13,73 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.names import format_list
-from simnmt.network.csv_rows import Rows
-from simnmt.network.foreign_text import named, quoted
-from simnmt.network.traces import column_names
-from simnmt.network.traces.how_to_read import RATES, HowToRead
+from simnmt.base.errors import short_repr, shorten
+from simnmt.base.suggestions import format_list
+from simnmt.network.series import like_seconds_read_as_ms
+from simnmt.network.series_csv import Rows
+from simnmt.network.trace_options import RATES, ReadOptions, Reply, epoch_unit, parse_date_s
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
-from simnmt.network.traces.time_cells import date_s, unit_of_epoch
-from simnmt.network.units import like_seconds_read_as_ms
+
+_UNITS = ("gbps", "mbps", "kbps", "bps", "ns", "us", "ms", "s")
+_SPELT: Mapping[str, str] = {
+    "gbit/s": "gbps",
+    "mbit/s": "mbps",
+    "kbit/s": "kbps",
+    "bit/s": "bps",
+    "sec": "s",
+    "secs": "s",
+    "second": "s",
+    "seconds": "s",
+    "msec": "ms",
+    "milliseconds": "ms",
+    "µs": "us",
+    "usec": "us",
+}
+_BEHIND = re.compile(r"^(.*?)(?:[\s_]*[(\[]\s*([^)\]]+?)\s*[)\]]|[\s_.]([A-Za-zµ/]+))\s*$")
+
+TIME = ("epoch", "unixtime", "unix", "timestamp", "datetime", "time", "date", "ts", "t")
+RTT = ("rtt", "roundtriptime", "roundtrip", "latency", "ping", "pingtime", "responsetime", "delay")
+_RTT_OF: Mapping[Reply, tuple[str, ...]] = {
+    "min": ("rttmin", "minrtt", "pingmin", "minping", "min", "rttavg", "avgrtt", "pingavg", "avgping", "avg", "mean"),
+    "mean": ("rttavg", "avgrtt", "pingavg", "avgping", "avg", "mean"),
+    "first": (),
+}
+LOSS = ("pingloss", "pinglosspct", "loss", "losspct", "packetloss")
+DOWNLINK = ("dl", "dlbitrate", "dlthroughput", "downlink", "download", "downlinkbitrate", "down", "rxrate")
+UPLINK = ("ul", "ulbitrate", "ulthroughput", "uplink", "upload", "uplinkbitrate", "up", "txrate")
+BANDWIDTH = ("bandwidth", "throughput", "bitrate", "")
+"""The empty name stands for a column called by its unit alone, such as `mbps`."""
+
+_RATES = ("gbps", "mbps", "kbps", "bps")
+
+
+def rtt_names(reply: Reply) -> tuple[str, ...]:
+    """Names of an RTT, the likeliest first."""
+    return RTT + _RTT_OF[reply]
+
+
+def split_unit(column: str) -> tuple[str, str | None]:
+    """(what it is about in small letters and digits, its unit or None): `Ping RTT (ms)` gives `pingrtt` and `ms`."""
+    lowered = column.strip().lower()
+    if lowered in _RATES:
+        return "", lowered
+    found = _BEHIND.fullmatch(lowered)
+    unit = None if found is None else found[2] or found[3]
+    unit = _SPELT.get(unit, unit) if unit else None
+    if found is None or unit not in _UNITS:
+        return re.sub(r"[^a-z0-9]", "", lowered), None
+    return re.sub(r"[^a-z0-9]", "", found[1]), unit
+
+
+def find(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The columns that go by the likeliest of the names that any goes by."""
+    bare = {column: split_unit(column)[0] for column in columns}
+    for name in names:
+        found = [column for column in columns if bare[column] == name]
+        if found:
+            return found
+    return []
+
 
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
 _PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
@@ -50,7 +110,7 @@ class _Column:
         return np.array(self.values) * _PER_UNIT[self.unit]
 
 
-def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
+def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     """The RTTs of a file, or its bandwidths, or both.
 
     Beside a bandwidth, a row without an RTT is one of the other clock, and lost only where a column of losses says so. Raises
@@ -60,7 +120,7 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
     granted: list[str] = []
     time_of = _time_reader(rows, rows.index(_time_column(rows, how)), how, granted)
     columns = _value_columns(rows, how)
-    loss = column_names.find(rows.names, column_names.LOSS)
+    loss = find(rows.names, LOSS)
     loss_at = rows.index(loss[0]) if loss else None
     shared = len({column.quantity == "rtt" for column in columns}) > 1
     for line, cells in rows:
@@ -110,7 +170,7 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
 
 
 def _guess(column: str, unit: str) -> str:
-    return f"column {named(column)}, read in {unit}, as it names no unit"
+    return f"column {shorten(column)}, read in {unit}, as it names no unit"
 
 
 def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64]) -> None:
@@ -118,7 +178,7 @@ def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64
     if column.unit != "ms" or column.unit_stated or rows.ours:
         return
     if why := like_seconds_read_as_ms(rtt_s):
-        name = named(column.name)
+        name = shorten(column.name)
         remedy = f"state the unit: --column rtt={name}:s if they are seconds, --column rtt={name}:ms if not"
         raise rows.wrong(f"column {name}: {why}", rows.header_line, column.at, remedy)
 
@@ -142,12 +202,12 @@ def _acknowledgements(column: _Column, rate_bps: NDArray[np.float64], down: _Col
     return ["little beside the downlink: perhaps the acknowledgements of a download rather than what the uplink can carry"]
 
 
-def _time_column(rows: Rows, how: HowToRead) -> str:
+def _time_column(rows: Rows, how: ReadOptions) -> str:
     said = how.column("time").name
-    return said or _only(rows, "a time", column_names.find(rows.names, column_names.TIME), "time")
+    return said or _only(rows, "a time", find(rows.names, TIME), "time")
 
 
-def _value_columns(rows: Rows, how: HowToRead) -> list[_Column]:
+def _value_columns(rows: Rows, how: ReadOptions) -> list[_Column]:
     told: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
     columns = []
     for quantity, name in told or _guessed(rows, how):
@@ -157,22 +217,22 @@ def _value_columns(rows: Rows, how: HowToRead) -> list[_Column]:
         if unit is None:
             unit = "ms" if quantity == "rtt" else "kbps"
             if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
-                remedy = f"say it by --column {ROLE[quantity]}={named(name)}:mbps"
-                raise rows.wrong(f"column {named(name)} names no unit", rows.header_line, at, remedy)
+                remedy = f"say it by --column {ROLE[quantity]}={shorten(name)}:mbps"
+                raise rows.wrong(f"column {shorten(name)} names no unit", rows.header_line, at, remedy)
         columns.append(_Column(quantity, name, at, unit, guessed, how.column(ROLE[quantity]).unit is not None))
     return columns
 
 
-def _guessed(rows: Rows, how: HowToRead) -> list[tuple[Quantity, str]]:
+def _guessed(rows: Rows, how: ReadOptions) -> list[tuple[Quantity, str]]:
     guesses: list[tuple[Quantity, Sequence[str], str]] = [
-        ("rtt", column_names.rtt_names(how.reply), "rtt"),
-        ("downlink", column_names.DOWNLINK, "downlink"),
-        ("uplink", column_names.UPLINK, "uplink"),
-        ("bandwidth", column_names.BANDWIDTH, "downlink"),
+        ("rtt", rtt_names(how.reply), "rtt"),
+        ("downlink", DOWNLINK, "downlink"),
+        ("uplink", UPLINK, "uplink"),
+        ("bandwidth", BANDWIDTH, "downlink"),
     ]
     found: list[tuple[Quantity, str]] = []
     for quantity, names, role in guesses:
-        columns = column_names.find(rows.names, names)
+        columns = find(rows.names, names)
         one_way = any(other in ("downlink", "uplink") for other, _ in found)
         if columns and not (quantity == "bandwidth" and one_way):
             found.append((quantity, _only(rows, f"the {NOUN[quantity]}", columns, role)))
@@ -181,11 +241,11 @@ def _guessed(rows: Rows, how: HowToRead) -> list[tuple[Quantity, str]]:
     return found
 
 
-def _unit(rows: Rows, quantity: Quantity, name: str, how: HowToRead) -> str | None:
-    said = column_names.split_unit(name)[1]
+def _unit(rows: Rows, quantity: Quantity, name: str, how: ReadOptions) -> str | None:
+    said = split_unit(name)[1]
     unit = how.column(ROLE[quantity]).unit or said
     if unit is not None and (unit in RATES) is (quantity == "rtt"):
-        what = f"column {named(name)} is in {unit}, which is no unit of the {NOUN[quantity]}"
+        what = f"column {shorten(name)} is in {unit}, which is no unit of the {NOUN[quantity]}"
         raise rows.wrong(what, rows.header_line, rows.index(name), "choose another column")
     return unit
 
@@ -195,38 +255,38 @@ def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
         return found[0]
     rows.refuse_numbers()
     if found:
-        text = f"{format_list(map(named, found), ',')} could each be {what}"
-        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={named(found[0])}")
-    text = f"no column is called like {what}: {format_list(map(named, rows.names), ',')}"
+        text = f"{format_list(map(shorten, found), ',')} could each be {what}"
+        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={shorten(found[0])}")
+    text = f"no column is called like {what}: {format_list(map(shorten, rows.names), ',')}"
     raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
 
 
-def _time_reader(rows: Rows, time_at: int, how: HowToRead, granted: list[str]) -> Callable[[int, list[str]], float]:
+def _time_reader(rows: Rows, time_at: int, how: ReadOptions, granted: list[str]) -> Callable[[int, list[str]], float]:
     """What reads a row's time; a unit that it has to guess it adds to `granted`."""
-    unit = how.column("time").unit or column_names.split_unit(rows.names[time_at])[1]
+    unit = how.column("time").unit or split_unit(rows.names[time_at])[1]
     if unit in RATES:
-        what = f"column {named(rows.names[time_at])} is in {unit}, which is no unit of a time"
+        what = f"column {shorten(rows.names[time_at])} is in {unit}, which is no unit of a time"
         raise rows.wrong(what, rows.header_line, time_at, "choose another column")
     per_unit = None if unit is None else _PER_UNIT[unit]
     form: Literal["dates", "numbers"] | None = None
 
     def time_of(line: int, cells: list[str]) -> float:
         nonlocal per_unit, form
-        time_s = date_s(cells[time_at])
+        time_s = parse_date_s(cells[time_at])
         here: Literal["dates", "numbers"] = "numbers" if math.isnan(time_s) else "dates"
         if here == "numbers":
             time = rows.number(line, cells, time_at, "write numbers, or dates with the year first")
             if per_unit is None and math.isfinite(time):
-                guessed = unit_of_epoch(time)
+                guessed = epoch_unit(time)
                 granted.append(_guess(rows.names[time_at], guessed))
                 per_unit = _PER_UNIT[guessed]
             time_s = time * (per_unit or 1.0)
         form = form or here
         if form != here:
-            what = f"{named(rows.names[time_at])} is {quoted(cells[time_at].strip())}, but the rows before give {form}"
+            what = f"{shorten(rows.names[time_at])} is {short_repr(cells[time_at].strip())}, but the rows before give {form}"
             raise rows.wrong(what, line, time_at, "write all times in one form")
         if not abs(time_s) < _NO_TIME_S:
-            what = f"{named(rows.names[time_at])} is {named(cells[time_at])}, which is no time"
+            what = f"{shorten(rows.names[time_at])} is {shorten(cells[time_at])}, which is no time"
             raise rows.wrong(what, line, time_at, "give every row a time, and its unit by --column time=NAME:UNIT")
         return time_s
 

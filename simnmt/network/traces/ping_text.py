@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
-from simnmt.network.foreign_text import named
-from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Readings
 
 _STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
@@ -34,7 +34,7 @@ def is_ping_text(text: str) -> bool:
     return any(_GOAL.match(line) or _REPLY.search(line) for line in lines)
 
 
-def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
+def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     """The RTTs of a run of `ping`: one value a request, lost where its number is missing.
 
     Times are those that `ping -D` prints; without them requests go out each `how.interval_s`. Raises `TraceError` where no
@@ -61,7 +61,7 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
         numbered = _SEQUENCE.search(line)
         for number in (numbered, stamp):
             if number and len(number[1].partition(".")[0]) > _MOST_DIGITS:
-                what = f"{named(number[1], 40)} is no number that ping prints"
+                what = f"{shorten(number[1], 40)} is no number that ping prints"
                 raise TraceError(what, path=path, line=at, remedy="give what ping printed, unchanged")
         if numbered and anew:  # another run of ping in the same file goes on where the one before ended
             offset, anew = last + 1 - int(numbered[1]), False
@@ -101,5 +101,5 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
     if zero.any():
         said.append(f"replies within 0 ms left out: {int(zero.sum()):,}")
         value[zero] = np.nan
-    source = f"ping to {named(goal)}" if goal else f"ping, file {named(path.name)}"
+    source = f"ping to {shorten(goal)}" if goal else f"ping, file {shorten(path.name)}"
     return [Readings("rtt", time_s, value, "measured", source, tuple(said), tuple(granted))]

@@ -1,4 +1,4 @@
-"""Measurements as a tool wrote them, and what they become: samples in order, each time once, lost ones held and marked."""
+"""Readings as a tool wrote them, and the trace they become: samples in order of time, each time once, lost samples marked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_series import Kind, RttSeries
-from simnmt.network.step_function import StepFunction
-from simnmt.network.traces.how_to_read import Role
-from simnmt.network.units import check_rate_unit, check_rtt_unit
+from simnmt.network.series import BandwidthSeries, Kind, RttSeries, StepFunction, check_rate_unit, check_rtt_unit
+from simnmt.network.trace_options import Role
 
 Column = NDArray[np.float64]
 Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
@@ -151,7 +148,7 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
     )
 
 
-def together(traces: Sequence[Trace]) -> list[Trace]:
+def align_starts(traces: Sequence[Trace]) -> list[Trace]:
     """Traces of one clock, begun at one moment: the first at which each has a value, which it then holds at time 0."""
     begin_s = max(trace.began_s for trace in traces)
     # Microseconds, as the times themselves: a float holds a Unix time to a quarter of one.

@@ -1,4 +1,4 @@
-"""What a trace is like: its clock, its losses, its distribution, its memory."""
+"""Summary of a trace: spacing, losses, distribution, autocorrelation and levels, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.rtt_series import Kind
-from simnmt.network.synthesis.level_shifts import segment
-from simnmt.network.traces.readings import Quantity, Trace
+from simnmt.network.rtt_components import segment
+from simnmt.network.series import Kind
+from simnmt.network.traces.readings import NOUN, Quantity, Trace
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 """Of the quantiles."""
@@ -73,22 +73,22 @@ class TraceSummary:
         plain = {name: getattr(self, name) for name in self.__slots__}
         plain["said"] = list(self.said)
         plain["unit"] = "s" if self.quantity == "rtt" else "bit/s"
-        plain["quantiles"] = {percent(share): value for share, value in self.quantiles.items()}
+        plain["quantiles"] = {quantile_name(share): value for share, value in self.quantiles.items()}
         plain["autocorrelation"] = {f"lag_{lag}": value for lag, value in self.autocorrelation.items()}
         return plain
 
 
-def percent(share: float) -> str:
+def quantile_name(share: float) -> str:
     """`p99.9` of 0.999."""
     return f"p{100 * share:.4g}"
 
 
-def summarised(trace: Trace) -> TraceSummary:
+def summarise(trace: Trace) -> TraceSummary:
     """The figures of a trace."""
     arrived = trace.value[~trace.lost]
     spacing = np.diff(trace.time_s)
     usual_s = float(np.median(spacing)) if spacing.size else None
-    starts, ends = runs(trace.lost)
+    starts, ends = lost_runs(trace.lost)
     until_s = np.append(trace.time_s, trace.duration_s)
     outages_s = until_s[ends] - until_s[starts]
     levels, shifts = _levels(trace)
@@ -145,7 +145,58 @@ def _levels(trace: Trace) -> tuple[int | None, int | None]:
     return len(levels_s), int((np.diff(level) != 0).sum())
 
 
-def runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def lost_runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where runs of lost samples begin, and where each has ended."""
     edges = np.diff(lost.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+_MANY = 1e4
+_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+def format_title(summary: TraceSummary) -> str:
+    """What it is: `RTT, measured`."""
+    return f"{NOUN[summary.quantity]}, {'kind unstated' if summary.kind == 'unstated' else summary.kind}"
+
+
+def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
+    """(what, how much) of each figure."""
+    found = [("samples", f"{summary.samples:,} over {format_duration(summary.duration_s)}")]
+    if summary.spacing_s is not None and summary.spacing_least_s is not None and summary.spacing_most_s is not None:
+        ends = f"from {format_duration(summary.spacing_least_s)} to {format_duration(summary.spacing_most_s)}"
+        gaps = f"; {summary.gaps:,} gap{'s' * (summary.gaps != 1)} of more than {GAP:g} times that" if summary.gaps else ""
+        found.append(("spacing", f"{format_duration(summary.spacing_s)} usually, {ends}{gaps}"))
+    lost = f"{summary.lost:,} ({100 * summary.lost_share:.3g} %)"
+    if summary.outages:
+        longest = f"the longest of {summary.outage_most_samples:,}, {format_duration(summary.outage_most_s)}"
+        lost += f" in {summary.outages:,} run{'s' * (summary.outages != 1)}, {longest}; held at the value before"
+    found += [("lost", lost), ("mean", f"{format_value(summary, summary.mean)} over time")]
+    known = [(quantile_name(share), number) for share, number in summary.quantiles.items() if number is not None]
+    found += [(name, format_value(summary, number)) for name, number in known]
+    for lag, correlation in summary.autocorrelation.items():
+        found.append((f"autocorrelation, lag {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
+    if summary.levels is not None and summary.level_shifts is not None:
+        between = f"{summary.level_shifts:,} between {summary.levels:,} levels" if summary.level_shifts else "none"
+        found.append(("level shifts", between))
+    return found
+
+
+def format_value(summary: TraceSummary, number: float) -> str:
+    """An RTT in ms, a bandwidth in Mbit/s, with four digits that count."""
+    return f"{_digits(number * 1e3)} ms" if summary.quantity == "rtt" else f"{_digits(number / 1e6)} Mbit/s"
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds, minutes, hours or days, whichever keeps the number small."""
+    length_s, unit = time_unit(seconds)
+    return f"{_digits(seconds / length_s)} {unit}"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit that keeps the number small: its length in seconds, and its name."""
+    return next(((length_s, unit) for length_s, unit in _UNITS if seconds > 2 * length_s), (1.0, "s"))
+
+
+def _digits(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= _MANY else f"{number:.4g}"

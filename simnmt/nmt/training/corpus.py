@@ -1,4 +1,4 @@
-"""Parallel text for training: read, cleaned, and parted into what is learnt from, what chooses, and what judges."""
+"""Parallel text for training: read, cleaned, and split into training, development and held-out pairs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simnmt.nmt.training.errors import TrainingError
-from simnmt.streams import stream
+from simnmt.base.random_streams import stream
+from simnmt.nmt.errors import TrainingError
 from simnmt.workload.corpus import text_pairs
 
 Pair = tuple[str, str]
@@ -19,7 +19,7 @@ LEAST_PAIRS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class CorpusFiles:
     """Where the parallel text stands, in any form of docs/corpora.md."""
 
     src: Path
@@ -62,7 +62,7 @@ class Corpus:
         return {"read": self.read, **parts, **dropped, "sha256": self.sha256}
 
 
-def read_training_corpus(text: Text, *, heldout: int, seed: int) -> Corpus:
+def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpus:
     """Read parallel text and part it; the same pairs and seed give the same parts.
 
     `heldout`: pairs in each of the small parts. White space is collapsed.
@@ -111,6 +111,6 @@ def read_training_corpus(text: Text, *, heldout: int, seed: int) -> Corpus:
     )
 
 
-def text_of(pairs: Iterable[Pair], side: int) -> list[str]:
+def side_of(pairs: Iterable[Pair], side: int) -> list[str]:
     """The sources (side 0) or the targets (side 1)."""
     return [pair[side] for pair in pairs]

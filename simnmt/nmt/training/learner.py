@@ -1,22 +1,134 @@
-"""One step of learning: the loss of a batch, its gradient, and what Adam makes of it."""
+"""One optimisation step: batches of encoded sentence pairs, the loss, its gradient, and Adam's update.
+
+Batches hold sentences of like length up to a number of tokens, in an order that depends on seed and epoch alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simnmt.nmt.memory import within_memory
+from simnmt.base.random_streams import stream
+from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.checkpoint import check_tensors, own_tensors
+from simnmt.nmt.errors import TrainingError, within_memory
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.tensor_files import check_tensors, own_tensors
-from simnmt.nmt.training.encoded import Batch
-from simnmt.nmt.training.errors import TrainingError
+from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.training.corpus import Pair, side_of
 from simnmt.nmt.training.recipe import Recipe
-from simnmt.streams import stream
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of each sentence pair, end marks included; arrays of shape (pairs,)."""
+
+    src: NDArray[np.int64]
+    tgt: NDArray[np.int64]
+
+
+def epoch_batches(lengths: Lengths, batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """Indices of the pairs of each batch of one epoch; each pair occurs once.
+
+    A batch's longer side, padded, holds at most `batch_tokens` tokens, or one pair. Pairs of like length meet by chance
+    within their length, and the batches come in random order.
+    """
+    draw = stream(seed, epoch, "batches")
+    order = draw.permutation(len(lengths.src))
+    # Target first: the product with the vocabulary costs most, and padding it costs as much as words do.
+    order = order[np.lexsort((lengths.src[order], lengths.tgt[order]))]
+    batches = batch_slices(lengths.src[order], lengths.tgt[order], batch_tokens)
+    return [order[batches[index]] for index in draw.permutation(len(batches))]
+
+
+def batch_slices(src: NDArray[np.int64], tgt: NDArray[np.int64], batch_tokens: int) -> list[slice]:
+    """Runs of neighbours whose longer side, padded, holds at most `batch_tokens` tokens, or that are one pair."""
+    runs: list[slice] = []
+    start = longest = 0
+    for index, length in enumerate(np.maximum(src, tgt).tolist()):
+        longest = max(longest, length)
+        if index > start and longest * (index + 1 - start) > batch_tokens:
+            runs.append(slice(start, index))
+            start, longest = index, length
+    if len(src) > start:
+        runs.append(slice(start, len(src)))
+    return runs
+
+
+def padded(sentences: Sequence[Sequence[int]], pad: int) -> NDArray[np.int64]:
+    """Token ids of shape (sentences, longest), the shorter ones filled up with `pad` at their end."""
+    longest = max(len(sentence) for sentence in sentences)
+    filled = np.full((len(sentences), longest), pad, dtype=np.int64)
+    for row, sentence in zip(filled, sentences, strict=True):
+        row[: len(sentence)] = sentence
+    return filled
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the model is fed and what it should say, int64 on the model's device."""
+
+    src: Tensor
+    """[batch, src_len], padded at the end."""
+    src_lengths: Tensor
+    """[batch], end marks included."""
+    tgt_in: Tensor
+    """[batch, tgt_len]: the start token, then the reference."""
+    tgt_out: Tensor
+    """[batch, tgt_len]: the reference, then its end mark; padding is no target."""
+    tgt_tokens: int
+    """Targets in `tgt_out`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPairs:
+    """Token ids of sentence pairs, each sentence with its end mark."""
+
+    src: list[list[int]]
+    tgt: list[list[int]]
+    lengths: Lengths
+    architecture: Architecture
+    too_long: int
+    """Pairs left out for their length."""
+
+    @classmethod
+    def of(
+        cls, pairs: Sequence[Pair], source: Subwords, target: Subwords, architecture: Architecture, max_tokens: int
+    ) -> EncodedPairs:
+        """Encode both sides and leave out pairs with a side of more than `max_tokens` tokens."""
+        sides = zip(source.encode(side_of(pairs, 0)), target.encode(side_of(pairs, 1)), strict=True)
+        kept = [(src, tgt) for src, tgt in sides if max(len(src), len(tgt)) <= max_tokens]
+        src, tgt = [pair[0] for pair in kept], [pair[1] for pair in kept]
+        lengths = Lengths(*(np.array([len(ids) for ids in side], dtype=np.int64) for side in (src, tgt)))
+        return cls(src, tgt, lengths, architecture, len(pairs) - len(kept))
+
+    def epoch(self, batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+        """Which pairs each batch of an epoch holds."""
+        return epoch_batches(self.lengths, batch_tokens, seed=seed, epoch=epoch)
+
+    def in_order(self, batch_tokens: int, device: torch.device) -> Iterator[Batch]:
+        """All pairs, shortest first, for a loss that does not depend on their order."""
+        order = np.lexsort((self.lengths.src, self.lengths.tgt))
+        for run in batch_slices(self.lengths.src[order], self.lengths.tgt[order], batch_tokens):
+            yield self.batch(order[run], device)
+
+    def batch(self, rows: NDArray[np.int64], device: torch.device) -> Batch:
+        """The given pairs as tensors."""
+        pad, start = self.architecture.pad_token, self.architecture.start_token
+        out = padded([self.tgt[row] for row in rows], pad)
+        fed = np.roll(out, 1, axis=1)
+        fed[:, 0] = start
+        tensors = (padded([self.src[row] for row in rows], pad), self.lengths.src[rows], fed, out)
+        src, src_lengths, tgt_in, tgt_out = (torch.from_numpy(tensor).to(device) for tensor in tensors)
+        return Batch(src, src_lengths, tgt_in, tgt_out, int(self.lengths.tgt[rows].sum()))
+
 
 _WEIGHTS, _MOMENTS = "weights", ("step", "exp_avg", "exp_avg_sq")
 """What the names of kept tensors begin with; the moments as Adam calls them."""

@@ -1,4 +1,4 @@
-"""What shapes the weights that come out, and how long a training may go on."""
+"""The settings that determine the trained weights, and the budget that ends a training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture, TransformerArchitecture, architecture_of, read_architecture
-from simnmt.nmt.training.errors import TrainingError
+from simnmt.nmt.errors import TrainingError
 
 DEFAULT_VOCAB = 8_000
 PRECISIONS = ("float32", "bfloat16")

@@ -1,8 +1,12 @@
-"""Which target tokens a source token may become, and how probably: what an alignment of parallel text leaves."""
+"""Lexical tables: how probably a source token becomes each target token, learnt from parallel text by IBM model 1 (SHARP-02).
+
+Each target token comes from one token of the source, all positions alike: p(t | s) = product over j of the mean over i of
+p(t_j | s_i), learnt by expectation maximisation. Brown et al., The Mathematics of Statistical Machine Translation, 1993.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +71,121 @@ def lexical_table(pairs: NDArray[np.int64], counts: NDArray[np.float64], src_voc
     starts = np.searchsorted(sources, np.arange(src_vocab + 1)).astype(np.int64)
     shares = np.divide(counts, totals[sources], out=np.zeros(len(counts)), where=totals[sources] > 0.0)
     return LexicalTable(starts, (pairs % tgt_vocab).astype(np.int32), shares, tgt_vocab)
+
+
+EM_ITERATIONS = 5
+BLOCK = 4_000_000
+"""Links of a block of sentences: what bounds the memory of an iteration, about 40 bytes a link."""
+
+
+@dataclass(frozen=True, slots=True)
+class IbmModel1:
+    """What was learnt."""
+
+    table: LexicalTable
+    log_likelihood: tuple[float, ...]
+    """Natural, of the whole text: before the first iteration, and after each; never falls."""
+
+
+def ibm_model1(
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    src_vocab: int,
+    tgt_vocab: int,
+    iterations: int = EM_ITERATIONS,
+    progress: Callable[[int], None] = lambda _: None,
+) -> IbmModel1:
+    """Learn p(target token | source token) from sentence pairs, all probabilities alike at first.
+
+    The end mark of the sources, where they have it, is the empty word. Sentences of which a side is empty teach nothing.
+    `progress` is told how many iterations are done.
+
+    Raises `NmtError` where the two sides are not equally many, where no pair is left, and for tokens beyond a vocabulary.
+    """
+    if iterations < 1:
+        raise NmtError(f"iterations is {iterations}", remedy="give 1 or more")
+    blocks = [_Block.of(*part, tgt_vocab) for part in _groups(alignable(sources, targets))]
+    if not blocks:
+        raise NmtError("no sentence pair to align", remedy="give parallel text")
+    for block in blocks:
+        block.check(src_vocab, tgt_vocab)
+    pairs = np.unique(np.concatenate([block.pairs for block in blocks]))
+    places = [np.searchsorted(pairs, block.pairs).astype(np.int32) for block in blocks]
+    probabilities = np.full(len(pairs), 1.0 / tgt_vocab)
+    likelihoods: list[float] = []
+    for done in range(iterations):
+        counts, likelihood = _expected_counts(blocks, places, probabilities)
+        likelihoods.append(likelihood)
+        probabilities = lexical_table(pairs, counts, src_vocab, tgt_vocab).probabilities
+        progress(done + 1)
+    likelihoods.append(_expected_counts(blocks, places, probabilities)[1])
+    return IbmModel1(lexical_table(pairs, probabilities, src_vocab, tgt_vocab), tuple(likelihoods))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some sentences: their links are all pairs of a source and a target position, those of one target position together."""
+
+    pairs: NDArray[np.int64]
+    """Different pairs of tokens, ascending."""
+    links: NDArray[np.int32]
+    """Of each link, its pair."""
+    begins: NDArray[np.int64]
+    """Of each target position, its first link."""
+    sizes: NDArray[np.int64]
+    """Of each target position, its links: the tokens of the source."""
+    ranges: tuple[tuple[int, int], tuple[int, int]]
+    """Least and largest source token, and target token."""
+
+    @classmethod
+    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tgt_vocab: int) -> _Block:
+        src = np.concatenate([np.asarray(source, np.int64) for source in sources])
+        tgt = np.concatenate([np.asarray(target, np.int64) for target in targets])
+        src_len = np.array([len(source) for source in sources])
+        tgt_len = np.array([len(target) for target in targets])
+        sizes = np.repeat(src_len, tgt_len)
+        begins = np.cumsum(sizes) - sizes
+        first = np.repeat(np.cumsum(src_len) - src_len, tgt_len)
+        within = np.arange(int(sizes.sum())) - np.repeat(begins, sizes)
+        keys = src[np.repeat(first, sizes) + within] * tgt_vocab + np.repeat(tgt, sizes)
+        pairs, links = np.unique(keys, return_inverse=True)
+        ranges = (int(src.min()), int(src.max())), (int(tgt.min()), int(tgt.max()))
+        return cls(pairs, links.astype(np.int32), begins, sizes, ranges)
+
+    def check(self, src_vocab: int, tgt_vocab: int) -> None:
+        """Raise `NmtError` for a token beyond its vocabulary."""
+        for side, (least, largest), vocab in zip(("source", "target"), self.ranges, (src_vocab, tgt_vocab), strict=True):
+            if least < 0 or largest >= vocab:
+                what = f"a {side} token {least if least < 0 else largest} of a vocabulary of {vocab:,}"
+                raise NmtError(what, remedy="encode the text with the model's own subwords")
+
+
+def _groups(pairs: Iterable[Pair]) -> Iterator[tuple[list[Sequence[int]], list[Sequence[int]]]]:
+    """The pairs, in groups of about `BLOCK` links."""
+    group: tuple[list[Sequence[int]], list[Sequence[int]]] = [], []
+    links = 0
+    for source, target in pairs:
+        group[0].append(source)
+        group[1].append(target)
+        links += len(source) * len(target)
+        if links >= BLOCK:
+            yield group
+            group, links = ([], []), 0
+    if group[0]:
+        yield group
+
+
+def _expected_counts(
+    blocks: Sequence[_Block], places: Sequence[NDArray[np.int32]], probabilities: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """How often each pair is expected to be linked, and the log-likelihood of the text."""
+    counts, likelihood = np.zeros(len(probabilities)), 0.0
+    for block, place in zip(blocks, places, strict=True):
+        own = probabilities[place]
+        each = own[block.links]
+        sums = np.add.reduceat(each, block.begins)
+        likelihood += float(np.log(sums / block.sizes).sum())
+        each /= np.repeat(sums, block.sizes)
+        counts[place] += np.bincount(block.links, weights=each, minlength=len(place))
+    return counts, likelihood

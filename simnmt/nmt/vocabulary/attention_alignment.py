@@ -1,4 +1,4 @@
-"""Word alignments from a trained model's attention, along given translations (SHARP-02)."""
+"""Attention weights of a trained model along given translations, and word alignments from them (SHARP-02)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.recurrent import RecurrentModel
-from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.source_batch import pad
+from simnmt.nmt.recurrent_model import RecurrentModel
+from simnmt.nmt.step_model import pad
 from simnmt.nmt.vocabulary.alignment import LexicalTable, alignable, lexical_table
 
 BATCH = 64
@@ -92,7 +92,7 @@ def attention_weights(model: TranslationModel, src: Tensor, src_lengths: Tensor,
     `NmtError` for a model without attention.
     """
     if isinstance(model, MarianModel):
-        return _of_marian(model, src, src_lengths, tgt_in)
+        return _marian_weights(model, src, src_lengths, tgt_in)
     if isinstance(model, RecurrentModel):
         state = model.encode(src, src_lengths)
         hidden = state.hidden if isinstance(model.decoder, nn.LSTM) else state.hidden[0]
@@ -117,9 +117,9 @@ def attention_weights(model: TranslationModel, src: Tensor, src_lengths: Tensor,
     return torch.stack(steps, dim=1)
 
 
-def _of_marian(model: MarianModel, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+def _marian_weights(model: MarianModel, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
     within = torch.arange(src.shape[1], device=src.device) < src_lengths[:, None]
-    with _weights_told(model):
+    with _eager_attention(model):
         found = model.hf(
             input_ids=src,
             attention_mask=within.long(),
@@ -132,7 +132,7 @@ def _of_marian(model: MarianModel, src: Tensor, src_lengths: Tensor, tgt_in: Ten
 
 
 @contextmanager
-def _weights_told(model: MarianModel) -> Iterator[None]:
+def _eager_attention(model: MarianModel) -> Iterator[None]:
     """Within it, attention is computed so that its weights can be told, which the fast ways do not keep."""
     usual = model.hf.config._attn_implementation
     model.hf.set_attn_implementation("eager")

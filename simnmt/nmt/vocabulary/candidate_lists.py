@@ -1,21 +1,28 @@
-"""Candidate lists: the target tokens that a sentence's source tokens may become, and no others (SHARP-02)."""
+"""Candidate lists: the only target tokens that a sentence's source tokens may become (SHARP-02).
+
+They are saved as a bundle, or written as CTranslate2's vocabulary map, the same restriction in a production decoder. A line of
+the map is `source ngram<TAB>target tokens`, tokens parted by spaces; the line with an empty source holds those of every
+sentence. CTranslate2 adds unknown, begin and end mark by itself, and takes the union over a batch's sentences.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.base.files import written_whole
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.alignment import LexicalTable
-from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle
-from simnmt.nmt.vocabulary.fingerprint import Fingerprint
+from simnmt.nmt.vocabulary.bundle_file import Fingerprint, read_bundle, write_bundle
 
 KIND = "candidates"
 """What a bundle calls itself."""
@@ -169,3 +176,32 @@ def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> N
         np.add.at(seen, np.asarray(target, np.int64), 1)
     some = np.argsort(-seen, kind="stable")[:count]
     return np.sort(some[seen[some] > 0]).astype(np.int32)
+
+
+_SEPARATORS = re.compile("[ \t\n\r]")
+
+
+def write_vocabulary_map(path: Path, lists: CandidateLists, source: Sequence[str], target: Sequence[str]) -> None:
+    """Write the lists under the tokens' texts, one a source token, for `--vocab_mapping` of CTranslate2's converters.
+
+    `source` and `target` are the texts of all tokens. Raises `NmtError` where they are not as many as the lists know, where one
+    holds white space, which parts the fields of the file, and where the file cannot be written.
+    """
+    for side, texts, vocab in (("source", source, lists.src_vocab), ("target", target, lists.vocab)):
+        if len(texts) != vocab:
+            raise NmtError(f"{len(texts):,} {side} tokens, but lists for {vocab:,}", remedy="take the model's own vocabulary")
+        for token, text in enumerate(texts):
+            if not text or _SEPARATORS.search(text):
+                what = (
+                    f"{side} token {token}, {text!r}, is empty or holds white space, which parts the fields of a vocabulary map"
+                )
+                raise NmtError(what, remedy="name it otherwise when converting")
+    lines = ["\t" + " ".join(target[token] for token in lists.always.tolist())]
+    for token, text in enumerate(source):
+        if len(own := lists.list_of(token)):
+            lines.append(text + "\t" + " ".join(target[each] for each in own.tolist()))
+    try:
+        with written_whole(path) as partial:
+            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise NmtError(f"cannot be written: {error.strerror or error}", path=path, remedy="choose another place") from None

@@ -1,29 +1,52 @@
-"""Clusters of one model, saved and loaded: one set for each direction, or one for all that share a target (FVP-10)."""
+"""Clusters of a model's contexts with their active columns: one set a direction, or one for a shared target (FVP-04, 10).
+
+`ClusterBundle` is saved and loaded; `ActiveShares` says how much of the vocabulary its clusters activate.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from simnmt.kernels.centroids import Centroids
-from simnmt.kernels.column_sets import ColumnSets
+from simnmt.base.suggestions import did_you_mean
+from simnmt.kernels.column_sets import Centroids, ColumnSets
 from simnmt.kernels.errors import KernelError
-from simnmt.names import did_you_mean
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.active_sets import active_sets
-from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle
-from simnmt.nmt.vocabulary.fingerprint import Fingerprint, control_tokens, model_bytes
-from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated
+from simnmt.nmt.vocabulary.bundle_file import Fingerprint, control_tokens, model_bytes, read_bundle, write_bundle
+from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated_memory
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.contexts import Contexts
     from simnmt.nmt.vocabulary.kmeans import Clustering
+
+
+def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:
+    """Of each cluster the union of its members' tokens, and the tokens `always` in it (FVP-04).
+
+    `labels`: int64 [n], the cluster of each context; `top`: int32 [n, K], its tokens. Raises `NmtError` for a cluster without
+    a member, and for a token that the vocabulary has not.
+    """
+    members = torch.bincount(labels, minlength=clusters)
+    if len(members) > clusters or not bool(members.all()):
+        empty = int((members == 0).nonzero()[0]) if len(members) == clusters else int(labels.max())
+        raise NmtError(f"cluster {empty:,} of {clusters:,} has no member", remedy="ask for fewer clusters")
+    control = torch.tensor(sorted(set(always)), dtype=torch.int64)
+    for tokens in (top, control):
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocab:
+            raise NmtError(f"tokens beyond a vocabulary of {vocab:,}", remedy="collect the contexts with this model")
+    held = (labels[:, None] * vocab + top).view(-1)
+    added = (torch.arange(clusters)[:, None] * vocab + control).view(-1)
+    pairs = torch.unique(torch.cat((held, added)))
+    starts = torch.zeros(clusters + 1, dtype=torch.int64)
+    starts[1:] = torch.bincount(pairs.div(vocab, rounding_mode="floor"), minlength=clusters).cumsum(0)
+    return ColumnSets(starts, pairs.remainder(vocab).to(torch.int32), vocab)
+
 
 KIND = "clusters"
 
@@ -128,7 +151,7 @@ class ClusterBundle:
 
     def account(self) -> MemoryAccount:
         """Bytes allocated for all its sets (FVP-12)."""
-        return allocated([(each.centroids, each.sets) for each in self.sets], self.model_bytes)
+        return allocated_memory([(each.centroids, each.sets) for each in self.sets], self.model_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it, whole or not at all; raises `NmtError`."""
@@ -177,7 +200,7 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
     try:
         note = file.note
         fingerprint = Fingerprint.of_note(note)
-        sets = [_set_of(told, number, file.tensors, fingerprint) for number, told in enumerate(note["sets"])]
+        sets = [_read_set(told, number, file.tensors, fingerprint) for number, told in enumerate(note["sets"])]
         bundle = ClusterBundle(
             fingerprint,
             note["model"],
@@ -197,7 +220,7 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
     return bundle
 
 
-def _set_of(told: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
+def _read_set(told: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
     centroids, starts, columns, members, emitted = (
         tensors[f"{number}.{name}"] for name in ("centroids", "starts", "columns", "members", "emitted")
     )
@@ -218,3 +241,73 @@ def _set_of(told: dict[str, Any], number: int, tensors: dict[str, Tensor], finge
         members=members,
         emitted=emitted,
     )
+
+
+QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveShares:
+    """Of one direction's clusters; a cluster counts as often as training contexts fell into it, unless told otherwise."""
+
+    label: str
+    vocab: int
+    clusters: int
+    top: int
+    contexts: int
+    sentences: int
+    emitted: int
+    """Different tokens that dense decoding wrote of the training text."""
+    mean: float
+    """Active share of the vocabulary at batch 1: of a step's one context."""
+    quantiles: dict[str, float]
+    """Of the same: min, p50, p90, p99, max."""
+    mean_of_clusters: float
+    """Each cluster counted once."""
+    batch_20: float
+    """Expected share of the union for 20 rows, were their contexts drawn apart from each other."""
+
+    @classmethod
+    def of(cls, clusters: ClusterSet) -> ActiveShares:
+        """Exact counts; nothing is decoded."""
+        shares, members = clusters.shares, clusters.members.double()
+        return cls(
+            clusters.label,
+            clusters.sets.vocab,
+            len(clusters.sets),
+            clusters.top,
+            clusters.contexts,
+            clusters.sentences,
+            len(clusters.emitted),
+            float((shares * members).sum() / members.sum()),
+            _quantiles(shares, members),
+            float(shares.mean()),
+            expected_union(clusters, 20) / clusters.sets.vocab,
+        )
+
+    def of_emitted(self, share: float) -> float:
+        """A share of the vocabulary as one of the tokens that dense decoding ever wrote; above 1 where more are active."""
+        return share * self.vocab / self.emitted
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field, and the mean as a share of the emitted tokens."""
+        return asdict(self) | {
+            "mean_of_emitted": self.of_emitted(self.mean),
+            "batch_20_of_emitted": self.of_emitted(self.batch_20),
+        }
+
+
+def expected_union(clusters: ClusterSet, rows: int) -> float:
+    """Columns expected in the union of so many rows, whose clusters are drawn apart from each other as training met them."""
+    weights = clusters.members.double() / clusters.members.sum()
+    each = weights.repeat_interleave(clusters.sets.sizes())
+    active = torch.zeros(clusters.sets.vocab, dtype=torch.float64).index_add_(0, clusters.sets.columns.long(), each)
+    return float((1.0 - (1.0 - active.clamp(max=1.0)) ** rows).sum())
+
+
+def _quantiles(shares: Tensor, members: Tensor) -> dict[str, float]:
+    """The least share that so much of the contexts does not exceed."""
+    shares, order = shares.sort()
+    reached = members[order].cumsum(0) / members.sum()
+    places = torch.searchsorted(reached, torch.tensor(list(QUANTILES.values()), dtype=torch.float64) - 1e-12)
+    return dict(zip(QUANTILES, shares[places.clamp(max=len(shares) - 1)].tolist(), strict=True))

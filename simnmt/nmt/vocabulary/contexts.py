@@ -1,10 +1,10 @@
-"""Decoder outputs and their likeliest tokens, recorded while the model translates unlabelled text (FVP-02)."""
+"""Contexts of a model: decoder outputs with their likeliest tokens, recorded while it translates unlabelled text (FVP-02)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -12,17 +12,33 @@ from torch import Tensor
 from simnmt.batching import Join, maxi
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
-from simnmt.nmt.batched import Asked, BatchedDecoder
-from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.batch_decoder import BatchedDecoder, DecodeRequest
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.greedy_search import GreedySearch
-from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.searches import BeamSearch, GreedySearch
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Limit, SlotSearch
+from simnmt.nmt.slot_search import Hypothesis, Limit, SlotSearch
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.translation import LONGEST_SOURCE, Translator
+from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
 
 BATCH = 128
+
+
+class TextModel(Protocol):
+    """A model that reads text, as `Translator` is."""
+
+    @property
+    def model(self) -> StepModel:
+        """The model itself."""
+
+    @property
+    def source(self) -> Subwords:
+        """Encodes its sources."""
+
+    @property
+    def max_len(self) -> int | None:
+        """Most tokens of a translation; None: by the source's length."""
+
+
 Progress = Callable[[str, float | None], None]
 """Told what is at work and the share of it that is done; None where nobody knows."""
 
@@ -51,7 +67,7 @@ class Contexts:
         return Contexts(self.hidden[rows], self.top[rows], self.sentence[rows], self.emitted, self.sentences, self.beam)
 
 
-def joined(parts: Sequence[Contexts]) -> Contexts:
+def join_contexts(parts: Sequence[Contexts]) -> Contexts:
     """Contexts of several texts as those of one, sentences numbered on: how clusters for a target alone are made (FVP-10)."""
     most = min(part.top.shape[1] for part in parts)
     firsts = [0]
@@ -67,7 +83,7 @@ def joined(parts: Sequence[Contexts]) -> Contexts:
     )
 
 
-def sources_of(translator: Translator, lines: Iterable[str]) -> list[list[int]]:
+def encode_sources(translator: TextModel, lines: Iterable[str]) -> list[list[int]]:
     """The tokens of each line, cut as in translation; an empty line has none."""
     limit = translator.model.max_positions or LONGEST_SOURCE
     whole = translator.source.encode(lines)
@@ -76,7 +92,7 @@ def sources_of(translator: Translator, lines: Iterable[str]) -> list[list[int]]:
 
 
 def collect(
-    model: StepModel | Translator,
+    model: StepModel | TextModel,
     texts: Sequence[str] | Sequence[Sequence[int]],
     top: int,
     *,
@@ -87,27 +103,29 @@ def collect(
 ) -> Contexts:
     """Decode source text and record every context with its `top` likeliest tokens (FVP-02); no translation is needed.
 
-    `texts`: lines of a `Translator`, or sources as token ids, the end last; empty ones give nothing. With a beam, the contexts
+    `texts`: lines if the model reads text, else token ids, the end last; empty ones give nothing. With a beam, the contexts
     of all its rows. `max_len`: most tokens of each, by default twice the source's and 10. Raises `NmtError` for more tokens
     than the vocabulary has, for contexts that are no numbers, and for text without one; `OutOfMemory`.
     """
-    if isinstance(model, Translator):
-        max_len = max_len or model.max_len
-        sources = sources_of(model, cast("Sequence[str]", texts))
-        model = model.model
+    if isinstance(getattr(model, "source", None), Subwords):
+        reader = cast("TextModel", model)
+        max_len = max_len or reader.max_len
+        sources = encode_sources(reader, cast("Sequence[str]", texts))
+        model = reader.model
     else:
+        model = cast("StepModel", model)
         sources = [list(source) for source in cast("Sequence[Sequence[int]]", texts)]
     if not 1 <= top < model.vocab:
         remedy = f"give 1 to {model.vocab - 1:,}"
         raise NmtError(f"the {top:,} likeliest tokens of a vocabulary of {model.vocab:,}", remedy=remedy)
-    noted = _Noted(model, top)
+    noted = _RecordingModel(model, top)
     batching = maxi(batch, max(batch, min(len(sources), 100 * batch)))
-    search = _Followed(noted, beam)
+    search = _TrackedSearch(noted, beam)
     batched = BatchedDecoder(SlotDecoder(model, capacity=batch, search=lambda: search), batching)
     asked = [request for request, source in enumerate(sources) if source]
     for request in asked:
         positions, most = model.max_positions, max_len or 2 * len(sources[request]) + 10
-        batched.arrive(request, Asked(sources[request], max_len=most if positions is None else min(most, positions)))
+        batched.arrive(request, DecodeRequest(sources[request], max_len=most if positions is None else min(most, positions)))
     batched.batcher.close()
     emitted, done = {model.eos_token}, 0
     while batched.busy:
@@ -124,7 +142,7 @@ def collect(
     return noted.contexts(emitted, len(sources), beam)
 
 
-class _Noted:
+class _RecordingModel:
     """A model that notes what it is asked to project; all else is the model's own."""
 
     def __init__(self, model: StepModel, top: int) -> None:
@@ -167,10 +185,10 @@ class _Noted:
         return Contexts(hidden, top, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), sentences, beam)
 
 
-class _Followed:
+class _TrackedSearch:
     """See `SlotSearch`: the usual one, which also knows whose each slot is."""
 
-    def __init__(self, noted: _Noted, beam: int) -> None:
+    def __init__(self, noted: _RecordingModel, beam: int) -> None:
         model = cast("StepModel", noted)
         self._search: SlotSearch = GreedySearch(model) if beam == 1 else BeamSearch(model, beam)
         self._noted, self.beam = noted, beam

@@ -1,4 +1,4 @@
-"""Contexts into clusters by k-means (FVP-03)."""
+"""k-means clustering of contexts, by scikit-learn or faiss (FVP-03)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.column_sets import Centroids
 from simnmt.nmt.errors import NmtError, need
 
 if TYPE_CHECKING:
@@ -61,16 +61,16 @@ def cluster(
         raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
     if not bool(points.isfinite().all()):
         raise NmtError("contexts that are no numbers", remedy="collect them again, with a model that has been trained")
-    if (different := _different(points, clusters)) < clusters:
+    if (different := _count_distinct(points, clusters)) < clusters:
         what = f"{different:,} different contexts for {clusters:,} clusters"
         raise NmtError(what, remedy="give more text, or ask for fewer clusters")
-    chosen = method_named(method)
+    chosen = check_method(method)
     found = (_by_sklearn if chosen == "sklearn" else _by_faiss)(points, clusters, seed, iterations)
     centroids, labels = _without_empty(points, found)
     return Clustering(centroids, labels, _inertia(points, centroids, labels), iterations, chosen, seed)
 
 
-def method_named(name: str | None) -> Method:
+def check_method(name: str | None) -> Method:
     """The method, or the usual one here for None. Raises `NmtError` for one that there is not."""
     if name is None:
         return "faiss" if importlib.util.find_spec("faiss") else "sklearn"
@@ -123,7 +123,7 @@ def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tens
     return torch.from_numpy(kmeans.centroids.copy())
 
 
-def _different(points: Tensor, enough: int) -> int:
+def _count_distinct(points: Tensor, enough: int) -> int:
     """How many of the points differ from each other, counted no further than `enough`; -0.0 is 0.0."""
     seen: set[bytes] = set()
     for row in points.numpy():
@@ -147,11 +147,11 @@ def _without_empty(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
         if rounds == ROUNDS:
             what = f"{len(empty):,} of {len(centroids):,} clusters stay empty: the contexts are too much alike"
             raise NmtError(what, remedy="ask for fewer clusters, or give more text")
-        centroids = _begun_anew(points, centroids.clone(), labels, empty.tolist())
+        centroids = _reseed_empty(points, centroids.clone(), labels, empty.tolist())
         rounds += 1
 
 
-def _begun_anew(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[int]) -> Tensor:
+def _reseed_empty(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[int]) -> Tensor:
     distances = _distances(points, centroids, labels)
     norms = points.square().sum(1)
     for index in empty:

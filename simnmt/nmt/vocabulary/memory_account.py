@@ -1,4 +1,4 @@
-"""What clustering adds to a model's memory (FVP-12, FVP-18)."""
+"""Memory that clusters take beside their model (FVP-12, FVP-18)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # counting the paper's own sizes needs no torch
-    from simnmt.kernels.centroids import Centroids
-    from simnmt.kernels.column_sets import ColumnSets
+if TYPE_CHECKING:
+    from simnmt.kernels.column_sets import Centroids, ColumnSets
 
 _START_BYTES = 8
 _NORM_BYTES = 4
@@ -69,7 +68,7 @@ def memory_account(
     )
 
 
-def allocated(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
+def allocated_memory(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
     """What these hold in memory, as allocated: the sum of their own `nbytes`, centroids that two of them share counted once."""
     sizes = {centroids.points.data_ptr(): centroids.points.untyped_storage().nbytes() for centroids, _ in clusters}
     norms = sum(tensor.untyped_storage().nbytes() for own, _ in clusters for tensor in (own.half_norms, own.mean))

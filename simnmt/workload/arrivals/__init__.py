@@ -7,16 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simnmt.workload.arrivals.back_to_back import BackToBack
-from simnmt.workload.arrivals.clients import Clients
+from simnmt.workload.arrivals.closed_loop import BackToBack, Clients
 from simnmt.workload.arrivals.engagements import Engagements
-from simnmt.workload.arrivals.errors import ArrivalsError
-from simnmt.workload.arrivals.on_off import OnOff
-from simnmt.workload.arrivals.poisson import Poisson
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration
-from simnmt.workload.arrivals.recorded import Recorded
-from simnmt.workload.arrivals.renewal import Renewal
-from simnmt.workload.arrivals.varying import Varying
+from simnmt.workload.arrivals.recording import Recorded
+from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
+from simnmt.workload.arrivals.varying_rate import Varying
+from simnmt.workload.errors import ArrivalsError
 
 __all__ = [
     "ArrivalProcess",

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt import streams
-from simnmt.workload.arrivals import think_time as thoughts
-from simnmt.workload.arrivals.on_off import OnOff
-from simnmt.workload.arrivals.poisson import Poisson
+from simnmt.base import random_streams
+from simnmt.workload.arrivals import durations as thoughts
+from simnmt.workload.arrivals.durations import Thinking, ThinkTime
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, OpenProcess, Times
-from simnmt.workload.arrivals.recorded import Recorded
-from simnmt.workload.arrivals.renewal import Renewal
-from simnmt.workload.arrivals.think_time import Thinking, ThinkTime
-from simnmt.workload.arrivals.varying import Varying
+from simnmt.workload.arrivals.recording import Recorded
+from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
+from simnmt.workload.arrivals.varying_rate import Varying
 
 Begin = Annotated[Poisson | Renewal | Varying | OnOff | Recorded, Field(discriminator="kind")]
 """Every kind of arrivals that sets the pace itself."""
@@ -123,7 +121,7 @@ class EngagementsProcess(OpenProcess):
         begin_s = self.begin.times(size, seed, replication, f"{stream_name}/begin")
         later_s, later = np.empty(0), np.empty(0, np.int64)
         left = size
-        for block, rows in streams.blocks(size):
+        for block, rows in random_streams.blocks(size):
             block_s, block_of = self._turns(begin_s[rows], seed, replication, f"{stream_name}/engagements {block}")
             turn_s, of = np.concatenate([later_s, block_s]), np.concatenate([later, block_of + rows.start])
             order = np.argsort(turn_s, kind="stable")
@@ -141,7 +139,7 @@ class EngagementsProcess(OpenProcess):
         """When each turn of some engagements is issued, turn by turn, and the number of its engagement among these."""
         count = len(begin_s)
         edges = np.cumsum(self.turns)
-        uniform = streams.stream(seed, replication, f"{stream_name} turns").random(count)
+        uniform = random_streams.stream(seed, replication, f"{stream_name} turns").random(count)
         turns = 1 + np.searchsorted(edges / edges[-1], uniform, side="right")
         issued_s, of, turn_s = [begin_s], [np.arange(count)], begin_s
         for turn in range(2, len(self.turns) + 1):

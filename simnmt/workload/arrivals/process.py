@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.configuration import Configuration
+from simnmt.base.configuration import Configuration
 
 Times = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]

@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording import icmp_echo
-from simnmt.network.recording.connection import places
-from simnmt.network.recording.icmp_echo import IcmpEcho, checksum
-from simnmt.network.recording.plan import Plan
-from simnmt.network.recording.recorder import Recorder
+from simnmt.network.recording import echo_probes
+from simnmt.network.recording.echo_probes import IcmpEcho, checksum
+from simnmt.network.recording.protocol import resolve_host
+from simnmt.network.recording.recorder import Recorder, RecordingPlan
 from simnmt.network.recording.responder import Responder
-from simnmt.network.rtt_csv import read_rtt_csv
+from simnmt.network.series_csv import read_rtt_csv
 
 
 def allowed() -> bool:
     try:
-        IcmpEcho(places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]).close()
+        IcmpEcho(resolve_host("127.0.0.1", 0, socket.SOCK_DGRAM)[0]).close()
     except TraceError:
         return False
     return True
@@ -42,7 +41,7 @@ def test_the_checksum_of_a_packet_that_bears_its_checksum_is_zero() -> None:
 
 @needs_leave
 def test_round_trips_of_this_machine(tmp_path: Path) -> None:
-    recorder = Recorder(Plan("127.0.0.1", None, 0.2, interval_s=0.02, method="icmp"), tmp_path / "mine.csv")
+    recorder = Recorder(RecordingPlan("127.0.0.1", None, 0.2, interval_s=0.02, method="icmp"), tmp_path / "mine.csv")
     recorder.run()
     series = read_rtt_csv(tmp_path / "mine.csv")
     assert (len(series.rtt_s), series.lost, series.kind) == (10, 0, "measured")
@@ -55,10 +54,10 @@ def test_transfers_beside_it_need_no_connection_that_stays(
     tmp_path: Path, serve: Callable[..., Responder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A responder that serves once is there for every transfer, and ends when the recording has ended."""
-    monkeypatch.setattr("simnmt.network.recording.transfers.LEAST_NS", 1)
+    monkeypatch.setattr("simnmt.network.recording.protocol.LEAST_NS", 1)
     responder = serve(once=True)
     how = {"interval_s": 0.02, "bandwidth_every_s": 0.2, "transfer_bytes": 1_000_000}
-    recorder = Recorder(Plan(*responder.address, 0.5, method="icmp", **how), tmp_path / "mine.csv")
+    recorder = Recorder(RecordingPlan(*responder.address, 0.5, method="icmp", **how), tmp_path / "mine.csv")
     recorder.run()
     assert len(recorder.samples.transfer_s) >= 2
     assert not any(map(math.isnan, [*recorder.samples.downlink_mbps, *recorder.samples.uplink_mbps]))
@@ -70,7 +69,7 @@ def test_transfers_beside_it_need_no_connection_that_stays(
 
 @needs_leave
 def test_replies_to_others_are_not_ours() -> None:
-    place = places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
+    place = resolve_host("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
     one, other = IcmpEcho(place), IcmpEcho(place)
     try:
         one.send(1)
@@ -92,8 +91,8 @@ def test_without_leave_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    place = places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
-    monkeypatch.setattr(icmp_echo.socket, "socket", refuse)
+    place = resolve_host("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
+    monkeypatch.setattr(echo_probes.socket, "socket", refuse)
     with pytest.raises(
         TraceError, match=r"does not let you send ICMP \(measure by --method tcp, .*ping_group_range"
     ) as refused:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.plan import Plan
-from simnmt.network.recording.quantities import moment_s, seconds, size_bytes
+from simnmt.network.recording.recorder import RecordingPlan
+from simnmt.network.trace_options import parse_bytes, parse_moment_s, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -12,12 +12,12 @@ from simnmt.network.recording.quantities import moment_s, seconds, size_bytes
     [("600", 600), ("600s", 600), ("10m", 600), ("10 min", 600), ("2h", 7200), ("1d", 86_400), ("500ms", 0.5), ("0", 0)],
 )
 def test_lengths_of_time(text: str, length_s: float) -> None:
-    assert seconds(text, "--duration") == length_s
+    assert parse_seconds(text, "--duration") == length_s
 
 
 @pytest.mark.parametrize(("text", "size"), [("256kB", 256_000), ("1MB", 1_000_000), ("64KiB", 65_536), ("1000", 1000)])
 def test_sizes(text: str, size: int) -> None:
-    assert size_bytes(text, "--transfer") == size
+    assert parse_bytes(text, "--transfer") == size
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,12 @@ def test_sizes(text: str, size: int) -> None:
     ],
 )
 def test_moments(text: str, unix_s: int) -> None:
-    assert moment_s(text, "--start") == unix_s
+    assert parse_moment_s(text, "--start") == unix_s
 
 
 @pytest.mark.parametrize("text", ["", "ten", "10 parsecs", "-5s", "1e3", "nan", "inf", "5\nm"])
 def test_what_is_no_quantity_is_refused_by_the_name_of_its_option(text: str) -> None:
-    for read in (seconds, size_bytes):
+    for read in (parse_seconds, parse_bytes):
         with pytest.raises(TraceError, match=r"^--duration .*is no such quantity") as refused:
             read(text, "--duration")
         assert "\n" not in str(refused.value)
@@ -45,11 +45,11 @@ def test_what_is_no_quantity_is_refused_by_the_name_of_its_option(text: str) -> 
 @pytest.mark.parametrize("text", ["", "yesterday", "2018-13-03", "03/05/2018", "12"])
 def test_what_is_no_date_is_refused(text: str) -> None:
     with pytest.raises(TraceError, match=r"^--start .*is no date"):
-        moment_s(text, "--start")
+        parse_moment_s(text, "--start")
 
 
 @pytest.mark.parametrize(
     ("duration_s", "interval_s", "probes"), [(10, 1, 10), (0.5, 1, 1), (1, 0.1, 10), (10.5, 1, 11), (3, 0.03, 100)]
 )
 def test_probes_go_out_while_the_time_runs(duration_s: float, interval_s: float, probes: int) -> None:
-    assert Plan("h", 1, duration_s, interval_s).probes == probes
+    assert RecordingPlan("h", 1, duration_s, interval_s).probes == probes

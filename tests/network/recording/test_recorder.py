@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.network.bandwidth_csv import read_bandwidth_csv
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.plan import Plan
-from simnmt.network.recording.recorder import Recorder
-from simnmt.network.recording.samples import Files, Samples
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.recording.recorder import Recorder, RecordingPlan
+from simnmt.network.recording.samples import RecordingFiles, RecordingSamples
+from simnmt.network.series_csv import read_bandwidth_csv, read_notes, read_rtt_csv
 from simnmt.network.traces.trace_file import read_trace
 
 
 def recorded(tmp_path: Path, port: int, **how: Any) -> Recorder:
     progress = how.pop("progress", None)
-    plan = Plan("127.0.0.1", port, **{"duration_s": 0.4, "interval_s": 0.02, "bandwidth_every_s": 0.0} | how)
+    plan = RecordingPlan("127.0.0.1", port, **{"duration_s": 0.4, "interval_s": 0.02, "bandwidth_every_s": 0.0} | how)
     recorder = Recorder(plan, tmp_path / "mine.csv")
     recorder.run(progress)
     return recorder
@@ -110,7 +108,7 @@ def test_a_responder_that_serves_once_outlasts_a_break_and_ends_with_the_recordi
     responder = serve(once=True)
     network = slow_network(target=responder.address)
 
-    def breaking(passed_s: float, samples: Samples) -> None:
+    def breaking(passed_s: float, samples: RecordingSamples) -> None:
         if not broken:
             broken.append(passed_s)
             network.break_off()
@@ -151,7 +149,7 @@ def test_while_an_echo_is_under_way_nothing_is_written_or_shown(
 def test_a_transfer_too_brief_to_trust_is_lost(
     tmp_path: Path, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simnmt.network.recording.transfers.LEAST_NS", 10**12)
+    monkeypatch.setattr("simnmt.network.recording.protocol.LEAST_NS", 10**12)
     recorder = recorded(tmp_path, serve().address[1], duration_s=0.1, bandwidth_every_s=10.0, transfer_bytes=10_000)
     assert recorder.written == [tmp_path / "mine.csv"]
     assert np.isnan([*recorder.samples.downlink_mbps, *recorder.samples.uplink_mbps]).tolist() == [True, True]
@@ -161,7 +159,7 @@ def test_a_transfer_too_brief_to_trust_is_lost(
 def test_late_echoes_are_lost_and_counted(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     network = slow_network(one_way_s=0.002)
 
-    def slower(passed_s: float, samples: Samples) -> None:
+    def slower(passed_s: float, samples: RecordingSamples) -> None:
         network.one_way_s = 0.15 if passed_s > 0.2 else 0.002
 
     recorder = recorded(tmp_path, network.port, duration_s=0.7, timeout_s=0.1, progress=slower)
@@ -172,7 +170,7 @@ def test_late_echoes_are_lost_and_counted(tmp_path: Path, slow_network: Callable
 def test_losses_at_the_start_keep_the_clock(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     """They stand in the file as empty cells, so that it says when the first probe went out."""
     network = slow_network()
-    plan = Plan("127.0.0.1", network.port, duration_s=0.6, interval_s=0.05, timeout_s=0.1, bandwidth_every_s=0.0)
+    plan = RecordingPlan("127.0.0.1", network.port, duration_s=0.6, interval_s=0.05, timeout_s=0.1, bandwidth_every_s=0.0)
     recorder = Recorder(plan, tmp_path / "mine.csv")
     network.break_off()
     recorder.run()
@@ -184,7 +182,7 @@ def test_losses_at_the_start_keep_the_clock(tmp_path: Path, slow_network: Callab
 
 def test_all_probes_lost_is_an_error_that_leaves_nothing(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     network = slow_network(one_way_s=0.0)
-    plan = Plan("127.0.0.1", network.port, duration_s=0.1, interval_s=0.02, timeout_s=0.05, bandwidth_every_s=0.0)
+    plan = RecordingPlan("127.0.0.1", network.port, duration_s=0.1, interval_s=0.02, timeout_s=0.05, bandwidth_every_s=0.0)
     recorder = Recorder(plan, tmp_path / "mine.csv")
     network.one_way_s = 1.0
     with pytest.raises(TraceError, match=r"^127\.0\.0\.1: all 5 probes were lost \(check"):
@@ -196,7 +194,7 @@ def test_what_is_recorded_is_on_disk_as_it_comes(tmp_path: Path, slow_network: C
     """A partial file is a series of its own: whoever kills the recorder keeps it."""
     seen: list[tuple[int, int]] = []
 
-    def look(passed_s: float, samples: Samples) -> None:
+    def look(passed_s: float, samples: RecordingSamples) -> None:
         if samples.arrived:
             seen.append((len(read_rtt_csv(tmp_path / "mine.csv.partial").rtt_s), len(samples.rtt_ms)))
 
@@ -207,7 +205,7 @@ def test_what_is_recorded_is_on_disk_as_it_comes(tmp_path: Path, slow_network: C
 
 
 def test_an_interruption_keeps_what_was_recorded(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
-    def interrupt(passed_s: float, samples: Samples) -> None:
+    def interrupt(passed_s: float, samples: RecordingSamples) -> None:
         if len(samples.rtt_ms) > 5:
             raise KeyboardInterrupt
 
@@ -231,9 +229,9 @@ def test_a_full_disk_leaves_the_partial_file_and_says_so(
     def full(*_: Any) -> None:
         raise TraceError("cannot be written: No space left on device", path="mine.csv")
 
-    plan = Plan("127.0.0.1", slow_network().port, duration_s=0.3, interval_s=0.02, bandwidth_every_s=0.0)
+    plan = RecordingPlan("127.0.0.1", slow_network().port, duration_s=0.3, interval_s=0.02, bandwidth_every_s=0.0)
     recorder = Recorder(plan, tmp_path / "mine.csv")
-    monkeypatch.setattr(Files, "finish", full)
+    monkeypatch.setattr(RecordingFiles, "finish", full)
     with pytest.raises(TraceError, match="No space left"):
         recorder.run()
     assert recorder.left == [tmp_path / "mine.csv.partial"]
@@ -249,7 +247,7 @@ def test_a_transfer_that_breaks_off_is_lost_and_the_recording_goes_on(
     tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 1 Mbit/s a transfer of 150 kB takes longer than it may here."""
-    monkeypatch.setattr("simnmt.network.recording.transfers.LONGEST_S", 0.1)
+    monkeypatch.setattr("simnmt.network.recording.protocol.LONGEST_S", 0.1)
     network = slow_network(rate_bps=1e6)
     recorder = recorded(tmp_path, network.port, duration_s=0.3, bandwidth_every_s=10.0, transfer_bytes=150_000)
     assert recorder.written == [tmp_path / "mine.csv"]

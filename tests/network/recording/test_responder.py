@@ -10,15 +10,30 @@ from collections.abc import Callable
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import connect, places, say_bye
-from simnmt.network.recording.protocol import ANSWER, ASK, DATA, DONE, DOWN, ECHO, HEAD, MOST, RATE, UPLOAD, PeerError, receive
+from simnmt.network.recording.protocol import (
+    ANSWER,
+    ASK,
+    DATA,
+    DONE,
+    DOWN,
+    ECHO,
+    HEAD,
+    MOST,
+    RATE,
+    UPLOAD,
+    PeerError,
+    connect,
+    receive,
+    resolve_host,
+    send_bye,
+)
 from simnmt.network.recording.responder import Limits, Responder, _HourBudget, _who
 
 Serve = Callable[..., Responder]
 
 
 def greeted(responder: Responder) -> socket.socket:
-    return connect(places(*responder.address)[0], 2.0)[0]
+    return connect(resolve_host(*responder.address)[0], 2.0)[0]
 
 
 def rest(connection: socket.socket) -> bytes:
@@ -221,7 +236,7 @@ def test_once_it_ends_when_the_recorder_says_so_and_not_with_a_stranger(serve: S
     time.sleep(0.1)
     assert serving(responder), "a connection may break, and the recording goes on"
     with greeted(responder) as connection:
-        say_bye(connection)
+        send_bye(connection)
     soon(lambda: None if not serving(responder) else pytest.fail("still there"))
 
 
@@ -277,7 +292,7 @@ def test_who_is_no_responder_is_told_from_one(serve: Serve) -> None:
             thread = threading.Thread(target=lambda text=text: answers(server.accept()[0], text), daemon=True)
             thread.start()
             with pytest.raises(TraceError, match=said):
-                connect(places("127.0.0.1", server.getsockname()[1])[0], 2.0)
+                connect(resolve_host("127.0.0.1", server.getsockname()[1])[0], 2.0)
             thread.join(2.0)
 
 
@@ -285,7 +300,7 @@ def test_silence_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         began_s = time.monotonic()
         with pytest.raises(TraceError, match="no simnmt responder"):
-            connect(places("127.0.0.1", server.getsockname()[1])[0], 0.2)
+            connect(resolve_host("127.0.0.1", server.getsockname()[1])[0], 0.2)
         assert time.monotonic() - began_s < 1.5
 
 

@@ -1,0 +1,108 @@
+"""Columns in files: numbers per request, written and read block by block, so that memory does not grow with a run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Rows = slice | NDArray[np.int64]
+"""Some requests: a slice, or their numbers."""
+
+BLOCK = 65_536
+"""Requests that are made or read at a time: their columns stay near the processor's cache."""
+
+
+class Column:
+    """A number for each request, in a file; whatever is read of it is an array of its own.
+
+    The file may lose its name: its content stays for as long as a column reads it. A column that is sent to another process is
+    opened there by its name; where it has lost that, the numbers are sent themselves, as an array.
+    """
+
+    __slots__ = ("_content", "_dtype", "_path")
+
+    MAPPED_FROM = 1 << 18
+    """Bytes from which on a file is mapped, not read at once: a process may have so many maps and no more (65,530 on Linux)."""
+
+    def __init__(self, path: str, dtype: np.dtype[Any]) -> None:
+        self._path, self._dtype = path, dtype
+        self._content: bytes | mmap.mmap
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < self.MAPPED_FROM:
+                self._content = file.read()
+            else:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return len(self._content) // self._dtype.itemsize
+
+    def __getitem__(self, rows: Rows) -> Array:
+        found = np.array(np.frombuffer(self._content, self._dtype)[rows])
+        if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            # Pages that were read count as this process's memory until it says that it is done with them.
+            self._content.madvise(mmap.MADV_DONTNEED)
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self[:].astype(dtype or self._dtype, copy=False)
+
+    def __reduce__(self) -> Any:
+        return (Column, (self._path, self._dtype)) if Path(self._path).exists() else self[:].__reduce__()
+
+
+class Reordered:
+    """A column in another order: that of `order`, which says what number each had."""
+
+    __slots__ = ("_column", "_order")
+
+    def __init__(self, column: AnyColumn, order: NDArray[np.int64]) -> None:
+        self._column, self._order = column, order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, rows: Rows) -> Array:
+        found: Array = self._column[self._order[rows]]
+        return found
+
+
+AnyColumn = Array | Column | Reordered
+
+
+def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
+    """Columns by name, of which the blocks are the parts in their order; every one names the same. Raises `OSError`."""
+    files: dict[str, IO[bytes]] = {}
+    dtypes: dict[str, np.dtype[Any]] = {}
+    with ExitStack() as opened:
+        for block in blocks:
+            for name, part in block.items():
+                if name not in files:
+                    files[name] = opened.enter_context((folder / name).open("wb"))
+                    dtypes[name] = part.dtype
+                files[name].write(np.ascontiguousarray(part).data)
+    return {name: Column(str(folder / name), dtype) for name, dtype in dtypes.items()}
+
+
+def assemble(part: Callable[[slice], Array], rows: slice) -> Array:
+    """What `part` makes of consecutive rows, block by block, as one array."""
+    whole: Array | None = None
+    for block in blocks_of(rows):
+        found = part(block)
+        if whole is None:
+            whole = np.empty(rows.stop - rows.start, found.dtype)
+        whole[block.start - rows.start : block.stop - rows.start] = found
+    return np.empty(0) if whole is None else whole
+
+
+def blocks_of(rows: slice) -> Iterator[slice]:
+    """The same rows, a block at a time."""
+    for start in range(rows.start, rows.stop, BLOCK):
+        yield slice(start, min(start + BLOCK, rows.stop))

@@ -1,0 +1,427 @@
+"""Files: read up to a size limit, write atomically, lock against a second writer, remove what killed processes left."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
+
+from simnmt.base.errors import InputError
+
+MOST_DOCUMENT_BYTES = 64 << 20
+"""Of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
+MOST_TEXT_BYTES = 256 << 20
+"""Of a table or a list of JSON that is parsed as a whole: up to 24 times as much memory, for a list of empty objects."""
+MOST_HELD_BYTES = 1 << 30
+"""Of the lines of a text that are kept in memory."""
+MOST_HELD_LINES = 10_000_000
+"""Of a text that is kept in memory, where a short line takes some 60 bytes, and a pair of them in training some 500."""
+MOST_STREAMED_BYTES = 64 << 30
+"""Of a text of which no line is kept, unpacked; the largest public corpora have some 35 GB a side."""
+MOST_MODEL_BYTES = 256 << 20
+"""Of a tokenizer's model or vocabulary; a million pieces take some 20 MB."""
+MOST_TENSOR_BYTES = 64 << 30
+"""Of a file of tensors."""
+
+_PARTIAL = ".simnmt-partial-"
+_PIECE_BYTES = 1 << 20
+_TEXT_NAMES = (
+    "config.json",
+    "config.*.json",
+    "*_config.json",
+    "*.index.json",
+    "tokenizer.*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "target_vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "source.model",
+    "target.model",
+    "*.spm",
+)
+"""Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
+_TENSOR_NAMES = ("*.safetensors", "*.bin")
+_LOCK_ATTEMPTS = 100
+"""To take a folder that other processes remove in between; each needs a process that ends in these microseconds."""
+
+
+def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
+    """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
+
+    `OSError.strerror` is a message for the user, so a room reports it as it reports a missing file. A folder, a device,
+    a socket, a FIFO, an oversized file and a name that no file can have are refused.
+    """
+    try:
+        status = Path(path).stat()
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    _check_status(status, path, most_bytes, pipes=pipes)
+
+
+def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
+    """Return the content of a regular file of at most `most_bytes` bytes; raise `OSError` as `check_regular` does."""
+    # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
+    check_regular(path, most_bytes, pipes=pipes)
+    with Path(path).open("rb") as file:
+        status = os.fstat(file.fileno())
+        _check_status(status, path, most_bytes, pipes=pipes)
+        # Memory for all that is asked for is taken at once, so the file's size is asked for, and not the limit.
+        pieces = [file.read(status.st_size + 1)]
+        size = len(pieces[0])
+        while size <= most_bytes and (piece := file.read(_PIECE_BYTES)):  # a FIFO, a file of /proc, or a file that has grown
+            pieces.append(piece)
+            size += len(piece)
+    if size > most_bytes:
+        raise _too_large(path, most_bytes)
+    return b"".join(pieces)
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not be given to read.
+
+    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no
+    library reads, such as the corpus beside the model, may be of any size. All must be regular: an index of tensors may name
+    any file of the folder.
+    """
+    for path in folder.iterdir():
+        if path.exists() and not path.is_dir():
+            check_regular(path, _most_bytes_in_model_folder(path.name.lower()))
+
+
+def _most_bytes_in_model_folder(name: str) -> int:
+    if any(fnmatchcase(name, pattern) for pattern in _TEXT_NAMES):
+        return MOST_MODEL_BYTES
+    return MOST_TENSOR_BYTES if any(fnmatchcase(name, pattern) for pattern in _TENSOR_NAMES) else sys.maxsize
+
+
+def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:
+    kinds = {
+        stat.S_IFDIR: "a folder, not a file",
+        stat.S_IFCHR: "a device, not a file",
+        stat.S_IFBLK: "a device, not a file",
+        stat.S_IFSOCK: "a socket, not a file",
+        stat.S_IFIFO: "a pipe, not a file",
+    }
+    kind = stat.S_IFMT(status.st_mode)
+    if kind in kinds and not (pipes and kind == stat.S_IFIFO):
+        number = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
+        raise OSError(number, os.strerror(number) if kind == stat.S_IFDIR else kinds[kind], os.fspath(path))
+    if kind == stat.S_IFREG and status.st_size > most_bytes:
+        raise _too_large(path, most_bytes)
+
+
+def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
+    return OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Take the exclusive lock of an open file or folder without waiting.
+
+    The lock ends with the descriptor, at the latest with the process. Returns True if it is held now, False if another
+    process (or another descriptor of this one) holds it, None where the system or the file system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def is_still_at(descriptor: int, path: Path) -> bool:
+    """Return whether `path` still names the open file or folder, which a process that ended may have removed."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+class FolderLock:
+    """Hold a folder as its only writer until `close`; the folder and its parents are made where missing.
+
+    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. A folder that this object
+    made and that is still empty at the end is removed again, but only by the holder: of two that made it together the loser
+    leaves it to the winner. `new`: the folder must not exist yet. Raises `BlockingIOError` if another process holds the folder,
+    `FileExistsError` for an existing one that should be new, and `OSError` if the folder cannot be made; parents that were
+    made for it are removed again.
+    """
+
+    def __init__(self, folder: Path, *, new: bool = False) -> None:
+        self._made = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.lexists(path)]
+        self._descriptor: int | None = None
+        self._held = False
+        try:
+            for attempts_left in reversed(range(_LOCK_ATTEMPTS)):
+                if self._take(folder, new=new, last=not attempts_left):
+                    return
+            raise _held_elsewhere(folder)
+        except (BlockingIOError, FileExistsError):  # another process has the folder, and so its parents
+            self.close()
+            raise
+        except BaseException:  # parents made and the folder refused, or an interrupt between making and locking
+            self.close()
+            for path in self._made:
+                remove_unlocked(path, only_empty=True)
+            raise
+
+    def _take(self, folder: Path, *, new: bool, last: bool) -> bool:
+        """Make and lock the folder; return False if a process that ended removed it, or a parent of it, in between."""
+        try:
+            folder.mkdir(parents=True, exist_ok=not new)
+            if os.name == "nt":  # a folder cannot be opened there
+                self._held = True
+                return True
+            self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if last:  # no race: the place takes no folder, as /proc does not
+                raise
+            return False
+        if try_lock(self._descriptor) is False:
+            raise _held_elsewhere(folder)
+        self._held = is_still_at(self._descriptor, Path(os.path.realpath(folder)))
+        if self._held and new and any(folder.iterdir()):  # ours was removed, and another process has made and filled this one
+            self._held = False
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(folder))
+        if not self._held:
+            os.close(self._descriptor)
+            self._descriptor = None
+        return self._held
+
+    def close(self) -> None:
+        """Release the folder."""
+        if self._held:
+            self._held = False
+            remove_empty(self._made)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _held_elsewhere(folder: Path) -> BlockingIOError:
+    return BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
+
+
+@contextmanager
+def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
+    """Hold `folder` as `FolderLock` does, and raise the room's `error` where it is held by another process or cannot be made.
+
+    `activity` names the work for the message, such as "training".
+    """
+    try:
+        lock = FolderLock(folder)
+    except BlockingIOError:
+        remedy = "let it end, or choose another --out"
+        raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
+    except OSError as failure:
+        what = f"cannot be used: {failure.strerror or failure}"
+        raise error(what, path=folder, remedy="choose another --out") from None
+    with lock:
+        yield
+
+
+def lock_journal(descriptor: int, path: str | os.PathLike[str], error: type[InputError], activity: str) -> None:
+    """Lock an open journal until it is closed; raise the room's `error` where another process holds it."""
+    if try_lock(descriptor) is False:
+        remedy = "let it end, or choose another --out"
+        raise error(f"another {activity} is writing this journal", path=path, remedy=remedy)
+
+
+class PartialFolder:
+    """A folder under a temporary name in `folder`, for what is renamed once it is complete; removed at the end.
+
+    It is locked while the process lives: `sweep_left_overs` of another process recognises by that what a killed one left.
+    Raises `OSError` if it cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = free_name(folder)
+        self._descriptor: int | None = None
+        try:
+            while not self._make():
+                self.path = free_name(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> bool:
+        """Make and lock it; return False if the sweep of another process came between the two."""
+        self.path.mkdir()
+        if os.name == "nt":  # a folder cannot be opened there
+            return True
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if try_lock(self._descriptor) is not False and is_still_at(self._descriptor, self.path):
+            return True
+        os.close(self._descriptor)
+        self._descriptor = None
+        return False
+
+    def close(self) -> None:
+        """Remove what is still under the temporary name, and release the lock."""
+        _remove(self.path)
+        if self.path.exists():
+            # A network file system keeps a file that is still read, under a name of its own, until nobody reads it any more.
+            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def free_name(folder: Path) -> Path:
+    """Return a temporary name that nothing in `folder` has; it is short, since the final name may be as long as one can be."""
+    return folder / f"{_PARTIAL}{secrets.token_hex(4)}"
+
+
+def sweep_left_overs(folder: Path) -> None:
+    """Remove what killed processes of this user left in `folder`; a living process keeps its partial folders."""
+    with suppress(OSError):
+        with os.scandir(folder) as entries:
+            paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
+        for path in paths:
+            remove_unlocked(path)
+
+
+def is_vacant(folder: Path) -> bool:
+    """Return whether a folder holds nothing but unfinished writes, which the first `written_whole` in it sweeps.
+
+    They are what a killed process left, or what one is writing that holds the folder. Raises `OSError`.
+    """
+    with os.scandir(folder) as entries:
+        return all(entry.name.startswith(_PARTIAL) for entry in entries)
+
+
+def remove_unlocked(path: Path, *, only_empty: bool = False) -> None:
+    """Remove a file or folder of this user that no process has locked; `only_empty`: a folder with content stays.
+
+    Does nothing where the system has no locks, for a living process may own the file there.
+    """
+    if os.name == "nt":
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        status = os.fstat(descriptor)
+        removable = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if removable and status.st_uid == os.geteuid() and try_lock(descriptor) is True and is_still_at(descriptor, path):
+            if only_empty:
+                remove_empty([path])
+            else:
+                _remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def missing_parents(path: Path) -> list[Path]:
+    """Return the folders above `path` that do not exist yet, the innermost first."""
+    return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first, up to the first that holds something."""
+    with suppress(OSError):
+        for folder in folders:
+            if folder.exists():
+                folder.rmdir()
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
+    """Give a path to write to, published as `path` at the end; if anything goes wrong, it is gone and `path` as it was.
+
+    An existing file is replaced, one behind a link where it really lies. What killed processes left beside it is swept.
+    `new`: nothing may exist at `path`, before or at the end, and `FileExistsError` is raised where something does.
+    Raises `OSError`, also where `path` is not a regular file.
+    """
+    try:
+        if new and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if os.path.lexists(path) and Path(path).exists() and not target.is_file():
+            # Renamed over, a device would become a file of that name.
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if target.is_symlink():  # still a link after all were followed: a loop, which a rename would replace
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    with suppress(FileNotFoundError):
+        target.stat()  # a name longer than the file system takes is refused before the work, not at the end
+    sweep_left_overs(target.parent)
+    # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
+    # library that writes are swept with it.
+    with PartialFolder(target.parent) as folder:
+        partial = folder / "content"
+        yield partial
+        if new:
+            _publish_new(partial, target)
+        else:
+            partial.replace(target)
+
+
+def _publish_new(partial: Path, target: Path) -> None:
+    """Give the file its name unless something has that name by now: a rename would replace it."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: claim the name, then replace what claims it
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)))
+        partial.replace(target)
+
+
+def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` where `out` is one of the files that are read, under whatever name; None names no file."""
+    if out is None:
+        return
+    for read in inputs:
+        if read is not None and (_same(out, read) or os.path.realpath(out) == os.path.realpath(read)):
+            raise InputError(f"{os.fspath(out)} would replace what is read", remedy="write to another file")
+
+
+def _same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return False

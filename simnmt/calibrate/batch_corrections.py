@@ -1,0 +1,189 @@
+"""Corrections of batch costs: steps under long sources, padding of mixed lengths, a beam's steps beyond its best output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from simnmt.calibrate.plan import STEP_SRC_LEN
+from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.nmt.engine import EngineAccount, Work
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.profile.batch_cost import DecodingCost, EncoderCost, StepCost
+from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
+from simnmt.profile.device_profile import PACKING
+from simnmt.workload.text_lines import TextLines
+
+if TYPE_CHECKING:
+    from simnmt.nmt.translation import Translator
+
+LONG_SRC_LEN, LONG_SOURCE_BATCHES = 80, (8, 32)
+"""And the largest batch."""
+STEPS = 24
+LONG_SOURCE_ROUNDS, WITHIN_S = 6, 25.0
+"""Over all batches; after so long no more of them is begun than the first round."""
+
+Pairs = list[tuple[int, int, list[tuple[float, float]]]]
+"""(batch, source tokens that the second has more, its pairs of seconds of a step: under short and under long sources)."""
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """An engine that takes steps of two batches in turn."""
+
+    def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
+        """Seconds of the steps of both, in pairs that are adjacent in time."""
+
+
+def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter) -> Pairs:
+    """Steps under short sources and under long ones in turn; none where nothing is told.
+
+    A box's speed wanders by more than the difference, but hardly within a pair.
+    """
+    short = min(STEP_SRC_LEN, settings.max_src_len)
+    more = min(LONG_SRC_LEN, settings.max_src_len) - short
+    if settings.mode == "quick" or not more or not isinstance(engine, TakesTurns):
+        return []
+    steps = min(STEPS, settings.max_tgt_len)
+    sizes = sorted({*(each for each in LONG_SOURCE_BATCHES if each <= most), most})
+    found: dict[int, list[tuple[float, float]]] = {}
+    begin_s = clock()
+    for number in range(LONG_SOURCE_ROUNDS):
+        for batch in sizes:
+            if number and clock() - begin_s > WITHIN_S:
+                break
+            both = (Work(src_len, steps, batch, settings.beam) for src_len in (short, short + more))
+            try:
+                found.setdefault(batch, []).extend(engine.in_turn_s(*both))
+            except OutOfMemory:
+                break
+    return [(batch, more, pairs) for batch, pairs in found.items() if pairs]
+
+
+def per_row_src_token_s(found: Pairs) -> tuple[float | None, str]:
+    """What a source token adds to a step for each sentence, and how sure that is; never below 0, None without pairs.
+
+    By least squares of relative errors to each batch's median difference.
+    """
+    if not found:
+        return None, ""
+    above, below = 0.0, 0.0
+    grown = []
+    for batch, more, pairs in found:
+        share = np.array([long / short - 1.0 for short, long in pairs])
+        tokens = batch * more / float(np.median([short for short, _ in pairs]))
+        above += tokens * float(np.median(share))
+        below += tokens * tokens
+        grown.append((batch, tokens, np.percentile(share, (25, 50, 75)).tolist()))
+    own = max(above / below, 0.0)
+    off = float(np.mean([abs(own * tokens - middle) / (1.0 + middle) for _, tokens, (_, middle, _) in grown]))
+    told = ", ".join(
+        f"{_percent(middle)} ({_percent(low)} to {_percent(high)}) at batch {batch}" for batch, _, (low, middle, high) in grown
+    )
+    least = min(len(pairs) for _, _, pairs in found)
+    note = (
+        f"{found[0][1]} source tokens more lengthen a step by {told}: medians, and the middle half, of {least} pairs at least"
+    )
+    return own, f"{note}; told within {_percent(off)} of a step"
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.1f} %"
+
+
+MIXED_BATCHES = (8, 32)
+SHORTEST, LONGEST = 4, 64
+REPEATS = 9
+
+
+@runtime_checkable
+class Encodes(Protocol):
+    """An engine that encodes sentences of different lengths together."""
+
+    account: EngineAccount
+
+    def encoding_s(self, src_lens: Sequence[int]) -> float:
+        """Seconds of one call of the encoder."""
+
+
+def mixed_encodings(engine: object, settings: Settings, most: int) -> list[tuple[list[int], float]]:
+    """(source lengths, median seconds) of batches of mixed lengths, evenly spaced in their logarithm; none where nothing is
+    packed."""
+    if not isinstance(engine, Encodes) or engine.account.architecture.get("kind") not in PACKING:
+        return []
+    found = []
+    for batch in (each for each in MIXED_BATCHES if each <= most):
+        src_lens = [round(each) for each in np.geomspace(SHORTEST, min(LONGEST, settings.max_src_len), batch).tolist()]
+        try:
+            times_s = [engine.encoding_s(src_lens) for _ in range(1 + REPEATS)]
+        except OutOfMemory:
+            break
+        found.append((src_lens, float(np.median(times_s[1:]))))
+    return found
+
+
+def padding_share(mixed: Sequence[tuple[list[int], float]], step: StepBlock, encoder: EncoderBlock) -> float | None:
+    """Share of the padding's cost that batches of mixed lengths paid, by relative error; None without any."""
+    packed, padded = (DecodingCost(StepCost.of(step), EncoderCost.of(encoder), packs=packs) for packs in (True, False))
+    above, below = 0.0, 0.0
+    for src_lens, seconds in mixed:
+        saved = (padded.encode_s(src_lens) - packed.encode_s(src_lens)) / seconds
+        above += saved * (1.0 - packed.encode_s(src_lens) / seconds)
+        below += saved * saved
+    return min(max(above / below, 0.0), 1.0) if below else None
+
+
+SENTENCES = 200
+"""Of the text, its first ones that are not blank."""
+LEAST_SENTENCES = 10
+"""That the model ends itself; fewer tell nothing."""
+
+
+def measures_overrun(settings: Settings) -> bool:
+    """Whether a calibration counts a beam's steps: torch with a beam and a text."""
+    return settings.beam > 1 and settings.text is not None and settings.backend == "torch" and not settings.vocabulary
+
+
+def check_overrun(settings: Settings) -> None:
+    """Raise `CalibrationError` or `CorpusError` where the steps of the text could not be counted: before hours of timing."""
+    _text_translator(settings)
+
+
+def measure_overrun(settings: Settings) -> BeamOverrun | None:
+    """Steps over tokens, the end counted, of all sentences that the model ends itself; None where it ends too few.
+
+    Raises as `check_overrun`.
+    """
+    translator, sentences = _text_translator(settings)
+    done = [translation for translation in translator.translate(sentences) if translation.ended and translation.steps]
+    if len(done) < LEAST_SENTENCES:
+        return None
+    ratio = sum(translation.steps for translation in done) / sum(translation.tgt_len + 1 for translation in done)
+    note = f"beam {settings.beam}, {Path(settings.text or '').name}"
+    return BeamOverrun(kind="measured", steps_per_token=max(ratio, 1.0), sentences=len(done), note=note)
+
+
+def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
+    """The model with its subwords, and the first sentences of the text."""
+    from simnmt.nmt.translation import Translator
+
+    assert settings.text is not None
+    lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
+    sentences = list(islice((line for line in lines if line), SENTENCES))
+    if len(sentences) < LEAST_SENTENCES:
+        remedy = f"give {LEAST_SENTENCES} or more, one a line"
+        raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
+    try:
+        return Translator.load(Path(settings.model), device=settings.device, beam=settings.beam), sentences
+    except NmtError as error:
+        what = f"cannot translate the text to count a beam's steps: {error.what}"
+        remedy = error.remedy or "give a folder that simnmt nmt train wrote"
+        if error.path is not None:  # the folder is at fault, and not a setting such as the beam
+            remedy = f"{remedy}, or leave --text out"
+        path = error.path or settings.model
+        raise CalibrationError(what, path=path, line=error.line, column=error.column, remedy=remedy) from None

@@ -1,0 +1,160 @@
+"""The text files in which Linux describes itself, under any root: the reader, limits of this process, and mounts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """`/proc`, `/sys` and `/etc` of the box at hand, or a recorded copy of another's."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, root: str | os.PathLike[str]) -> Tree:
+        """The tree under `root`."""
+        return cls(Path(root))
+
+    @property
+    def is_this_box(self) -> bool:
+        """Whether what the running process knows of itself belongs to this tree."""
+        return self.root == Path("/")
+
+    def path(self, name: str) -> Path:
+        """Where the file lies that the box calls `/name`."""
+        return self.root / name.lstrip("/")
+
+    def text(self, name: str) -> str | None:
+        """The file's text without the blanks and NULs around it; None where it is missing, closed to us or empty."""
+        try:
+            return self.path(name).read_text(encoding="utf-8", errors="replace").strip("\0 \t\r\n") or None
+        except OSError:
+            return None
+
+    def number(self, name: str) -> int | None:
+        """The file's whole number; None where it holds none."""
+        try:
+            return int(self.text(name) or "")
+        except ValueError:
+            return None
+
+    def names(self, pattern: str) -> Iterator[str]:
+        """Names of the files and folders like `pattern`, in order of the numbers in them, fit for the other methods."""
+        found = self.root.glob(pattern.lstrip("/"))
+        yield from sorted((path.relative_to(self.root).as_posix() for path in found), key=_by_numbers)
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """cpu2 before cpu10."""
+    parts: list[tuple[int, str]] = []
+    digits = ""
+    for char in f"{name}\0":
+        if char.isdecimal() and char.isascii():
+            digits += char
+            continue
+        if digits:
+            parts.append((int(digits), ""))
+            digits = ""
+        parts.append((-1, char))
+    return parts
+
+
+def parse_ranges(ranges: str) -> tuple[int, ...]:
+    """CPU numbers of the kernel's list format, `0-3,8`; empty where it is not one."""
+    numbers: list[int] = []
+    for part in ranges.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            numbers += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            return ()
+    return tuple(numbers)
+
+
+_NO_LIMIT_BYTES = 1 << 60
+"""Version 1 of control groups writes a number near 2^63 where there is no limit."""
+
+
+def allowed_cpus(tree: Tree) -> tuple[int, ...]:
+    """Numbers of the logical CPUs that we may run on."""
+    for line in (tree.text("proc/self/status") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key == "Cpus_allowed_list":
+            return parse_ranges(value)
+    return ()
+
+
+def cpu_quota(tree: Tree) -> float | None:
+    """CPUs' worth of time granted, the least on the way from our control group to the root; None without a quota."""
+    quotas = []
+    for folder in _groups(tree, ""):
+        quota, _, period = (tree.text(f"{folder}/cpu.max") or "").partition(" ")
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            quotas.append(int(quota) / int(period))
+    for folder in _groups(tree, "cpu"):
+        quota_us, period_us = tree.number(f"{folder}/cpu.cfs_quota_us"), tree.number(f"{folder}/cpu.cfs_period_us")
+        if quota_us and period_us and quota_us > 0 and period_us > 0:
+            quotas.append(quota_us / period_us)
+    return min(quotas, default=None)
+
+
+def memory_limit_bytes(tree: Tree) -> int | None:
+    """The least limit on the way from our control group to the root; None without one."""
+    limits = [tree.number(f"{folder}/memory.max") for folder in _groups(tree, "")]
+    limits += [tree.number(f"{folder}/memory.limit_in_bytes") for folder in _groups(tree, "memory")]
+    return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT_BYTES), default=None)
+
+
+def _groups(tree: Tree, controller: str) -> Iterator[str]:
+    """Folders of our control group and of those it lies in; `controller` is empty for version 2.
+
+    In a container the group's path may be one of the host, which is not there; its root is.
+    """
+    for line in (tree.text("proc/self/cgroup") or "0::/").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controller not in controllers.split(","):
+            continue
+        parts = [part for part in path.split("/") if part]
+        for mount in (f"sys/fs/cgroup/{controllers}", f"sys/fs/cgroup/{controller}"):
+            for depth in range(len(parts), -1, -1):
+                yield "/".join([mount.rstrip("/"), *parts[:depth]])
+
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+OWN_CACHE = frozenset({"zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph"})
+"""File systems that hold files in memory apart from the page cache, often another machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of /proc/self/mountinfo."""
+
+    kind: str
+    """Type of the file system."""
+    source: str
+    point: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.source}"
+
+
+def mount_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Mount | None:
+    """The mount that `folder` lies on; None where the system does not tell.
+
+    Of several that fit, the longest name wins, and among equals the one mounted last, which covers the others.
+    """
+    real = Path(os.path.realpath(folder))
+    best: Mount | None = None
+    for line in (Tree.at(root).text("proc/self/mountinfo") or "").splitlines():
+        before, dash, after = line.partition(" - ")
+        left, right = before.split(), after.split()
+        if not dash or len(left) < 5 or len(right) < 2:
+            continue
+        point = left[4].encode().decode("unicode_escape") if "\\" in left[4] else left[4]  # blanks stand as \040
+        if real.is_relative_to(point) and (best is None or len(point) >= len(best.point)):
+            best = Mount(kind=right[0], source=right[1], point=point)
+    return best

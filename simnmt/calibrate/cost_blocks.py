@@ -1,0 +1,313 @@
+"""From measured cells to the cost blocks of a profile: execution, steps, encoder, gaps between steps. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.calibrate.fits import cell_samples, fit_encoder_cost, fit_step_cost, samples_by_tgt_len, split_totals
+from simnmt.calibrate.overheads import overhead
+from simnmt.calibrate.plan import JUDGING, corner_cells
+from simnmt.calibrate.samples import Cell
+from simnmt.calibrate.settings import Settings
+from simnmt.nmt.engine import Work
+from simnmt.profile.batch_cost import StepCost
+from simnmt.profile.blocks import EncoderBlock, StepBlock
+from simnmt.profile.execution_fit import fit_execution, fit_relative_plane, heldout_plane_error
+from simnmt.profile.least_squares import fit_overhead
+
+FIT_MODE = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
+POSITIONS = 7
+"""At which decode steps are told apart beside the first; evenly spaced in their logarithm."""
+BY_SPLITTING = "by splitting whole translations over the target length: the backend does not tell its steps"
+BY_STEP = "medians of whole translations of one token less their decode step: the backend does not tell its encoder"
+
+Rows = list[tuple[int, int, float]]
+"""(batch, length, seconds)."""
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+
+
+def execution_block(cells: Sequence[Cell], settings: Settings) -> dict[str, Any]:
+    """`execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
+    src_len, tgt_len, time_s = _columns(cells)
+    corners = _is_corner(src_len, tgt_len, settings)
+    # With few corners left, by lack of memory, they cannot make a plane that others judge.
+    all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
+    marked = corners if settings.mode == "quick" and all_six else None
+    fitted = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
+    fit = dict(fitted.fit)
+    if settings.mode == "full" and all_six:
+        # What a quick calibration would have been wrong by, judged by all other cells.
+        fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
+    if settings.mode == "paper":
+        relative = fit_relative_plane(src_len, tgt_len, time_s, quantile=0.5)
+        fit["lengths"] = settings.lengths
+        fit["relative_plane"] = asdict(relative.plane) | {
+            "error": relative.error,
+            "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=0.5),
+        }
+    # Thousands of single inferences are kept by target length, as C-NMT's figure 2a shows them.
+    summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
+    return {
+        "kind": "measured",
+        "plane": asdict(fitted.plane),
+        "residual_relative_sd": fitted.residual_relative_sd,
+        "fit": fit,
+        "samples": summed_up(src_len, tgt_len, time_s, beam=settings.beam),
+    }
+
+
+def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int]]:
+    """Lengths from 1 to the longest that were measured; of paper mode, those that were drawn."""
+    low = 1 if settings.mode != "paper" else None
+    found = {}
+    for name in ("src_len", "tgt_len"):
+        lengths = [getattr(cell.work, name) for cell in cells]
+        found[name] = [low or min(lengths), max(lengths)]
+    return found
+
+
+def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
+    """Cost of the model's decode steps; None where fewer than two batch sizes to fit to, or no steps, could be told.
+
+    Where the backend tells its steps, what the search does between two of them is an overhead (`step_gaps`) and not in here:
+    a decode step costs the world both together. Where it does not, both are in here and no gap is known.
+    """
+    told = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
+    rows = _reported_steps(cells) if told else _split_steps(cells)
+    if _fitted_batches(rows) < 2:
+        return None
+    more, notes = _prolonged(rows) if told else ([], (BY_SPLITTING,))
+    block = fit_step_cost(
+        *zip(*(rows + more), strict=True),
+        judged_batches=_judging(rows),
+        beam=beam,
+        left_out=_describe_omitted(left_out),
+        notes=notes,
+    )
+    return block.model_copy(
+        update={
+            "repeats": _repeats(cells),
+            "src_len": cells[0].work.src_len,
+            "run_over_told": _run_over_told(cells, block),
+        }
+    )
+
+
+def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
+    """Cost of encoding; where the backend does not tell it, the whole of one step's translation less that step."""
+    told = all(timing.encode_s is not None for cell in cells for timing in cell.timings)
+    if told:
+        rows = [(cell.work.batch, cell.work.src_len, timing.encode_s or 0.0) for cell in cells for timing in cell.timings]
+    elif step is None:
+        return None
+    else:
+        first_s = _first_steps_s(step)
+        rows = [
+            (cell.work.batch, cell.work.src_len, float(np.median(cell.total_s)) - first_s(cell.work.batch)) for cell in cells
+        ]
+    lost = [(batch, src_len) for batch, src_len, second in rows if second <= 0.0]
+    rows = [row for row in rows if row[2] > 0.0]
+    if _fitted_batches(rows) < 2:
+        return None
+    short = tuple(f"batch {batch}, {src_len} source tokens: took no longer than its decode step" for batch, src_len in lost)
+    block = fit_encoder_cost(
+        *zip(*rows, strict=True),
+        judged_batches=_judging(rows),
+        beam=beam,
+        left_out=(*short, *_describe_omitted(left_out)),
+        notes=() if told else (BY_STEP,),
+    )
+    return block.model_copy(update={"repeats": _repeats(cells)})
+
+
+def _columns(cells: Sequence[Cell]) -> Columns:
+    rows = [(cell.work.src_len, cell.work.tgt_len, second) for cell in cells for second in cell.total_s]
+    src_len, tgt_len, time_s = zip(*rows, strict=True)
+    return np.array(src_len), np.array(tgt_len), np.array(time_s)
+
+
+def _is_corner(src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], settings: Settings) -> NDArray[np.bool_]:
+    corners = {(work.src_len, work.tgt_len) for work in corner_cells(settings)}
+    return np.array([pair in corners for pair in zip(src_len.tolist(), tgt_len.tolist(), strict=True)])
+
+
+def _reported_steps(cells: Sequence[Cell]) -> Rows:
+    """(batch, position, seconds), one per position and timing: the median of the step and its near neighbours.
+
+    The first step has no neighbours: nothing is cached before it.
+    """
+    windows = _windows(max((cell.work.tgt_len for cell in cells), default=1))
+    rows = []
+    for cell in cells:
+        for low, position, high in windows:
+            for timing in cell.timings:
+                assert timing.steps_s is not None
+                if high < len(timing.steps_s):
+                    rows.append((cell.work.batch, position, float(np.median(timing.steps_s[low : high + 1]))))
+    return rows
+
+
+def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
+    """Rows for the positions that runs of large batches were too short for, and what to say of them.
+
+    Such a step is as much longer than those that were timed as with the largest batch that was timed at all positions.
+    """
+    positions = sorted({position for _, position, _ in rows})
+    usual_s = {
+        key: float(np.median([second for batch, position, second in rows if (batch, position) == key]))
+        for key in {(batch, position) for batch, position, _ in rows}
+    }
+    reached = {batch: max(at for other, at in usual_s if other == batch) for batch, _ in usual_s}
+    whole = [batch for batch, last in reached.items() if last == positions[-1] and batch not in JUDGING]
+    short = sorted(batch for batch, last in reached.items() if last < positions[-1] and batch not in JUDGING)
+    if not whole or not short:
+        return [], ()
+    model, added = max(whole), list[tuple[int, int, float]]()
+    for batch in short:
+        # The first step stands by itself.
+        timed = [at for at in positions if 0 < at <= reached[batch]] or [0]
+        scale = sum(usual_s[batch, at] for at in timed) / sum(usual_s[model, at] for at in timed)
+        added += [(batch, at, scale * usual_s[model, at]) for at in positions if at > reached[batch]]
+    told = ", ".join(f"{batch} (from {reached[batch] + 1} on)" for batch in short)
+    return added, (f"positions not timed, scaled from batch {model}: of batch {told}",)
+
+
+def _run_over_told(cells: Sequence[Cell], block: StepBlock) -> float | None:
+    """Mean over all timings of the seconds of their steps together over what the block says of them."""
+    cost = StepCost.of(block)
+    ratios = [
+        sum(timing.steps_s) / float(cost.steps_s(cell.work.batch, 0, len(timing.steps_s) - 1))
+        for cell in cells
+        for timing in cell.timings
+        if timing.steps_s is not None
+    ]
+    return float(np.mean(ratios)) if ratios else None
+
+
+def _split_steps(cells: Sequence[Cell]) -> Rows:
+    """(batch, position, seconds) by one fit per batch size to the medians of its cells."""
+    rows = []
+    for batch in sorted({cell.work.batch for cell in cells}):
+        of_batch = [cell for cell in cells if cell.work.batch == batch]
+        tgt_lens = [cell.work.tgt_len for cell in of_batch]
+        if len(tgt_lens) < 2:
+            continue
+        _, first_s, more_s = split_totals(tgt_lens, [float(np.median(cell.total_s)) for cell in of_batch])
+        if first_s > 0.0 or more_s > 0.0:
+            rows += [(batch, position, first_s + position * more_s) for _, position, _ in _windows(max(tgt_lens))]
+    return [row for row in rows if row[2] > 0.0]
+
+
+def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
+    """Seconds of a first step by batch size, as measured where it was: a fit's error would be as large beside an encoder."""
+    cost = StepCost.of(step)
+    measured_s = {batch: second for batch, position, second in step.judged_cells if position == 0}
+    if step.seconds is not None and step.position[0] == 0:
+        measured_s |= {batch: row[0] for batch, row in zip(step.batch, step.seconds, strict=True)}
+    return lambda batch: measured_s[batch] if batch in measured_s else float(cost.seconds(batch, 0))
+
+
+def _windows(tgt_len: int) -> list[tuple[int, int, int]]:
+    """(first, middle, last) positions that count as one; the first step by itself."""
+    last = tgt_len - 1
+    middles = sorted({round(at) for at in np.geomspace(1, last, POSITIONS).tolist()}) if last else []
+    nears = [max(1, middle // 10) for middle in middles]
+    return [(0, 0, 0)] + [(max(at - near, 1), at, min(at + near, last)) for at, near in zip(middles, nears, strict=True)]
+
+
+def _judging(rows: Rows) -> tuple[int, ...]:
+    return tuple(sorted({batch for batch, _, _ in rows} & set(JUDGING)))
+
+
+def _fitted_batches(rows: Rows) -> int:
+    return len({batch for batch, _, _ in rows} - set(JUDGING))
+
+
+def _repeats(cells: Sequence[Cell]) -> int:
+    """Timings of the cell that has the fewest."""
+    return min(len(cell.timings) for cell in cells)
+
+
+def _describe_omitted(left_out: Sequence[Work]) -> tuple[str, ...]:
+    return tuple(
+        f"batch {work.batch}, {work.src_len} source and {work.tgt_len} target tokens: out of memory" for work in left_out
+    )
+
+
+UNTOLD = "the backend does not tell its steps: the gap is in them"
+ALONE = "single sentences only: how it grows with the batch was not measured"
+NAMES = ("step_gap_s", "step_gap_s_per_sentence")
+
+
+def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, Any]:
+    """`step_gap_s` and `step_gap_s_per_sentence` of a profile, from the benches of decode steps and of encoders.
+
+    Of each batch size the median of what a translation takes beside its encoder and its steps, less what one of a single
+    token does, which is what happens once; over the other steps.
+    """
+    batches = sorted({cell.work.batch for cell in steps})
+    gaps_s = {batch: _gap_s(*(_of_batch(cells, batch) for cells in (steps, encoders))) for batch in batches}
+    known = {batch: gap for batch, gap in gaps_s.items() if gap is not None}
+    if not set(known) - set(JUDGING):
+        return {name: overhead(None, UNTOLD) for name in NAMES}
+    fitted = fit_overhead(list(known), list(known.values()), judged=JUDGING)
+    error = "" if fitted.error is None else f", error {100 * fitted.error:.1f} % on {fitted.how}"
+    note = f"whole translations less encoder and steps, batch {min(known)} to {max(known)}{error}"
+    heldout_error = fitted.error if set(known) & set(JUDGING) else None
+    values = zip(NAMES, (fitted.s_fixed, fitted.s_per_sentence), strict=True)
+    return {name: overhead(value, note, heldout_error) for name, value in values}
+
+
+def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Any]:
+    """The same from single sentences, where no batches are measured: the growth with the batch stays unknown."""
+    gap = gap_of_singles_s(executions)
+    return {
+        NAMES[0]: overhead(gap, UNTOLD if gap is None else ALONE),
+        NAMES[1]: overhead(None, UNTOLD if gap is None else ALONE),
+    }
+
+
+def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:
+    """Seconds that each step adds to the whole beside its own, by target length; None where the backend does not tell."""
+    gaps = [(cell.work.tgt_len, each) for cell in cells for each in _beside_s(cell)]
+    tgt_lens = sorted({tgt_len for tgt_len, _ in gaps})
+    if len(tgt_lens) < 2:
+        return None
+    medians_s = [float(np.median([gap for other, gap in gaps if other == tgt_len])) for tgt_len in tgt_lens]
+    return max(float(np.polyfit(tgt_lens, medians_s, 1)[0]), 0.0)
+
+
+def _gap_s(steps: Sequence[Cell], encoders: Sequence[Cell]) -> float | None:
+    longest = max(steps, key=lambda cell: (cell.work.tgt_len, -cell.work.src_len))
+    beside_s = _beside_s(longest)
+    if not beside_s:
+        return None
+    src_len, tgt_len = longest.work.src_len, longest.work.tgt_len
+    # Beginning may depend on the source: a beam's rows are copies of what was encoded.
+    once = min(
+        (cell for cell in encoders if cell.work.tgt_len == 1 and _beside_s(cell)),
+        key=lambda cell: abs(cell.work.src_len - src_len),
+        default=None,
+    )
+    if once is None or tgt_len == 1:
+        # The whole over the steps would count joining and leaving, which are told apart, once more.
+        return None
+    return float(np.median(beside_s) - np.median(_beside_s(once))) / (tgt_len - 1)
+
+
+def _of_batch(cells: Sequence[Cell], batch: int) -> list[Cell]:
+    return [cell for cell in cells if cell.work.batch == batch]
+
+
+def _beside_s(cell: Cell) -> list[float]:
+    """Of each timing that tells its parts, the whole less all of them."""
+    return [
+        timing.total_s - timing.encode_s - sum(timing.steps_s)
+        for timing in cell.timings
+        if timing.encode_s is not None and timing.steps_s is not None
+    ]

@@ -1,0 +1,300 @@
+"""A real decoder timed part by part (FNI-17), with and without the fused output layer, on two length mixes (FNI-11, FNI-15)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simnmt.base.random_streams import stream
+from simnmt.batching import Batching, maxi
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt import output_layer
+from simnmt.nmt.agreement import agreement
+from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
+from simnmt.nmt.decoder_timing import STAGES, OutputStages, output_stages_s
+from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.output_layer import FusedOutput
+from simnmt.workload.lognormal_lengths import MIXES
+
+PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
+"""`project`: the plain product with its bias; `fused`: bias, softmax and search in one pass."""
+LAYER = ("project", "softmax", "search")
+"""The plain output layer."""
+
+
+def clock_of(model: TranslationModel) -> Callable[[], float]:
+    """Seconds once the model's device has done what it was given: a GPU's launches return long before."""
+    device = model.device
+    if device.type != "cuda":
+        return perf_counter
+
+    def waited_s() -> float:
+        torch.cuda.synchronize(device)
+        return perf_counter()
+
+    return waited_s
+
+
+@contextmanager
+def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
+    """Seconds of each of `PARTS`, added up while decoding goes on; two readings of the clock a part is what it costs.
+
+    `clock`: on a GPU one that waits for it, see `clock_of`; watching then slows what is watched.
+    """
+    seconds = dict.fromkeys(PARTS, 0.0)
+    plain: Any = output_layer
+    own_products: Any = model.products
+
+    def timed(part: str, do: Any) -> Any:
+        def run(*given: Any, **named: Any) -> Any:
+            before, products_s = clock(), seconds["fused_product"]
+            try:
+                return do(*given, **named)
+            finally:
+                seconds[part] += clock() - before - (seconds["fused_product"] - products_s)
+
+        return run
+
+    def products(*given: Any) -> Iterator[tuple[int, Any]]:
+        blocks = own_products(*given)
+        while True:
+            before = clock()
+            made = next(blocks, None)
+            seconds["fused_product"] += clock() - before
+            if made is None:
+                return
+            yield made
+
+    with (
+        patch.object(model, "body", timed("body", model.body)),
+        patch.object(model, "project", timed("project", model.project)),
+        patch.object(model, "products", products),
+        patch.object(plain, "log_softmax_", timed("softmax", plain.log_softmax_)),
+        patch.object(plain, "largest", timed("search", plain.largest)),
+        patch.object(plain, "largest_sums", timed("search", plain.largest_sums)),
+        patch.object(FusedOutput, "project", timed("fused", FusedOutput.project)),
+        patch.object(FusedOutput, "largest_sums", timed("fused", FusedOutput.largest_sums)),
+    ):
+        yield seconds
+
+
+def parts_of(run: BatchedRun, seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds of all parts of a decoding that was watched, encoder and bookkeeping included: they sum to the whole."""
+    known_s = run.encode_s + run.refill_s + sum(seconds.values())
+    return {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
+
+
+BATCH = 32
+"""Sentences of a mini-batch, ten of which are collected and sorted; the paper's 128 keep one thread at a step for seconds."""
+COLLECT = 10
+ROUNDS = 3
+STAGE_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
+"""At which the stages are timed by themselves; between them a line. A product is no smooth function of few rows: torch's of 3
+was seen to take longer than that of 4."""
+STAGE_ROUNDS = 5
+Known = dict[tuple[int, int], OutputStages]
+"""Stages that were timed, by batch size and beam."""
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RealSpeed:
+    """The same sentences decoded with and without the fused output layer, in turn."""
+
+    model: str
+    vocab: int
+    test_set: str
+    beam: int
+    batch: int
+    sentences: int
+    plain_s: tuple[float, ...]
+    """One a round."""
+    fused_s: tuple[float, ...]
+    equal: int
+    """Sentences that are the same both ways, token by token, where they end by themselves (FNI-11), or as long as forced."""
+    near_ties: int
+    """Others where the call between the two was closer than `NEAR_TIE`: allowed."""
+    disagreements: int
+    """Others without such an excuse."""
+    weights: str
+    """`random`, or of a `checkpoint`."""
+    shares: dict[str, float]
+    """Of each part in the plain decoder's time, watched while it decoded: see `parts_of`; they sum to 1."""
+    stages_s: dict[str, float]
+    """Each of `STAGES` over all steps: see `stages_over`."""
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Times as fast with the fused output layer, by round."""
+        return tuple(plain / fused for plain, fused in zip(self.plain_s, self.fused_s, strict=True))
+
+    @property
+    def ratio(self) -> float:
+        """The median round's."""
+        return statistics.median(self.ratios)
+
+    @property
+    def layer_share(self) -> float:
+        """Of the output layer in the plain decoder's time."""
+        return sum(self.shares[name] for name in LAYER)
+
+    @property
+    def three_share(self) -> float:
+        """Of bias, softmax and search. The bias is added within the product, and its part of it is as when timed by itself."""
+        return self.layer_share * self.three_s / self.layer_s
+
+    @property
+    def three_s(self) -> float:
+        """Bias, softmax and search, one after the other."""
+        return sum(self.stages_s[name] for name in ("bias", "softmax", "search"))
+
+    @property
+    def layer_s(self) -> float:
+        """The output layer: the product and these three."""
+        return self.stages_s["product"] + self.three_s
+
+    @property
+    def fused_layer_s(self) -> float:
+        """The output layer with the last three in one."""
+        return self.stages_s["fused_product"] + self.stages_s["fused"]
+
+
+def fused_speeds(
+    model: str,
+    sentences: int,
+    beams: Sequence[int],
+    *,
+    threads: int = 1,
+    seed: int = 1,
+    rounds: int = ROUNDS,
+    batch: int = BATCH,
+    progress: Progress | None = None,
+) -> list[RealSpeed]:
+    """Decode the first so many sentences of each mix in float32 on the CPU: with forced lengths for the time, then freely.
+
+    Raises `CalibrationError` for fewer than one sentence and what `load_model` raises.
+    """
+    if sentences < 1:
+        raise CalibrationError(f"{sentences} sentences to decode", remedy="give 1 or more")
+    loaded = load_model(model)
+    before, found = torch.get_num_threads(), list[RealSpeed]()
+    known: Known = {}
+    torch.set_num_threads(threads)
+    try:
+        cells = [(test_set, beam) for test_set in MIXES for beam in beams]
+        for done, (test_set, beam) in enumerate(cells):
+            if progress is not None:
+                progress(done, len(cells))
+            found.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
+        if progress is not None:
+            progress(len(cells), len(cells))
+    finally:
+        torch.set_num_threads(before)
+    return found
+
+
+class InTurn(NamedTuple):
+    """The same sentences decoded plainly and fused in turn; each by whether it was fused."""
+
+    total_s: dict[bool, list[float]]
+    """One a round."""
+    runs: dict[bool, BatchedRun]
+    """The last round's."""
+    seen: dict[bool, Any]
+    """What looked on at it."""
+
+
+def in_turn(
+    model: TranslationModel,
+    sources: Sequence[Sequence[int]],
+    batching: Batching,
+    *,
+    beam: int,
+    forced_lens: Sequence[int],
+    rounds: int,
+    watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> InTurn:
+    """Decode in `rounds`, after two steps of each way that nobody times; `watch`: what looks on at each decoding."""
+    first = sources[: batching.size]
+    for fused in (False, True):
+        decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
+    found = InTurn({False: [], True: []}, {}, {})
+    for number in range(rounds):
+        for fused in (False, True) if number % 2 == 0 else (True, False):
+            with watch() as seen:
+                run = decode_batched(model, sources, batching, beam=beam, forced_lens=forced_lens, fused=fused)
+            found.total_s[fused].append(run.total_s)
+            found.runs[fused], found.seen[fused] = run, seen
+    return found
+
+
+def stages_over(
+    model: TranslationModel,
+    active: NDArray[np.int64],
+    beam: int,
+    known: Known,
+    *,
+    clock: Callable[[], float] = perf_counter,
+) -> dict[str, float]:
+    """Seconds of each of `STAGES` over steps of so many active sentences, timed by themselves at a few batch sizes.
+
+    `active`: shape (steps,); `known`: what was timed before, and is from now on; `clock`: on a GPU one that waits for it.
+    """
+    most = int(active.max())
+    sizes = sorted({size for size in STAGE_BATCHES if size < most} | {most})
+    for size in sizes:
+        if (size, beam) not in known:
+            known[size, beam] = output_stages_s(model, size, beam, rounds=STAGE_ROUNDS, clock=clock)
+    timed = [known[size, beam] for size in sizes]
+    return {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
+
+
+def _of(
+    loaded: LoadedModel, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int, known: Known
+) -> RealSpeed:
+    model, architecture = loaded.model, loaded.architecture
+    src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
+    sources, lens = _sources(architecture, src_len, seed), tgt_len.tolist()
+    batching = maxi(batch, COLLECT * batch)
+    timed = in_turn(model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds, watch=lambda: watched(model))
+    parts_s = parts_of(timed.runs[False], timed.seen[False])
+    whole_s = sum(parts_s.values())
+    # Of forced sentences those that differ cannot be told from near ties: no search alone is forced.
+    plain, fused = (decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=own) for own in (False, True))
+    compared = agreement(model, sources, plain.hypotheses, fused.hypotheses, beam=beam, max_len=lens)
+    return RealSpeed(
+        model=loaded.name,
+        vocab=model.vocab,
+        test_set=test_set,
+        beam=beam,
+        batch=batch,
+        sentences=count,
+        plain_s=tuple(timed.total_s[False]),
+        fused_s=tuple(timed.total_s[True]),
+        equal=compared.equal,
+        near_ties=len(compared.near_ties),
+        disagreements=len(compared.disagreements),
+        weights=loaded.weights,
+        shares={name: seconds / whole_s for name, seconds in parts_s.items() if not name.startswith("fused")},
+        stages_s=stages_over(model, timed.runs[False].active, beam, known),
+    )
+
+
+def _sources(architecture: Architecture, src_len: NDArray[np.int64], seed: int) -> list[list[int]]:
+    """Random words, each sentence's end token last."""
+    special = [architecture.pad_token, architecture.eos_token, architecture.unk_token]
+    words = np.setdiff1d(np.arange(architecture.src_vocab), special)
+    generator = stream(seed, 0, "fused sources")
+    return [[*generator.choice(words, length - 1).tolist(), architecture.eos_token] for length in src_len.tolist()]

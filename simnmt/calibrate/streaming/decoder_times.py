@@ -1,0 +1,225 @@
+"""Measure decoder steps by width, and what each request pays once before them, with random weights.
+
+Times depend on sizes, not on weights. Each slice is a head of self-attention and of attention to the source, and its share
+of the feed-forward neurons, as in an encoder's shard with a second attention beside the first (STI-01).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.kernels.unpack import unpack
+from simnmt.profile.streaming_block import ShardReads, StiDecoder
+from simnmt.profile.streaming_cost import ShardGeometry
+from simnmt.streaming.pipeline.pipeline import torch_threads
+from simnmt.streaming.store.shard_format import Packed, aligned_bytes, record_size
+
+OUTLIERS = 0.0015
+"""Share of weights: what the paper tells of trained models (STI-05)."""
+
+
+def random_shard(weights: int, bits: int, seed: int = 0, *, layer: int = 0, slice_: int = 0) -> Packed:
+    """A shard of so many weights at 2 to 6 bits."""
+    drawn = np.random.default_rng(seed)
+    outliers = round(OUTLIERS * weights)
+    return Packed(
+        layer=layer,
+        slice=slice_,
+        bits=bits,
+        weights=weights,
+        codes=drawn.integers(0, 256, -(-weights * bits // 8), dtype=np.uint8),
+        centroids=np.sort(drawn.normal(0.0, 0.04, 1 << bits)).astype(np.float32),
+        outlier_at=np.sort(drawn.choice(weights, outliers, replace=False)).astype(np.int32),
+        outlier_values=drawn.normal(0.0, 0.2, outliers).astype(np.float32),
+    )
+
+
+def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], Packed]:
+    """All of a model's, by layer and slice."""
+    return {
+        (layer, slice_): random_shard(
+            geometry.weights_per_shard, bits, seed + layer * geometry.heads + slice_, layer=layer, slice_=slice_
+        )
+        for layer in range(geometry.layers)
+        for slice_ in range(geometry.heads)
+    }
+
+
+def record_bytes(geometry: ShardGeometry, bits: int) -> int:
+    """Of the record of such a shard."""
+    weights = geometry.weights_per_shard
+    return record_size(weights, bits, 0 if bits == 32 else round(OUTLIERS * weights))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """Weights of one layer, biases and norms of all its width; rows as `LayerBuffer` keeps them."""
+
+    qkv: Tensor
+    """[3 m hd, d]"""
+    qkv_bias: Tensor
+    o: Tensor
+    """[m hd, d]"""
+    source_q: Tensor
+    source_q_bias: Tensor
+    source_kv: Tensor
+    """[2 m hd, d]"""
+    source_kv_bias: Tensor
+    source_o: Tensor
+    ffn_in: Tensor
+    """[m F/M, d]"""
+    ffn_in_bias: Tensor
+    ffn_out: Tensor
+    """[m F/M, d]"""
+    out_bias: Tensor
+    """[d], of each of the three parts."""
+    norm: tuple[Tensor, Tensor]
+
+
+class DecoderLayers:
+    """All layers of a decoder at one width, with the cache of one sentence."""
+
+    def __init__(self, geometry: ShardGeometry, slices: int, positions: int, *, seed: int = 0) -> None:
+        """For up to `positions` tokens."""
+        self.geometry, self.slices = geometry, slices
+        self._head = geometry.width // geometry.heads
+        drawn = torch.Generator().manual_seed(seed)
+        self._layers = [self._drawn(drawn) for _ in range(geometry.layers)]
+        shape = (geometry.layers, 2, slices, positions, self._head)
+        self._cache = torch.randn(shape, generator=drawn)
+        self._source: list[tuple[Tensor, Tensor]] = []
+
+    def _drawn(self, drawn: torch.Generator) -> _Layer:
+        width, own = self.geometry.width, self.slices * self._head
+        neurons = self.slices * self.geometry.ffn // self.geometry.heads
+
+        def rows(count: int) -> Tensor:
+            return torch.randn((count, width), generator=drawn).mul_(width**-0.5)
+
+        def bias(count: int) -> Tensor:
+            return torch.zeros(count)
+
+        return _Layer(
+            qkv=rows(3 * own),
+            qkv_bias=bias(3 * own),
+            o=rows(own),
+            source_q=rows(own),
+            source_q_bias=bias(own),
+            source_kv=rows(2 * own),
+            source_kv_bias=bias(2 * own),
+            source_o=rows(own),
+            ffn_in=rows(neurons),
+            ffn_in_bias=bias(neurons),
+            ffn_out=rows(neurons),
+            out_bias=bias(width),
+            norm=(torch.ones(width), bias(width)),
+        )
+
+    def read_source(self, source: Tensor) -> None:
+        """Keys and values of an encoded source [1, l, d], once for a sentence."""
+        self._source = []
+        for layer in self._layers:
+            both = functional.linear(source[0], layer.source_kv, layer.source_kv_bias)
+            key, value = both.view(len(both), 2, self.slices, self._head).permute(1, 2, 0, 3)
+            self._source.append((key, value))
+
+    def step(self, hidden: Tensor, position: int) -> Tensor:
+        """One token's vector [1, d] through all layers, when `position` tokens are out."""
+        for number, layer in enumerate(self._layers):
+            hidden = self._norm(layer, hidden + self._self_attention(layer, number, hidden, position))
+            hidden = self._norm(layer, hidden + self._source_attention(layer, number, hidden))
+            inner = functional.relu(functional.linear(hidden, layer.ffn_in, layer.ffn_in_bias))
+            hidden = self._norm(layer, hidden + torch.addmm(layer.out_bias, inner, layer.ffn_out))
+        return hidden
+
+    def _self_attention(self, layer: _Layer, number: int, hidden: Tensor, position: int) -> Tensor:
+        query, key, value = functional.linear(hidden, layer.qkv, layer.qkv_bias).view(3, self.slices, self._head)
+        cache = self._cache[number]
+        cache[0, :, position], cache[1, :, position] = key, value
+        keys, values = cache[:, :, : position + 1]
+        return torch.addmm(layer.out_bias, self._mixed(query, keys, values), layer.o)
+
+    def _source_attention(self, layer: _Layer, number: int, hidden: Tensor) -> Tensor:
+        query = functional.linear(hidden, layer.source_q, layer.source_q_bias).view(self.slices, self._head)
+        return torch.addmm(layer.out_bias, self._mixed(query, *self._source[number]), layer.source_o)
+
+    def _mixed(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """[1, m hd]"""
+        score = torch.bmm(keys, query[:, :, None])[:, :, 0] * self._head**-0.5
+        return torch.bmm(score.softmax(1)[:, None, :], values).view(1, -1)
+
+    def _norm(self, layer: _Layer, hidden: Tensor) -> Tensor:
+        return functional.layer_norm(hidden, hidden.shape[1:], *layer.norm)
+
+
+SRC_LEN, TGT_LEN = 20, 20
+"""Under which steps are timed: tokens of the source, and those that are out."""
+BITS = 6
+
+
+def measure_decoder(
+    geometry: ShardGeometry,
+    reads: Sequence[ShardReads],
+    *,
+    output_s: float | None,
+    repeats: int = 9,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> StiDecoder:
+    """A step goes through all layers, whose weights then come from memory, and is divided by their number.
+
+    Rounds visit the widths in an order of their own. `progress(done, total)` in timings.
+    """
+    drawn = random.Random(seed)
+    widths = list(range(1, geometry.heads + 1))
+    step_s: dict[int, list[float]] = {width: [] for width in widths}
+    once_s: dict[int, list[float]] = {width: [] for width in widths}
+    shard = random_shard(geometry.weights_per_shard, BITS, seed)
+    room = aligned_bytes(geometry.float32_bytes_per_layer).view(np.float32)
+    parts = (shard.codes, shard.bits, shard.centroids, shard.outlier_at, shard.outlier_values)
+    with torch_threads(threads), torch.inference_mode():
+        layers = {width: DecoderLayers(geometry, width, TGT_LEN + 1, seed=seed) for width in widths}
+        hidden, source = torch.randn((1, geometry.width)), torch.randn((1, SRC_LEN, geometry.width))
+        for width in widths:
+            layers[width].read_source(source)
+            layers[width].step(hidden, TGT_LEN)
+        for done in range(repeats):
+            drawn.shuffle(widths)
+            for width in widths:
+                begin_s = perf_counter()
+                layers[width].step(hidden, TGT_LEN)
+                stepped_s = perf_counter()
+                layers[width].read_source(source)
+                read_s = perf_counter()
+                for position in range(width):
+                    place = (0, position * geometry.weights_per_shard, geometry.weights_per_shard)
+                    unpack(*parts, room, [place])
+                unpack_s = perf_counter() - read_s
+                step_s[width].append((stepped_s - begin_s) / geometry.layers)
+                once_s[width].append((read_s - stepped_s) / geometry.layers + unpack_s)
+            if progress is not None:
+                progress(done + 1, repeats)
+
+    def quantile(share: float, found: dict[int, list[float]]) -> tuple[float, ...]:
+        return tuple(float(np.quantile(found[width], share)) for width in sorted(found))
+
+    return StiDecoder(
+        layers=geometry.layers,
+        reads=tuple(reads),
+        step_s=quantile(0.5, step_s),
+        p25_s=quantile(0.25, step_s),
+        p75_s=quantile(0.75, step_s),
+        once_s=quantile(0.5, once_s),
+        output_s=output_s,
+        src_len=SRC_LEN,
+        tgt_len=TGT_LEN,
+    )

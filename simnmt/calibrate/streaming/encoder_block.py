@@ -1,0 +1,195 @@
+"""Measure block `sti` of an encoder in a shard store: settings, cold reads by bits (T_io), layers (STI-07, STI-08)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
+from simnmt.calibrate.disk import DiskSample
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers, slowed_by_reads
+from simnmt.profile.device_cost import fit_disk
+from simnmt.profile.streaming_block import ShardReads, StiBlock, StiGeometry, StiIo
+from simnmt.profile.streaming_cost import BITS
+from simnmt.streaming.pipeline.shard_reader import ShardReader
+from simnmt.streaming.store.shard_format import decode
+
+if TYPE_CHECKING:
+    from simnmt.profile.streaming_cost import Shard
+    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.store.shard_format import Packed
+    from simnmt.streaming.store.shard_store import ShardStore
+
+LENGTHS = (16, 32)
+MOST_POSITIONS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class StiSettings:
+    """Raises `CalibrationError` for what cannot be measured."""
+
+    lengths: tuple[int, ...] = LENGTHS
+    """Padded tokens of a text; rising."""
+    pace_bytes_per_s: float | None = None
+    """Of a slower storage to be imitated; None: as fast as the disk gives."""
+    repeats: int = 9
+    """Of each read and of each layer's width and length."""
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+            raise CalibrationError("no lengths, or some twice or out of order", remedy="give rising --lengths, as in 16,32")
+        for length in self.lengths:
+            self._positive("--lengths", length)
+        self._positive("--repeats", self.repeats)
+        self._positive("--threads", self.threads)
+        if self.pace_bytes_per_s is not None and not (isfinite(self.pace_bytes_per_s) and self.pace_bytes_per_s > 0.0):
+            raise CalibrationError("--pace-mb: no pace", remedy="give a positive number of MB/s, or leave it out")
+
+    def within(self, positions: int) -> None:
+        """Raise `CalibrationError` where a text of the greatest length is longer than the model takes."""
+        if self.lengths[-1] > positions:
+            raise CalibrationError(
+                f"--lengths: {self.lengths[-1]} tokens where the model takes {positions}", remedy="give smaller ones"
+            )
+
+    @staticmethod
+    def _positive(name: str, value: int) -> None:
+        if not 1 <= value <= MOST_POSITIONS:
+            raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
+
+
+def measure_reads(
+    store: ShardStore,
+    *,
+    pace_bytes_per_s: float | None = None,
+    repeats: int = 9,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> StiIo:
+    """Read layers drawn at random, all shards of one in a row from a cold file, in an interleaved order of bits.
+
+    A sample is a shard's part of such a row, as the executor reads: checksums are in the time, and a thread that wakes late
+    after one paced read begins the next no later. `progress(done, total)` in rows. Raises `CalibrationError` for a store
+    without some of the bitwidths, `StoreError` for a damaged one, `ElasticError` for a pace that is none.
+    """
+    check_bits(store)
+    drawn = random.Random(seed)
+    reader = ShardReader(store, pace_bytes_per_s)
+    order = [bits for bits in BITS for _ in range(repeats)]
+    drawn.shuffle(order)
+    read_s: dict[int, list[float]] = {bits: [] for bits in BITS}
+    cold = True
+    geometry = store.geometry
+    for done, bits in enumerate(order):
+        layer = drawn.randrange(geometry.layers)
+        cold &= reader.drop_cache()
+        reader.begin()
+        begin_s = perf_counter()
+        for slice_ in range(geometry.heads):
+            reader.read((layer, slice_), bits)
+        read_s[bits].append((perf_counter() - begin_s) / geometry.heads)
+        if progress is not None:
+            progress(done + 1, len(order))
+    mount = mount_of(store.path)
+    if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
+        cold = False
+    sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
+    return StiIo(
+        reads=shard_reads(sizes, read_s),
+        **fit_read_line(sizes, read_s),
+        cold=cold,
+        paced_bytes_per_s=pace_bytes_per_s,
+        file_system=None if mount is None else str(mount),
+    )
+
+
+def check_bits(store: ShardStore) -> None:
+    """Raise `CalibrationError` where a planner could choose a bitwidth that the store has not."""
+    lacking = [bits for bits in BITS if bits not in store.bits]
+    if lacking:
+        what = f"no shards of {', '.join(map(str, lacking))} bits"
+        raise CalibrationError(what, path=store.path, remedy="shard the model again with all bitwidths")
+
+
+def shard_reads(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> tuple[ShardReads, ...]:
+    """By bits, for a profile."""
+    return tuple(
+        ShardReads(bits=bits, **DiskSample(sizes[bits], tuple(read_s[bits])).as_json())  # type: ignore[arg-type]
+        for bits in BITS
+    )
+
+
+def fit_read_line(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> dict[str, Any]:
+    """`s_fixed`, `bytes_per_s`, `r2` over the medians; where larger shards took no longer, R2 is null."""
+    pairs = [(sizes[bits], seconds) for bits in BITS for seconds in read_s[bits]]
+    try:
+        found = fit_disk([size for size, _ in pairs], [seconds for _, seconds in pairs])
+    except ValueError:
+        seconds = sum(each for _, each in pairs)
+        return {"s_fixed": seconds / len(pairs), "bytes_per_s": sum(size for size, _ in pairs) / seconds, "r2": None}
+    return {"s_fixed": found.cost.s_fixed, "bytes_per_s": found.cost.bytes_per_s, "r2": found.r2}
+
+
+READS = 3
+"""Rows of reads of each bitwidth for each repeat of a layer: they vary more, and take a hundredth of the time."""
+Progress = Callable[[int, int, str], None]
+"""Called with what is done, what there is in all, and what is at work."""
+
+
+def packed_shards(store: ShardStore) -> dict[Shard, Packed]:
+    """All of the store's shards at 6 bits, in memory. Raises `StoreError` for a damaged store."""
+    geometry = store.geometry
+    every = [(layer, slice_) for layer in range(geometry.layers) for slice_ in range(geometry.heads)]
+    return {shard: decode(store.read(store.record(*shard, UNPACKED_BITS))) for shard in every}
+
+
+def encoder_block(
+    store: ShardStore, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], settings: StiSettings, progress: Progress
+) -> StiBlock:
+    """Measured on this box, without importance; `shards`: of `packed_shards`. Raises `CalibrationError`, `StoreError`."""
+    reads = measure_reads(
+        store,
+        pace_bytes_per_s=settings.pace_bytes_per_s,
+        repeats=READS * settings.repeats,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "reading shards"),
+    )
+    compute = measure_layers(
+        encoder,
+        shards,
+        settings.lengths,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "computing layers"),
+    )
+    progress(0, 1, "computing layers beside reads")
+    slowed = slowed_by_reads(
+        encoder,
+        store,
+        shards,
+        settings.lengths,
+        pace_bytes_per_s=settings.pace_bytes_per_s,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+    )
+    progress(1, 1, "computing layers beside reads")
+    geometry = store.geometry
+    return StiBlock(
+        kind="measured",
+        model=store.index.origin or store.kind,
+        fingerprint=store.fingerprint,
+        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        io=reads,
+        compute=compute.model_copy(update={"slowed_by_reads": slowed}),
+        threads=settings.threads,
+        store_bytes=sum(record.size for record in store.index.records),
+    )

@@ -1,0 +1,268 @@
+"""Measure T_comp, the time to unpack and compute a layer by padded length and width, alone and during reads (STI-08, STI-16).
+
+All shards are in memory, and one text is computed at a time. Reads of a disk share processor and memory with computing, so
+layers take longer while shards are read.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simnmt.profile.streaming_block import LayerTimes, StiCompute
+from simnmt.profile.streaming_cost import BITS
+from simnmt.streaming.pipeline.pipeline import torch_threads
+from simnmt.streaming.pipeline.shard_reader import ShardReader
+from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
+
+if TYPE_CHECKING:
+    from simnmt.profile.streaming_cost import Shard
+    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.store.shard_format import Packed
+    from simnmt.streaming.store.shard_store import ShardStore
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTiming:
+    """Of one layer of one text; seconds."""
+
+    total_s: float
+    unpack_s: float
+
+
+class LayerBench:
+    """An encoder with its shards in memory and one working buffer for each width."""
+
+    def __init__(
+        self,
+        encoder: ElasticEncoder,
+        shards: Mapping[Shard, Packed],
+        threads: int = 1,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._encoder, self._shards, self._threads, self._clock = encoder, shards, threads, clock
+        self._buffers: dict[int, LayerBuffer] = {}
+        self._texts: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def warm_up(self, lengths: Sequence[int]) -> None:
+        """Libraries load and pages appear at the first call of each kind."""
+        for length in lengths:
+            self.ends_s(length)
+            for width in range(1, self._encoder.geometry.heads + 1):
+                self.layers(length, width, 1)
+
+    def layers(self, length: int, width: int, layers: int) -> list[LayerTiming]:
+        """Each of the bottom layers, one after the other, of one text, all of it tokens."""
+        _, mask, hidden = self._text(length)
+        found = []
+        for layer in range(layers):
+            hidden, timing = self._run(hidden, mask, width, layer)
+            found.append(timing)
+        return found
+
+    def submodel_s(self, length: int, width: int, layers: int) -> float:
+        """The same in all, from its begin to its end."""
+        begin_s = self._clock()
+        self.layers(length, width, layers)
+        return self._clock() - begin_s
+
+    def submodels_s(self, length: int, width: int, least_s: float) -> float:
+        """All layers, again and again for so long at least: the mean of one pass."""
+        begin_s, passes = self._clock(), 0
+        while (taken_s := self._clock() - begin_s) < least_s or not passes:
+            self.submodel_s(length, width, self._encoder.geometry.layers)
+            passes += 1
+        return taken_s / passes
+
+    def ends_s(self, length: int) -> tuple[float, float]:
+        """Embedding, and classifying."""
+        token_ids, mask, hidden = self._text(length)
+        begin_s = self._clock()
+        self._encoder.embed(token_ids, mask)
+        embedded_s = self._clock()
+        self._encoder.logits(hidden, mask)
+        return embedded_s - begin_s, self._clock() - embedded_s
+
+    def _run(self, hidden: Tensor, mask: Tensor, width: int, layer: int) -> tuple[Tensor, LayerTiming]:
+        buffer = self._buffers.get(width)
+        if buffer is None:
+            buffer = self._buffers[width] = LayerBuffer(self._encoder.geometry, width)
+        slices = tuple(range(width))
+        begin_s = self._clock()
+        unpack_into(buffer, [self._shards[layer, slice_] for slice_ in slices], threads=self._threads)
+        unpacked_s = self._clock()
+        hidden = self._encoder.layer(hidden, mask, layer, slices, buffer)
+        end_s = self._clock()
+        return hidden, LayerTiming(end_s - begin_s, unpacked_s - begin_s)
+
+    def _text(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        if length not in self._texts:
+            vocabulary = self._encoder.configuration.vocabulary
+            generator = torch.Generator().manual_seed(length)
+            token_ids = torch.randint(vocabulary, (1, length), generator=generator)
+            mask = torch.ones((1, length), dtype=torch.bool)
+            self._texts[length] = (token_ids, mask, self._encoder.embed(token_ids, mask))
+        return self._texts[length]
+
+
+UNPACKED_BITS = 6
+"""As many as a compressed shard has at most: the upper bound of unpacking."""
+JUDGED = 8
+"""Whole submodels that are timed only to judge."""
+
+
+def measure_layers(
+    encoder: ElasticEncoder,
+    shards: Mapping[Shard, Packed],
+    lengths: Sequence[int],
+    *,
+    repeats: int = 9,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    clock: Callable[[], float] = perf_counter,
+) -> StiCompute:
+    """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
+
+    `shards`: all of the model's at 6 bits, in memory. Every round visits all of them in an order of its own, and times each
+    layer of a whole model of a width: as in a pipeline, shards come from memory and their buffer from the layer before.
+    `progress(done, total)` in models.
+    """
+    drawn = random.Random(seed)
+    bench = LayerBench(encoder, shards, threads, clock)
+    slices = encoder.geometry.heads
+    cells = [(length, width) for length in lengths for width in range(1, slices + 1)]
+    found: dict[tuple[int, int], list[LayerTiming]] = {cell: [] for cell in cells}
+    ends_s: dict[int, list[tuple[float, float]]] = {length: [] for length in lengths}
+    deep = range(1 + encoder.geometry.layers // 2, encoder.geometry.layers + 1)
+    submodels = [(*cell, layers) for cell in cells for layers in deep]
+    judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
+    runs: dict[tuple[int, int, int], list[float]] = {submodel: [] for submodel in judged}
+    total, done = repeats * (len(cells) + len(judged)), 0
+    with torch_threads(threads), torch.inference_mode():
+        bench.warm_up(lengths)
+        for _ in range(repeats):
+            work = [*((length, width, None) for length, width in cells), *judged]
+            drawn.shuffle(work)
+            for length, width, layers in work:
+                if layers is None:
+                    found[length, width] += bench.layers(length, width, encoder.geometry.layers)
+                else:
+                    runs[length, width, layers].append(bench.submodel_s(length, width, layers))
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+            for length in lengths:
+                ends_s[length].append(bench.ends_s(length))
+    table = tuple(
+        _times(length, [found[length, width] for width in range(1, slices + 1)], ends_s[length]) for length in lengths
+    )
+    by_length = {each.length: each.seconds for each in table}
+    off = [
+        abs(layers * by_length[length][width - 1] / float(np.median(own)) - 1) for (length, width, layers), own in runs.items()
+    ]
+    return StiCompute(
+        lengths=table,
+        repeats=repeats,
+        heldout_error=float(np.mean(off)),
+        heldout_how=f"{len(off)} whole submodels in memory, timed in the same rounds for this alone",
+    )
+
+
+def _times(length: int, by_width: Sequence[Sequence[LayerTiming]], ends_s: Sequence[tuple[float, float]]) -> LayerTimes:
+    totals = [[each.total_s for each in timings] for timings in by_width]
+
+    def quantile(share: float) -> tuple[float, ...]:
+        return tuple(float(np.quantile(own, share)) for own in totals)
+
+    return LayerTimes(
+        length=length,
+        seconds=quantile(0.5),
+        p25_s=quantile(0.25),
+        p75_s=quantile(0.75),
+        p95_s=quantile(0.95),
+        unpack_s=tuple(float(np.median([each.unpack_s for each in timings])) for timings in by_width),
+        embed_s=float(np.median([embed_s for embed_s, _ in ends_s])),
+        head_s=float(np.median([head_s for _, head_s in ends_s])),
+    )
+
+
+THREAD = "simnmt-reads"
+COMPRESSED = BITS[:-1]
+LEAST_WORK_S = 0.02
+"""Of a timing: long enough for several reads."""
+
+
+def slowed_by_reads(
+    encoder: ElasticEncoder,
+    store: ShardStore,
+    shards: Mapping[Shard, Packed],
+    lengths: Sequence[int],
+    *,
+    pace_bytes_per_s: float | None = None,
+    repeats: int = 9,
+    threads: int = 1,
+    seed: int = 0,
+    clock: Callable[[], float] = perf_counter,
+) -> tuple[float, ...]:
+    """Times as long as without reads, 1 or more, with 1, 2, ... shards a layer: models in memory, each timed twice; medians.
+
+    `shards`: all of the model's at 6 bits. The reads are of compressed shards drawn at random from a cold file, at the pace if
+    there is one. Narrow layers may lose more, whose buffer fits into the processor's cache. Raises `StoreError` for a damaged
+    store.
+    """
+    drawn = random.Random(seed)
+    bench, reader = LayerBench(encoder, shards, threads, clock), ShardReader(store, pace_bytes_per_s)
+    records = [(shard, bits) for shard in shards for bits in COMPRESSED]
+    ratios: dict[int, list[float]] = {width: [] for width in range(1, encoder.geometry.heads + 1)}
+    with torch_threads(threads), torch.inference_mode():
+        bench.warm_up(lengths)
+        for _ in range(repeats):
+            cells = [(length, width) for length in lengths for width in ratios]
+            drawn.shuffle(cells)
+            for length, width in cells:
+                drawn.shuffle(records)
+                alone_s = bench.submodels_s(length, width, LEAST_WORK_S)
+                with _reading(reader, records):
+                    beside_s = bench.submodels_s(length, width, LEAST_WORK_S)
+                ratios[width].append(beside_s / alone_s)
+    return tuple(max(1.0, median(ratios[width])) for width in ratios)
+
+
+@contextmanager
+def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Iterator[None]:
+    """Reads go on in another thread for as long as the block lasts; what they raised is raised at its end."""
+    begun, stopped = threading.Event(), threading.Event()
+
+    def read() -> None:
+        try:
+            while not stopped.is_set():
+                reader.drop_cache()
+                reader.begin()
+                begun.set()
+                for shard, bits in records:
+                    reader.read(shard, bits)
+                    if stopped.is_set():
+                        break
+        finally:
+            begun.set()
+
+    with ThreadPoolExecutor(1, THREAD) as pool:
+        job = pool.submit(read)
+        begun.wait()
+        try:
+            yield
+        finally:
+            stopped.set()
+        job.result()

@@ -1,0 +1,240 @@
+"""Measure blocks `sti` and `execution` of a profile, for a sharded classifier or a translator with random weights.
+
+A classifier's shards are read from its store, and a task gives their importance (STI-07 to STI-09). A translator has only
+its sizes: its reads are of the sizes of its records, on the same disk (STI-07, STI-08).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from simnmt.calibrate.disk import measure_disk
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.decoder_times import DecoderLayers, measure_decoder, random_shards, record_bytes
+from simnmt.calibrate.streaming.encoder_block import (
+    READS,
+    Progress,
+    StiSettings,
+    check_bits,
+    encoder_block,
+    fit_read_line,
+    packed_shards,
+    shard_reads,
+)
+from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers
+from simnmt.calibrate.streaming.whole_models import (
+    TGT_LENGTHS,
+    WholeEncoder,
+    WholeTranslator,
+    encoder_execution,
+    translator_execution,
+)
+from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance, StiIo
+from simnmt.profile.streaming_cost import BITS, ShardGeometry
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
+from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.pipeline.pipeline import torch_threads
+
+if TYPE_CHECKING:
+    from simnmt.streaming.encoder.task import Task
+    from simnmt.streaming.store.shard_store import ShardStore
+
+
+def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
+    """Raise what would be found out only after minutes: `CalibrationError`, `StoreError`, `ElasticError`."""
+    check_bits(store)
+    settings.within(store.configuration.positions)
+    if task is not None:
+        _token_ids(store, task, 1)
+
+
+def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progress) -> dict[str, Any]:
+    """Blocks `sti`, without importance, and `execution` of a profile; on `settings.threads` threads."""
+    resident = store.resident()
+    encoder, shards = ElasticEncoder(store.configuration, resident), packed_shards(store)
+    block = encoder_block(store, encoder, shards, settings, progress)
+    progress(0, 1, "whole texts")
+    execution = encoder_execution(
+        WholeEncoder(encoder, shards), settings.lengths, repeats=settings.repeats, threads=settings.threads, seed=settings.seed
+    )
+    resident_bytes = sum(tensor.nbytes for tensor in resident.values())
+    return {"sti": block.model_copy(update={"resident_bytes": resident_bytes}), "execution": execution}
+
+
+def classifier_importance(
+    store: ShardStore, task: Task, journal: str | os.PathLike[str], progress: Progress, *, threads: int
+) -> StiImportance:
+    """Return the importance of the shards on all examples of the task, with the accuracy of the whole model.
+
+    Goes on from the journal if it is there.
+
+    Raises `ElasticError` for a task of another model, and a journal of another store or task.
+    """
+    encoder = ElasticEncoder(store.configuration, store.resident())
+    with torch_threads(threads):
+        token_ids = _token_ids(store, task)
+        evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=threads)
+        importance = measure_importance(
+            evaluator,
+            task=os.path.basename(task.path),  # noqa: PTH119 - a name, whatever system wrote it
+            task_sha256=task.sha256,
+            fingerprint=store.fingerprint,
+            journal=journal,
+            progress=lambda done, total: progress(done, total, "raising shards one by one"),
+        )
+        full = evaluator.evaluate({shard: max(BITS) for shard in importance.order})
+    return importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
+
+
+def _token_ids(store: ShardStore, task: Task, first: int | None = None) -> list[list[int]]:
+    """The task's texts, or the first so many, as the store's model reads them."""
+    classes = store.configuration.classes
+    if len(task.label_names) > classes:
+        what = f"{len(task.label_names)} classes where the model tells {classes} apart"
+        raise StreamingError(what, path=task.path, remedy="name the task that the model was trained on")
+    return store.tokenizer().encode(task.texts[:first], store.configuration.positions)
+
+
+NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers taken for granted"
+
+
+def translator_blocks(
+    model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, progress: Progress
+) -> dict[str, Any]:
+    """Blocks `sti` and `execution` of a profile.
+
+    `folder`: on the disk that the shards would lie on. Reads are of the records' sizes, in a file that goes afterwards: no
+    model is sharded. Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
+    """
+    encoder, shards = _random_encoder(model), random_shards(_geometry(model), UNPACKED_BITS, settings.seed)
+    geometry, crossed = _geometry(model), _geometry(model, decoder=True)
+    sizes = [{bits: record_bytes(each, bits) for bits in BITS} for each in (geometry, crossed)]
+    found = measure_disk(
+        folder,
+        [size for each in sizes for size in each.values()],
+        READS * settings.repeats,
+        None,
+        lambda done, total: progress(done, total, "reading shards"),
+        seed=settings.seed,
+    )
+    pace = settings.pace_bytes_per_s
+    # As the executor holds a read to a pace: it ends when a disk of that rate would have ended it, or later.
+    least_s = {sample.bytes: 0.0 if pace is None else sample.bytes / pace for sample in found.samples}
+    read_s = {each.bytes: [max(seconds, least_s[each.bytes]) for seconds in each.read_s] for each in found.samples}
+    own, theirs = ({bits: read_s[size] for bits, size in each.items()} for each in sizes)
+    compute = measure_layers(
+        encoder,
+        shards,
+        settings.lengths,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "computing layers"),
+    )
+    layers = DecoderLayers(crossed, crossed.heads, max(TGT_LENGTHS), seed=settings.seed)
+    translator = WholeTranslator(WholeEncoder(encoder, shards), layers, model.vocab)
+    with torch_threads(settings.threads), torch.inference_mode():
+        output_s = float(np.median(translator.output_s(settings.repeats + 1)[1:]))
+    decoder = measure_decoder(
+        crossed,
+        shard_reads(sizes[1], theirs),
+        output_s=output_s,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "stepping"),
+    )
+    execution = translator_execution(
+        translator,
+        settings.lengths,
+        repeats=max(3, settings.repeats // 2),
+        threads=settings.threads,
+        progress=lambda done, total: progress(done, total, "whole translations"),
+        seed=settings.seed,
+    )
+    block = StiBlock(
+        kind="measured",
+        model=f"random weights, {geometry.layers} + {crossed.layers} layers",
+        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        io=StiIo(
+            reads=shard_reads(sizes[0], own),
+            **fit_read_line(sizes[0], own),
+            cold=found.cold,
+            paced_bytes_per_s=pace,
+            file_system=found.file_system,
+        ),
+        compute=compute,
+        decoder=decoder,
+        threads=settings.threads,
+        resident_bytes=resident_bytes(model),
+        notes=(NOTE, *([] if pace is None else ["no read counts less than the pace allows"])),
+    )
+    return {"sti": block, "execution": execution}
+
+
+def resident_bytes(model: TransformerArchitecture) -> int:
+    """Float32 bytes that are in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
+
+    Static positions are computed, not kept.
+    """
+    width = model.d_model
+    encoder = 4 * width + model.ffn + width + 2 * 2 * width
+    decoder = 8 * width + model.ffn + width + 3 * 2 * width
+    return 4 * (model.vocab * (width + 1) + model.encoder_layers * encoder + model.decoder_layers * decoder)
+
+
+def check_translator(model: TransformerArchitecture, settings: StiSettings) -> None:
+    """Raise `CalibrationError` for lengths beyond the model's, and sizes that cannot be cut into shards."""
+    settings.within(model.max_positions)
+    if len(settings.lengths) < 2:
+        raise CalibrationError("--lengths: one length makes no plane", remedy="give two or more, as in 8,16,32")
+    _geometry(model)
+
+
+def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> ShardGeometry:
+    layers = model.decoder_layers if decoder else model.encoder_layers
+    try:
+        found = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
+    except ValueError as error:
+        raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
+    if found.width // found.heads * found.width % 8 or found.ffn // found.heads * found.width % 8:
+        raise CalibrationError("--model: shards that would begin amid a byte", remedy="take a width that 8 divides")
+    return found
+
+
+def _random_encoder(model: TransformerArchitecture) -> ElasticEncoder:
+    """Its resident tensors; the matrices come in shards. Swish is taken for GELU, which costs as much."""
+    configuration = EncoderConfiguration(
+        kind="elastic",
+        layers=model.encoder_layers,
+        heads=model.heads,
+        width=model.d_model,
+        ffn=model.ffn,
+        vocabulary=model.vocab,
+        positions=model.max_positions,
+        classes=2,
+        activation="relu" if model.activation == "relu" else "gelu",
+        head_activation=None,
+    )
+    width, drawn = model.d_model, torch.Generator().manual_seed(0)
+    norm = {"weight": torch.ones(width), "bias": torch.zeros(width)}
+    resident = {
+        "embeddings.word": torch.randn((model.vocab, width), generator=drawn),
+        "embeddings.position": torch.randn((model.max_positions, width), generator=drawn),
+        "classifier.weight": torch.randn((2, width), generator=drawn),
+        "classifier.bias": torch.zeros(2),
+    } | {f"embeddings.norm.{name}": tensor for name, tensor in norm.items()}
+    for layer in range(model.encoder_layers):
+        at = f"layers.{layer}"
+        resident |= {f"{at}.{name}.bias": torch.zeros(width) for name in ("q", "k", "v", "o", "ffn_out")}
+        resident[f"{at}.ffn_in.bias"] = torch.zeros(model.ffn)
+        for which in ("norm_attention", "norm_ffn"):
+            resident |= {f"{at}.{which}.{name}": tensor for name, tensor in norm.items()}
+    return ElasticEncoder(configuration, resident)

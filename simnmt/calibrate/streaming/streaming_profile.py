@@ -1,0 +1,270 @@
+"""Assemble the device profile of a streamed model: a new profile, or block `sti` added to an existing one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simnmt.base import VERSION
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate import profile_assembly
+from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.processor_use import pinned
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.encoder_block import Progress, StiSettings
+from simnmt.calibrate.streaming.profile_blocks import (
+    check_classifier,
+    check_translator,
+    classifier_blocks,
+    classifier_importance,
+    translator_blocks,
+)
+from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
+from simnmt.nmt.devices import cpu_name
+from simnmt.nmt.engine import EngineAccount
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.streaming_block import StiBlock
+from simnmt.workload.length_units import unit_of_content
+
+if TYPE_CHECKING:
+    from simnmt.streaming.encoder.task import Task
+    from simnmt.streaming.store.shard_store import ShardStore
+
+TOOL = f"simnmt sti profile, simnmt {VERSION}"
+ANY_LENGTH = 10**6
+"""Of a classifier's target, which takes no time."""
+UNIT = "subword"
+"""Of models without a sentencepiece model that could name it; as `simnmt calibrate` calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileNames:
+    """How profile and box are to be called, and the unit of the lengths."""
+
+    profile: str
+    device: str | None = None
+    """None: the processor and its threads."""
+    unit: str | None = None
+    """What a token of either side is; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A
+    profile that gets the block keeps its own unit, and another one is refused."""
+
+
+def profile_store(
+    store: ShardStore,
+    settings: StiSettings,
+    named: ProfileNames,
+    journal: str | os.PathLike[str],
+    *,
+    task: Task | None = None,
+    into: DeviceProfile | None = None,
+    progress: Progress,
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a sharded classifier on this box; the profile, and what may have spoilt it.
+
+    `task`: importance too, kept in `journal` as it is made. `into`: the profile that gets the block. Raises `CalibrationError`,
+    `ElasticError`, `StoreError`.
+    """
+    check_classifier(store, settings, task)
+    pieces = _pieces_unit(store)
+    if into is not None:
+        if into.plane.s_per_tgt_token > 0.0:
+            _refuse_into(into, "a model that translates", "a classifier")
+        _check_unit(into, (into.length_unit.src,), named.unit, pieces)
+    account = EngineAccount(
+        model=store.index.origin or store.kind,
+        architecture=store.configuration.as_json(),
+        weights="random" if store.index.random else "checkpoint",
+        vocab=max(2, store.configuration.classes),
+        **_engine(settings),
+    )
+    with _watched(settings) as box:
+        blocks = classifier_blocks(store, settings, progress)
+    if task is not None:
+        found = classifier_importance(store, task, journal, progress, threads=settings.threads)
+        blocks["sti"] = blocks["sti"].model_copy(update={"importance": found})
+    ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
+    return _assemble_profile(blocks, account, box, named, into, ranges, named.unit or pieces or UNIT)
+
+
+def profile_model(
+    model: str,
+    folder: str | os.PathLike[str],
+    settings: StiSettings,
+    named: ProfileNames,
+    *,
+    into: DeviceProfile | None = None,
+    progress: Progress,
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a Transformer that translates, by name or by file, with random weights, were it streamed from that folder's disk.
+
+    Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
+    """
+    architecture = _transformer(model)
+    check_translator(architecture, settings)
+    if into is not None:
+        if into.plane.s_per_tgt_token == 0.0:
+            _refuse_into(into, "a classifier", "a model that translates")
+        _check_unit(into, (into.length_unit.src, into.length_unit.tgt), named.unit)
+    account = EngineAccount(
+        model=model,
+        architecture=architecture.model_dump(mode="json"),
+        weights="random",
+        vocab=architecture.vocab,
+        **_engine(settings),
+    )
+    with _watched(settings) as box:
+        blocks = translator_blocks(architecture, folder, settings, progress)
+    ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
+    return _assemble_profile(blocks, account, box, named, into, ranges, named.unit or UNIT)
+
+
+def _pieces_unit(store: ShardStore) -> str | None:
+    """Return the unit of a store's sentencepiece model; None for a store without one, whose unit is not known."""
+    from simnmt.streaming.encoder.tokenizer import PIECES_FILE
+
+    pieces = store.beside().get(PIECES_FILE)
+    return None if pieces is None else unit_of_content(pieces)
+
+
+def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
+    what = f"--into: {into.name} is the profile of {known}, what would be streamed is {measured}"
+    raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
+
+
+def _check_unit(into: DeviceProfile, known: Sequence[str], given: str | None, pieces: str | None = None) -> None:
+    """Raise `CalibrationError` where the costs of a profile are per token of another unit, for they are not converted.
+
+    `known`: the profile's units; `given`: by --unit; `pieces`: the store's. None: not given, or not known.
+    """
+    unit = given or pieces
+    others = [other for other in known if other != unit]
+    if unit is not None and others:
+        what = f"--into: {into.name} has costs per token of unit {others[0]}, this model would be measured in {unit}"
+        remedy = f"leave --into out, or give --unit {shlex.quote(others[0])} if both are the same tokens"
+        raise CalibrationError(what, remedy="leave --unit out, or --into" if given else remedy)
+
+
+def _transformer(model: str) -> TransformerArchitecture:
+    if model not in ARCHITECTURES and not Path(model).is_file():
+        remedy = did_you_mean(model, ARCHITECTURES, "name marian, or a file with the sizes of a Transformer")
+        raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
+    found = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
+    if not isinstance(found, TransformerArchitecture):
+        raise CalibrationError(f"--model: {model} is no Transformer: it has no heads to cut it by", remedy="name marian")
+    return found
+
+
+@dataclass(slots=True)
+class _Box:
+    """The box, and its state around the measurement."""
+
+    description: BoxDescription
+    before: dict[str, Any]
+    block: dict[str, Any]
+    """`conditions`, once it is measured."""
+
+
+@contextmanager
+def _watched(settings: StiSettings) -> Iterator[_Box]:
+    description = describe(libraries=False)
+    usable = description.usable_cpus
+    if usable and settings.threads > usable:
+        raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
+    box = _Box(description, profile_assembly.state(description), {})
+    with pinned(settings.threads) as cpus:
+        yield box
+    after = profile_assembly.state(describe(libraries=False))
+    box.block = profile_assembly.conditions_block([box.before], after, None, cpus)
+
+
+def _engine(settings: StiSettings) -> dict[str, Any]:
+    return {
+        "backend": "simnmt",
+        "compute_type": "float32",
+        "device": "cpu",
+        "device_name": cpu_name(),
+        "threads": settings.threads,
+        "versions": {"torch": version("torch")},
+    }
+
+
+def _assemble_profile(
+    blocks: Mapping[str, Any],
+    account: EngineAccount,
+    box: _Box,
+    named: ProfileNames,
+    into: DeviceProfile | None,
+    ranges: Mapping[str, Any],
+    unit: str,
+) -> tuple[DeviceProfile, list[str]]:
+    remarks = profile_assembly.remarks(box.block, None, on_cpu=True)
+    name = box.description.board or box.description.cpu_model
+    account = replace(account, device_name=name) if name else account
+    block: StiBlock = blocks["sti"]
+    sti = block.model_copy(update={"device_name": account.device_name}).model_dump(mode="json")
+    if into is not None:
+        return _with_warnings(_completed(into, sti, box, named), remarks)
+    weights = "random weights" if account.weights == "random" else "weights of a checkpoint"
+    profile = checked_profile(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "name": named.profile,
+            "device": {
+                "name": named.device or profile_assembly.default_device_name(account),
+                "details": profile_assembly.details(account, box.description),
+            },
+            "model": {"name": profile_assembly.model_name(account.model), "vocab": account.vocab},
+            "length_unit": {
+                "src": unit,
+                "tgt": unit,
+                # A classifier emits nothing, and its lengths are all that it reads.
+                "end_of_sentence": "both" if ranges["tgt_len"][0] > 0 else "none",
+            },
+            "valid_range": ranges,
+            "engine": profile_assembly.engine_block(account, 1),
+            "execution": blocks["execution"],
+            "sti": sti,
+            "conditions": box.block,
+            "provenance": {
+                "source": f"measured on the box itself: {account.model}, {weights}, streamed in shards",
+                "date": profile_assembly.now(),
+                "tool": TOOL,
+            },
+        }
+    )
+    return _with_warnings(profile, remarks)
+
+
+def _with_warnings(profile: DeviceProfile, remarks: list[str]) -> tuple[DeviceProfile, list[str]]:
+    return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
+
+
+def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: ProfileNames) -> DeviceProfile:
+    """The profile with the block; what it knew stays, and when the block came is told."""
+    kept = before.model_dump(mode="json")
+    state = kept["conditions"] or {}
+    later = {"parts": ["sti"], "date": profile_assembly.now(), "tool": TOOL} | box.block
+    return checked_profile(
+        kept
+        | {
+            "schema_version": SCHEMA_VERSION,
+            "name": named.profile,
+            "device": kept["device"] | ({"name": named.device} if named.device else {}),
+            "sti": sti,
+            "conditions": state | {"later": [*state.get("later", []), later]},
+            "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
+        }
+    )
+
+
+def journal_beside(out: Path) -> Path:
+    """Where importance is kept while it is measured."""
+    return Path(f"{out}.importance.jsonl")

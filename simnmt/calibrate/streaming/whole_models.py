@@ -1,0 +1,156 @@
+"""Measure whole models in memory, with nothing read or unpacked: the execution plane of a device that streams them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.calibrate.fits import cell_samples
+from simnmt.profile.execution_fit import fit_execution
+from simnmt.profile.least_squares import bounded_least_squares, by_cell, r_squared
+from simnmt.streaming.pipeline.pipeline import torch_threads
+from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.streaming.decoder_times import DecoderLayers
+    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.store.shard_format import Packed
+
+Progress = Callable[[int, int], None]
+TGT_LENGTHS = (4, 16, 40)
+
+
+class WholeEncoder:
+    """All layers of an encoder, unpacked, and the vectors that they make of a text of some length."""
+
+    def __init__(self, encoder: ElasticEncoder, shards: Mapping[tuple[int, int], Packed]) -> None:
+        self._encoder = encoder
+        slices = range(encoder.geometry.heads)
+        self._slices = tuple(slices)
+        self._buffers = []
+        for layer in range(encoder.geometry.layers):
+            buffer = LayerBuffer(encoder.geometry, len(slices))
+            unpack_into(buffer, [shards[layer, slice_] for slice_ in slices])
+            self._buffers.append(buffer)
+
+    def run(self, token_ids: Tensor, mask: Tensor) -> Tensor:
+        """Embedded and through all layers."""
+        hidden = self._encoder.embed(token_ids, mask)
+        for layer, buffer in enumerate(self._buffers):
+            hidden = self._encoder.layer(hidden, mask, layer, self._slices, buffer)
+        return hidden
+
+    def text(self, length: int) -> tuple[Tensor, Tensor]:
+        """Token ids and mask of one text, all of it tokens."""
+        token_ids = torch.randint(self._encoder.configuration.vocabulary, (1, length))
+        return token_ids, torch.ones((1, length), dtype=torch.bool)
+
+    def classified_s(self, length: int) -> float:
+        """Seconds until the class of a text is known."""
+        token_ids, mask = self.text(length)
+        begin_s = perf_counter()
+        self._encoder.logits(self.run(token_ids, mask), mask)
+        return perf_counter() - begin_s
+
+
+def encoder_execution(
+    whole: WholeEncoder, lengths: Sequence[int], *, repeats: int, threads: int, seed: int = 0
+) -> dict[str, Any]:
+    """`execution` of a classifier's profile: a line over the source; a target has no part in it."""
+    drawn = random.Random(seed)
+    order = [length for length in lengths for _ in range(repeats)]
+    drawn.shuffle(order)
+    with torch_threads(threads), torch.inference_mode():
+        for length in lengths:
+            whole.classified_s(length)
+        time_s = np.array([whole.classified_s(length) for length in order])
+    src = np.array(order, np.float64)
+    fixed, slope = _line(src, time_s)
+    told_s = slope * src + fixed
+    return {
+        "kind": "measured",
+        "plane": {"s_per_src_token": slope, "s_per_tgt_token": 0.0, "s_fixed": fixed},
+        "residual_relative_sd": float(np.sqrt(np.mean((time_s / told_s - 1.0) ** 2))),
+        "fit": {"inferences": len(order), "cells": len(lengths), "r2": r_squared(told_s, time_s)},
+        "samples": cell_samples(src, np.ones_like(src), time_s),
+    }
+
+
+def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[float, float]:
+    """Fixed part and slope of the mean time, neither below 0: shape by the medians' relative error, then the mean's level."""
+    cells = by_cell(length, np.zeros_like(length), time_s)
+    median = cells.quantile(0.5)
+    if len(cells) < 2:
+        return float(time_s.mean()), 0.0
+    design = np.column_stack([np.ones_like(median), cells.first]) / median[:, None]
+    fixed, slope = bounded_least_squares(design, np.ones_like(median), (True, True)).tolist()
+    level = float((time_s / (fixed + slope * length)).mean())
+    return level * fixed, level * slope
+
+
+class WholeTranslator:
+    """An encoder and a decoder in memory, greedy, with its product with the whole vocabulary in each step."""
+
+    def __init__(self, whole: WholeEncoder, decoder: DecoderLayers, vocabulary: int) -> None:
+        self._whole, self._decoder = whole, decoder
+        width = decoder.geometry.width
+        self._embedding = torch.randn((vocabulary, width)) * width**-0.5
+
+    def output_s(self, repeats: int) -> list[float]:
+        """Seconds of embedding a token, and of choosing the next."""
+        vector, found = torch.randn((1, self._decoder.geometry.width)), []
+        for _ in range(repeats):
+            begin_s = perf_counter()
+            self._chosen(vector)
+            found.append(perf_counter() - begin_s)
+        return found
+
+    def translated_s(self, src_len: int, tgt_len: int) -> float:
+        """Seconds of one sentence, to a translation of so many tokens."""
+        token_ids, mask = self._whole.text(src_len)
+        begin_s = perf_counter()
+        self._decoder.read_source(self._whole.run(token_ids, mask))
+        vector = self._embedding[:1]
+        for position in range(tgt_len):
+            vector = self._chosen(self._decoder.step(vector, position))
+        return perf_counter() - begin_s
+
+    def _chosen(self, vector: Tensor) -> Tensor:
+        token = (vector @ self._embedding.T).argmax(1)
+        return functional.embedding(token, self._embedding)
+
+
+def translator_execution(
+    translator: WholeTranslator, src_lengths: Sequence[int], *, repeats: int, threads: int, progress: Progress, seed: int = 0
+) -> dict[str, Any]:
+    """`execution` of a translator's profile, over both lengths."""
+    drawn = random.Random(seed)
+    order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(repeats)]
+    drawn.shuffle(order)
+    time_s = []
+    with torch_threads(threads), torch.inference_mode():
+        translator.translated_s(src_lengths[0], 2)
+        for done, (src, tgt) in enumerate(order):
+            time_s.append(translator.translated_s(src, tgt))
+            progress(done + 1, len(order))
+    src_len, tgt_len = (np.array(column, np.float64) for column in zip(*order, strict=True))
+    found = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
+    return {
+        "kind": "measured",
+        "plane": {
+            "s_per_src_token": found.plane.s_per_src_token,
+            "s_per_tgt_token": found.plane.s_per_tgt_token,
+            "s_fixed": found.plane.s_fixed,
+        },
+        "residual_relative_sd": found.residual_relative_sd,
+        "fit": found.fit,
+        "samples": cell_samples(src_len, tgt_len, time_s),
+    }

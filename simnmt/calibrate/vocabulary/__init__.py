@@ -1,1 +1,0 @@
-"""What a part of the vocabulary gains on this box, and what it costs in quality: measured."""

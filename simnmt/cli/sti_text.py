@@ -1,0 +1,400 @@
+"""What `simnmt sti` prints: a shard store's tables, a plan with its pipeline, and the turns of an engagement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simnmt.cli.tables import format_table
+from simnmt.streaming.plan.plan_summary import fill_proposal
+
+if TYPE_CHECKING:
+    from simnmt.cli.sti_costs import RunSource
+    from simnmt.profile.streaming_cost import StiCost
+    from simnmt.streaming.pipeline.pipeline import Execution
+    from simnmt.streaming.pipeline.turns import BaselineRun, EngagementSettings, Turn
+    from simnmt.streaming.plan.plan_summary import PlannedLayer, PlanSummary
+    from simnmt.streaming.plan.timeline import Timeline
+    from simnmt.streaming.store.shard_store import ShardStore
+
+
+def format_store(said: dict[str, Any], *, layers: bool = False) -> str:
+    """What `told_of` gave, as tables; with one of layers where asked for."""
+    kind = "untrained " * said["random"] + said["kind"]
+    lines = [
+        f"{said['model'] or 'a model'}: {kind}, {said['layers']} layers of {said['slices']} shards, width {said['width']}, "
+        f"{said['ffn']} neurons; {said['weights_per_shard']:,} weights a shard",
+        f"fingerprint {said['fingerprint'][:16]}",
+        f"{said['records']} records, {_store_mb(said['shards_bytes'])} MB; "
+        f"always in memory {_store_mb(said['resident_bytes'])} MB",
+    ]
+    if said["outlier_share"] is not None:
+        lines += [
+            f"outliers {100 * said['outlier_share']:.3f} % of all weights; "
+            f"all below 32 bits {_store_mb(said['low_bits_bytes'])} MB"
+        ]
+    rows = [
+        [
+            str(each["bits"]),
+            _store_mb(each["bytes"]),
+            f"{each['shard_bytes'] / 1e3:,.1f}",
+            f"{each['smaller']:.1f}",
+            f"{each['rmse_over_s']:.3f}",
+        ]
+        for each in said["by_bits"]
+    ]
+    lines += ["", format_table(["bits", "MB", "kB a shard", "times smaller", "error / s"], rows, 0)]
+    if layers:
+        rows = [
+            [
+                str(each["layer"]),
+                f"{each['mean']:.5f}",
+                f"{each['deviation']:.5f}",
+                "" if each["outlier_share"] is None else f"{100 * each['outlier_share']:.3f}",
+            ]
+            for each in said["by_layer"]
+        ]
+        lines += ["", format_table(["layer", "mean", "s", "outliers %"], rows, 0)]
+    lines += [
+        "",
+        "error / s: root mean square of what rounding changes, in standard deviations s of a layer's weights; measured",
+    ]
+    return "\n".join(lines)
+
+
+def _store_mb(count: float) -> str:
+    return f"{count / 1e6:,.{1 if count >= 1e7 else 3}f}"
+
+
+PICTURE_COLUMNS = 88
+"""Signs of a pipeline's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """Where a plan's costs come from."""
+
+    name: str
+    kind: str
+    model: str
+    """The model that is streamed, in words."""
+    cost: StiCost
+    warnings: tuple[str, ...] = ()
+    """What makes the costs doubtful."""
+
+
+def read_plan_source(profile: str) -> PlanSource:
+    """A profile's block `sti`, or one of the planner's own presets. Raises `ProfileError`."""
+    from simnmt.base import shipped_files
+    from simnmt.profile.doubts import profile_doubts
+    from simnmt.profile.profile_file import read_profile
+    from simnmt.streaming.plan.presets import preset
+
+    shipped_preset = preset(profile)
+    if shipped_preset is not None:
+        return PlanSource(profile, shipped_preset.kind, shipped_preset.model, shipped_preset.cost)
+    streamed = read_profile(shipped_files.find("calibration", profile) if profile.startswith("@") else profile)
+    cost = streamed.sti_cost
+    assert streamed.sti is not None
+    doubts = tuple(doubt.message for doubt in profile_doubts(streamed, ["sti"]))
+    return PlanSource(streamed.name, streamed.sti.kind, streamed.sti.model, cost, doubts)
+
+
+def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
+    """What a plan reckons with besides layers and loads."""
+    parts = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
+    parts += "" if cost.decoder is None else " in each step"
+    slowed = cost.slowing(slices)
+    return parts + (f", all computing {slowed:.3g} times as long while the disk reads" if slowed > 1.0 else "")
+
+
+def format_plan(outlook: PlanSummary, source: PlanSource) -> str:
+    """Return a plan and what it is compared with as text."""
+    plan, cost = outlook.plan, outlook.cost
+    decoding = len(plan.layer_indices) - plan.layers
+    size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
+    of = f"{cost.geometry.layers} x {cost.geometry.heads}"
+    steps = f", {plan.steps:g} decoder steps" if decoding else ""
+    lines = [
+        f"{source.name} ({source.kind}): {source.model}",
+        f"{size} of {of}, {_format_shards(len(plan.bits))}, {plan.length} tokens{steps}: "
+        f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
+        + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
+        f"memory: {_mb(outlook.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
+        f"the shards; {_mb(outlook.memory.streamed_bytes)} MB read; working buffer {_mb(outlook.memory.working_bytes)} MB",
+        *(
+            [f"besides the layers: {describe_overheads(cost, plan.length, plan.slices_per_layer)}"]
+            if cost.embed_s or cost.head_s or cost.slowed
+            else []
+        ),
+        *outlook.remarks,
+        "",
+        format_table(
+            ["layer", "slices", "bits (* preloaded)", "budget ms", "left ms", "read ms", "read by", "computed from", "waits"],
+            [_layer_row(layer, outlook.timeline, at) for at, layer in enumerate(outlook.layers)],
+            3,
+        ),
+        "",
+        *format_pipeline(outlook.timeline, plan.layer_indices),
+    ]
+    if outlook.contestants:
+        header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
+        lines += ["", format_table(header, list(_contestant_rows(outlook)), 1)]
+    if outlook.exact is not None:
+        best = outlook.exact
+        proven = best.bound - best.fidelity < 1e-6
+        known = "" if proven else f", the best yet, {best.bound:.5f} at most"
+        lacks = f"{100 * best.gap:.2f} %" if proven else f"{100 * best.gap:.2f} to {100 * best.gap_at_most:.2f} %"
+        lines += [
+            "",
+            f"Exact: fidelity {best.fidelity:.5f} by the best bits{known}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
+            f"{lacks} (1 less the squared rounding error{'' if outlook.cost.importance is None else ', weighted by rank'}).",
+        ]
+    return "\n".join(lines)
+
+
+def format_pipeline(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
+    """Disk and processor over time, a layer's number where it begins: `=` reads, `#` computes, `.` waits."""
+    scale = PICTURE_COLUMNS / timeline.latency_s
+    reading, computing = [" "] * PICTURE_COLUMNS, [" "] * PICTURE_COLUMNS
+    _mark_span(computing, 0.0, timeline.before_s * scale, "~")
+    for number, *moments in zip(
+        layers,
+        timeline.load_begin,
+        timeline.load_end,
+        timeline.compute_begin,
+        timeline.compute_end,
+        timeline.stall,
+        strict=True,
+    ):
+        load_begin, load_end, begin, end, stall = (float(moment) * scale for moment in moments)
+        _mark_span(reading, load_begin, load_end, "=", str(number))
+        _mark_span(computing, begin - stall, begin, ".")
+        _mark_span(computing, begin, end, "#", str(number))
+    _mark_span(computing, (timeline.latency_s - timeline.after_s) * scale, PICTURE_COLUMNS, "~")
+    yield f"io      |{''.join(reading).rstrip()}"
+    yield f"compute |{''.join(computing).rstrip()}|"
+    later = ", ~ embedding, head, later decoder steps" if timeline.before_s or timeline.after_s else ""
+    yield f"         = reads, # computes, . waits{later}; one sign is {1e3 / scale:.3g} ms"
+
+
+def _mark_span(row: list[str], begin: float, end: float, sign: str, name: str = "") -> None:
+    first, last = round(begin), round(end)
+    for at in range(first, min(last, len(row))):
+        row[at] = name[at - first] if at - first < len(name) < last - first + 1 else sign
+
+
+def _layer_row(layer: PlannedLayer, timeline: Timeline, at: int) -> list[str]:
+    bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
+    moments_s = (
+        layer.granted_s,
+        layer.left_s,
+        layer.load_s,
+        timeline.load_end[at],
+        timeline.compute_begin[at],
+        timeline.stall[at],
+    )
+    return [str(layer.layer), _ranges(layer.slices), bits, *(_ms(moment) for moment in moments_s)]
+
+
+def _format_shards(shards: int) -> str:
+    return "one shard" if shards == 1 else f"{shards} shards"
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.3f}"
+
+
+def _ms(seconds: float) -> str:
+    text = f"{1e3 * seconds:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def _ranges(slices: tuple[int, ...]) -> str:
+    """Runs of numbers as `0-3`."""
+    runs: list[list[int]] = []
+    for piece in slices:
+        if runs and piece == runs[-1][1] + 1:
+            runs[-1][1] = piece
+        else:
+            runs.append([piece, piece])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
+    for contestant in outlook.contestants:
+        if contestant.plan is None or contestant.timeline is None or contestant.memory is None:
+            yield [contestant.name, "none", *["-"] * 4, "missed", "-", "-"]
+            continue
+        plan = contestant.plan
+        yield [
+            contestant.name,
+            f"{plan.layers} x {plan.slices_per_layer}",
+            str(len(plan.bits)),
+            f"{sum(plan.bits.values()) / len(plan.bits):.1f}",
+            f"{1e3 * plan.latency_s:.2f}",
+            f"{1e3 * contestant.timeline.stall_s:.2f}",
+            "missed" if plan.misses_deadline else "met",
+            f"{contestant.memory.preload_bytes / 1e6:.2f}",
+            f"{contestant.memory.working_bytes / 1e6:.2f}",
+        ]
+
+
+def format_engagement(
+    store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
+) -> str:
+    """All of it as text."""
+    geometry, pace = store.geometry, source.pace_bytes_per_s
+    paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
+    last = turns[-1]
+    lines = [
+        f"{store.index.origin or store.kind}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
+        f"deadline {1e3 * engaged.deadline_s:g} ms, buffer {engaged.preload_bytes / 1e6:g} MB, "
+        f"{engaged.capacity_bytes / 1e6:g} MB within the engagement",
+        f"planned with {source.name} ({source.kind}); "
+        f"{describe_overheads(source.cost, engaged.length, last.plan.slices_per_layer)}",
+        "",
+        format_table(
+            [
+                "turn",
+                "n x m",
+                "mean bits",
+                "held MB",
+                "read MB",
+                "planned ms",
+                "took ms",
+                "waits ms",
+                "planned",
+                "class",
+                "sure %",
+            ],
+            [_turn_row(number, turn) for number, turn in enumerate(turns, start=1)],
+            0,
+        ),
+        *_engagement_remarks(source, engaged, turns),
+        "",
+        f"The last turn, layer by layer; {last.execution.peak_bytes / 1e6:.3g} MB of compressed shards in memory at most:",
+        format_table(
+            ["layer", "bits", "read MB", "read from ms", "read by", "waits", "unpacks", "computes", "done ms"],
+            list(_layer_times(last)),
+            2,
+        ),
+        "",
+        *(f"{row}" for row in format_pipeline(last.execution.timeline, last.plan.layer_indices)),
+    ]
+    if others:
+        header = ["way", "n x m", "bits", "planned ms", "took ms", "waits ms", "in memory beforehand MB", "class"]
+        lines += ["", format_table(header, [_rival_row(each, engaged) for each in others], 1)]
+    return "\n".join(lines)
+
+
+def engagement_document(
+    store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
+) -> dict[str, Any]:
+    """The same for a program, in seconds and bytes."""
+    return {
+        "store": str(store.path),
+        "fingerprint": store.fingerprint,
+        "costs": {"name": source.name, "kind": source.kind, "importance": source.cost.importance is not None},
+        "length": engaged.length,
+        "pace_bytes_per_s": source.pace_bytes_per_s,
+        "remarks": list(_engagement_remarks(source, engaged, turns)),
+        "cache_bytes": engaged.capacity_bytes,
+        "turns": [
+            {
+                "plan": turn.plan.as_json(),
+                "held": len(turn.held),
+                "held_bytes": turn.held_bytes,
+                "kept_bytes": turn.kept_bytes,
+                "planned_latency_s": turn.predicted.latency_s,
+                "planned_stall_s": turn.predicted.stall_s,
+                "execution": turn.execution.as_json(),
+                "logits": turn.execution.logits.tolist(),
+            }
+            for turn in turns
+        ],
+        "comparison": [
+            {
+                "way": each.contestant.name,
+                "plan": None if each.contestant.plan is None else each.contestant.plan.as_json(),
+                "execution": None if each.execution is None else each.execution.as_json(),
+            }
+            for each in others
+        ],
+    }
+
+
+def _turn_row(number: int, turn: Turn) -> list[str]:
+    plan, run = turn.plan, turn.execution
+    return [
+        str(number),
+        f"{plan.layers} x {plan.slices_per_layer}",
+        f"{sum(plan.bits.values()) / len(plan.bits):.2f}",
+        f"{turn.held_bytes / 1e6:.3g}",
+        f"{run.bytes_read / 1e6:.3g}",
+        _two_decimals_ms(turn.predicted.latency_s),
+        _two_decimals_ms(run.latency_s),
+        _two_decimals_ms(run.stall_s),
+        _two_decimals_ms(turn.predicted.stall_s),
+        *_answer(run),
+    ]
+
+
+def _answer(run: Execution) -> tuple[str, str]:
+    share = run.logits[0].softmax(0)
+    return str(int(share.argmax())), f"{100 * float(share.max()):.0f}"
+
+
+def _engagement_remarks(source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn]) -> Iterator[str]:
+    if source.cost.importance is None:
+        yield "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order"
+    missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
+    if missed:
+        waits = any(turn.plan.stalls and turn.plan.misses_deadline for turn in turns)
+        smaller = (
+            ": planned to wait within it (--fill), a smaller submodel may keep it"
+            if waits and not engaged.fills_deadline
+            else ""
+        )
+        yield f"the deadline was missed in turn {', '.join(missed)}{smaller}"
+    proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, reclaimed=engaged.cold)
+    if proposal is not None:
+        yield f"turn 1: {proposal.removesuffix('.')}"
+    short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
+    if short:
+        yield f"turn {', '.join(short)}: not even 2 bits can be read in time, so that what is read has 2 bits and is waited for"
+    if not all(turn.execution.cold for turn in turns):
+        yield "the store's file could not be dropped from memory, or nobody knows: reads may have been faster than the disk"
+
+
+def _layer_times(turn: Turn) -> Iterator[list[str]]:
+    for each in turn.execution.layers:
+        bits = " ".join(
+            f"{turn.plan.bits[shard]}{'*' if turn.held.get(shard) == turn.plan.bits[shard] else ''}"
+            for shard in turn.plan.shards_of(each.layer)
+        )
+        seconds = (each.io_begin_s, each.io_end_s, each.wait_s, each.unpack_s, each.forward_s, each.end_s)
+        yield [str(each.layer), bits, f"{each.bytes_read / 1e6:.3g}", *map(_two_decimals_ms, seconds)]
+
+
+def _rival_row(each: BaselineRun, engaged: EngagementSettings) -> list[str]:
+    known = each.contestant
+    if known.plan is None or known.timeline is None or known.memory is None or each.execution is None:
+        return [known.name, "none ends in time", *[""] * 6]
+    plan, run = known.plan, each.execution
+    late = " late" if run.latency_s > engaged.deadline_s else ""
+    return [
+        known.name,
+        f"{plan.layers} x {plan.slices_per_layer}",
+        str(next(iter(plan.bits.values()))),
+        _two_decimals_ms(known.timeline.latency_s),
+        _two_decimals_ms(run.latency_s) + late,
+        _two_decimals_ms(run.stall_s),
+        f"{known.memory.preload_bytes / 1e6:.3g}",
+        _answer(run)[0],
+    ]
+
+
+def _two_decimals_ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f}"

@@ -1,0 +1,152 @@
+"""Run tasks in parallel processes, each connected by a pipe of its own.
+
+`concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
+by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar, cast
+
+from simnmt.base.errors import SimnmtError
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+class _RemoteTraceback(Exception):
+    """Where it went wrong in the other process."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def run_in_processes(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int
+) -> Generator[tuple[int, Answer], None, None]:
+    """(index, work(task)) of every task as they are done, on `jobs` processes.
+
+    `work`, tasks and answers must be picklable; what `work` raises is raised here. Raises `SimnmtError` if a process dies.
+    However it ends, no process is left.
+    """
+    # Spawned, not forked: a notebook's threads would make a fork unsafe.
+    context = multiprocessing.get_context("spawn")
+    processes = {}
+    idle = False
+    try:
+        with _interrupts_held():
+            for _ in range(jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                processes[ours] = process
+        yield from _deal_tasks(tasks, list(processes))
+        idle = True
+    finally:
+        for process in processes.values():
+            if not idle:
+                process.terminate()
+        for ours, process in processes.items():
+            ours.close()
+            process.join()
+
+
+def _deal_tasks(tasks: Sequence[Task], pipes: Sequence[Connection[Any, Any]]) -> Iterator[tuple[int, Answer]]:
+    waiting = enumerate(tasks)
+    # One task at a time for each: a second in the pipe could block us while an answer blocks the other side.
+    at_work = {}
+    for pipe, (index, task) in zip(pipes, waiting, strict=False):
+        with _report_dead_process():
+            pipe.send(task)
+        at_work[pipe] = index
+    while at_work:
+        for pipe in cast("list[Connection[Any, Any]]", wait(list(at_work))):
+            with _report_dead_process():
+                answer, error, trace = pipe.recv()
+            if error is not None:
+                raise error from _RemoteTraceback(trace)
+            index = at_work.pop(pipe)
+            for following, task in waiting:
+                with _report_dead_process():
+                    pipe.send(task)
+                at_work[pipe] = following
+                break
+            yield index, answer
+
+
+@contextmanager
+def _report_dead_process() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise SimnmtError(
+            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must call "
+            "simnmt.run below `if __name__ == '__main__':`)"
+        ) from None
+
+
+def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
+    """The life of a process: answer until the pipe ends, which it also does when the parent was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            task = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = (work(task), None, None)
+        except Exception as error:
+            answer = (None, error, traceback.format_exc())  # type: ignore[assignment]
+        pipe.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Not only between two tasks: one may take minutes."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes started in here hear of no Ctrl-C and no closed terminal, which reach the whole group: the parent answers.
+
+    They inherit the mask, so that it holds from their first moment, before Python itself is up. The parent answers after the
+    block: in the middle of a start it would leave a process with half of its orders.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    held = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+    arrived: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # The mask is this thread's alone; numpy's threads take the signal, and Python then handles it here.
+        for number in held:
+            if callable(signal.getsignal(number)):
+                handlers[number] = signal.signal(number, lambda number, frame: arrived.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held[:2])
+    try:
+        # A process of multiprocessing's own; started with the first of ours, it would let SIGINT through again on its way.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, held[:2])
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])

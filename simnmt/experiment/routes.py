@@ -1,0 +1,297 @@
+"""The links between an end node and every device, and the RTT clock: at which moments of a network's traces requests meet them.
+
+Back to back, those moments must not depend on the policy, or a slow choice could sit out a peak of the RTT and beat the oracle
+(CNMT-02). On the clock `pace` they lie one constant pace apart, so that a transfer estimate ages between two requests as it
+does in reality. On `spread` they divide one lap of the trace evenly, so that the pace depends on the number of requests: that
+is for the C-NMT paper's Table I. With arrivals of their own or clients, and on `own`, requests meet the traces when issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import random_streams
+from simnmt.experiment.inputs import Case
+from simnmt.network.configuration import Network
+from simnmt.network.link import Link
+from simnmt.results.number_text import duration
+from simnmt.results.summary import Row
+from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.workload.arrivals import BackToBack
+from simnmt.workload.length_table import LengthTable
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The way into one device from the one before it: one link for all, or links of which each end node has one."""
+
+    links: tuple[Link, ...]
+    """Dealt to the end nodes in turn."""
+    begin_s: tuple[float, ...]
+    """Where on its link's traces the run begins: one number for all, or one per end node."""
+
+    def ways_s(
+        self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], token_bytes: int
+    ) -> tuple[Column, Column]:
+        """Seconds there and back, for requests at moments of the run."""
+        moments = at_s + (self.begin_s[0] if len(self.begin_s) == 1 else np.array(self.begin_s)[node])
+        if len(self.links) == 1:
+            return self.links[0].ways_s(moments, src_len, tgt_len, token_bytes)
+        up_s, down_s = np.empty_like(moments), np.empty_like(moments)
+        for number, link in enumerate(self.links):
+            own = node % len(self.links) == number
+            up_s[own], down_s[own] = link.ways_s(moments[own], src_len[own], tgt_len[own], token_bytes)
+        return up_s, down_s
+
+    def ways_one_s(self, at_s: float, node: int, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
+        """The same for one request."""
+        link = self.links[node % len(self.links)]
+        return link.ways_one_s(at_s + self.begin_s[node % len(self.begin_s)], src_len, tgt_len, token_bytes)
+
+    def rtt_s(self, at_s: float, node: int) -> float:
+        """Seconds that a probe takes there and back."""
+        return self.links[node % len(self.links)].rtt_one_s(at_s + self.begin_s[node % len(self.begin_s)])
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTimes:
+    """What `Routes` says of requests: seconds."""
+
+    uplink_s: tuple[Column, ...]
+    """From the decider to each target but the first."""
+    downlink_s: tuple[Column, ...]
+    access_up_s: Column | None
+    """From the end node to its decider; None where that is the end node itself, or the way costs nothing."""
+    access_down_s: Column | None
+
+    @property
+    def transfer_s(self) -> tuple[Column, ...]:
+        """From the end node to each target and back, the first included."""
+        access_s: Column | float = 0.0
+        if self.access_up_s is not None and self.access_down_s is not None:
+            access_s = self.access_up_s + self.access_down_s
+        first = access_s if isinstance(access_s, np.ndarray) else np.broadcast_to(0.0, self.uplink_s[0].shape)
+        beyond = (up_s + down_s for up_s, down_s in zip(self.uplink_s, self.downlink_s, strict=True))
+        return (first, *(way_s if isinstance(access_s, float) else way_s + access_s for way_s in beyond))
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The hops of a network in their order."""
+
+    access: Hop | None
+    """From the end nodes to the first device, where that is not their own."""
+    hops: tuple[Hop, ...]
+    """Into each device but the first."""
+    last: Hop
+    """Into the last device; of a single device the access, or unused if that is the end nodes' own."""
+    token_bytes: tuple[int, ...]
+    """Bytes of a token on the way to each device, the first included: what it reads and writes."""
+
+    @property
+    def begin_s(self) -> float:
+        """Where on the trace of the link to the last device the run begins."""
+        return self.last.begin_s[0]
+
+    @property
+    def lap_s(self) -> float:
+        """One lap of that trace."""
+        return self.last.links[0].rtt.duration_s
+
+    def ways(
+        self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]
+    ) -> TransferTimes:
+        """The links as requests find them at moments of the run."""
+        uplink_s: list[Column] = []
+        downlink_s: list[Column] = []
+        for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
+            # A path's times add up from its near end, as in `route`, so that both give the same bits.
+            up_s, down_s = self.hops[0].ways_s(at_s, node, src_len, tgt_len, token_bytes)
+            for hop in self.hops[1:target]:
+                further_up_s, further_down_s = hop.ways_s(at_s, node, src_len, tgt_len, token_bytes)
+                up_s, down_s = up_s + further_up_s, down_s + further_down_s
+            uplink_s.append(up_s)
+            downlink_s.append(down_s)
+        access = (None, None)
+        if self.access is None and not uplink_s:
+            nothing_s = np.zeros(len(src_len))
+            access = (nothing_s, nothing_s)  # type: ignore[assignment]
+        elif self.access is not None:
+            access = self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])  # type: ignore[assignment]
+        return TransferTimes(tuple(uplink_s), tuple(downlink_s), *access)
+
+    def route(
+        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], moments_s: Column | None = None
+    ) -> Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]:
+        """The same request by request, for a world in which the moment depends on the answers before.
+
+        `moments_s`: where each request meets the links whatever the time; None: when it is issued.
+        """
+
+        def one(request: int, node: int, now_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
+            at_s = now_s if moments_s is None else float(moments_s[request])
+            lengths = int(src_len[request]), int(tgt_len[request])
+            ups: list[float] = []
+            downs: list[float] = []
+            for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
+                up_s, down_s = self.hops[0].ways_one_s(at_s, node, *lengths, token_bytes)
+                for hop in self.hops[1:target]:
+                    further_up_s, further_down_s = hop.ways_one_s(at_s, node, *lengths, token_bytes)
+                    up_s, down_s = up_s + further_up_s, down_s + further_down_s
+                ups.append(up_s)
+                downs.append(down_s)
+            there_s, back_s = 0.0, 0.0
+            if self.access is not None:
+                there_s, back_s = self.access.ways_one_s(at_s, node, *lengths, self.token_bytes[0])
+            return tuple(ups), tuple(downs), there_s, back_s
+
+        return one
+
+    def rtt_s(self, node: int, target: int, at_s: float) -> float:
+        """What a probe from an end node's decider to a target takes, sent at a moment of the run."""
+        return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
+
+
+def routes(
+    network: Network, devices: tuple[str, ...], token_bytes: tuple[int, ...], nodes: int, seed: int, replication: int, name: str
+) -> Routes:
+    """The routes of one replication: the traces' starts are shifted in each but the first; own links begin anywhere.
+
+    `name`: the network's; it keys what is drawn.
+    """
+
+    def hop(device: str, links: tuple[Link, ...], own: bool) -> Hop:
+        if own:
+            uniform = random_streams.draw(
+                seed, replication, f"{name}/{device} starts", nodes, lambda generator, k: generator.random(k)
+            )
+            return Hop(links, tuple((uniform * [links[node % len(links)].rtt.duration_s for node in range(nodes)]).tolist()))
+        if replication == 0:
+            return Hop(links, (0.0,))
+        stream = f"{name}/trace start" if device == devices[-1] else f"{name}/{device} trace start"
+        return Hop(links, (float(random_streams.stream(seed, replication, stream).random()) * links[0].rtt.duration_s,))
+
+    by_device = {device: hop(device, links, own=device in network.own) for device, links in network.hops.items()}
+    by_device[devices[-1]] = hop(devices[-1], (network.link,), own=False)
+    return Routes(
+        access=None if devices[0] == END_NODE else by_device.get(devices[0]),
+        hops=tuple(by_device[device] for device in devices[1:]),
+        last=by_device[devices[-1]],
+        token_bytes=token_bytes,
+    )
+
+
+ClockKind = Literal["pace", "spread", "time"]
+"""`time`: the run's own time, which `arrival` and `own` mean."""
+
+OFF_PACE = 3.0
+"""Ratio of the clock's pace to the time that a request takes, up or down, from which a run is marked."""
+_ACCESS_SAMPLES = 1_000
+"""Moments of a lap at which an access link is looked up."""
+
+
+def clock_kind(scenario: Scenario, workload: str, network: str) -> ClockKind:
+    """Return by which clock the requests of a workload meet the traces of a network."""
+    clock = scenario.networks[network].clock
+    if clock == "pace" or clock == "spread":
+        return clock
+    back_to_back = isinstance(scenario.workloads[workload].arrivals, BackToBack)
+    return "pace" if clock is None and back_to_back else "time"
+
+
+def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: Routes) -> float | None:
+    """Return the seconds of the traces that pass from one request to the next; None on the run's own time.
+
+    On the clock `pace` that is what the scenario states, else the mean latency of the fixed policy that sends everything to the
+    first target, over all pairs that requests are drawn from and one lap of the access links: the same in every replication,
+    however many requests there are.
+    """
+    clock = clock_kind(scenario, case.name, network)
+    if clock == "time":
+        return None
+    if clock == "spread":
+        return network_routes.lap_s / scenario.requests
+    stated = scenario.networks[network].pace_s
+    pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
+    return pace_s if isinstance(pace_s, float) else case.mean_alone_s(0) + _mean_access_s(case.replayed, network_routes)
+
+
+def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
+    """Return what a mean pair takes from the end nodes to the first target and back, on average over one lap of each link."""
+    if network_routes.access is None:
+        return 0.0
+    src_len, tgt_len = (
+        np.full(_ACCESS_SAMPLES, round(float(np.average(lengths, weights=table.count))))
+        for lengths in (table.src_len, table.tgt_len)
+    )
+    way_s = []
+    for link in network_routes.access.links:
+        at_s = (np.arange(_ACCESS_SAMPLES) + 0.5) / _ACCESS_SAMPLES * link.rtt.duration_s
+        up_s, down_s = link.ways_s(at_s, src_len, tgt_len, network_routes.token_bytes[0])
+        way_s.append(float((up_s + down_s).mean()))
+    return sum(way_s) / len(way_s)
+
+
+def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
+    """Return how old the transfer estimate is at each decision, seconds on the clock by which RTT is looked up.
+
+    Args:
+        arrival_s: when each request is issued, in the order of the decisions; sorted, as are the other columns.
+        decided_s: when each decision is made, on the run's own time.
+        measured_at_s: when the measurement believed in was heard, on the run's own time; 0 for the initial belief.
+        moments_s: when each request meets the traces; None where it does so on the run's own time.
+
+    A clock that follows no policy stands at the moment of the last request issued: a measurement that is heard before the next
+    one is issued is as old as the moment at which that last request met the traces.
+    """
+    if moments_s is None:
+        return decided_s - measured_at_s
+    last = np.searchsorted(arrival_s, measured_at_s, side="left") - 1
+    age_s: Column = moments_s - np.where(last < 0, 0.0, moments_s[last])
+    # Over access links of different lengths requests are decided on in another order than they met the traces.
+    return np.maximum(age_s, 0.0)
+
+
+def describe_clocks(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
+    """Describe the pace of every RTT clock that no policy moves, and warn where it is far from the pace of the run itself.
+
+    `rows`: the summary's.
+    """
+    for workload in scenario.workloads:
+        for network in scenario.networks:
+            here = [row for row in rows if (row["workload"], row["network"]) == (workload, network)]
+            pace_s = here[0]["rtt_pace_s"] if here else None
+            if pace_s is None:
+                continue
+            kind = clock_kind(scenario, workload, network)
+            how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
+            yield (
+                f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "
+                f"{how}.{_describe_pace_mismatch(network, kind, pace_s, here)}"
+            )
+
+
+def _describe_pace_mismatch(network: str, kind: ClockKind, pace_s: float, rows: Sequence[Row]) -> str:
+    """Name the policies whose requests follow each other at another pace than the clock's; empty where there are none."""
+    taken_s = {row["policy"]: 1.0 / row["throughput_rps"] for row in rows if row["throughput_rps"] > 0.0}
+    off = {policy: pace_s / seconds for policy, seconds in taken_s.items() if not 1 / OFF_PACE <= pace_s / seconds <= OFF_PACE}
+    if not off:
+        return ""
+    least, most = min(off.values()), max(off.values())
+    times = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
+    remedy = (
+        f"give networks.{network}.pace_s the mean latency of the policy of interest"
+        if kind == "pace"
+        else f"set networks.{network}.clock: pace for the pace of real requests"
+    )
+    return (
+        f" That is {times} times as long as a request takes under {', '.join(off)}, so the RTT changes, and transfer estimates "
+        f"age, {times} times as fast as they would; {remedy}."
+    )

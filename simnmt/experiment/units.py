@@ -1,0 +1,361 @@
+"""Run a unit of work: one workload on one network in one replication, under every policy.
+
+Units share nothing, so any number of processes runs them and the numbers stay the same. A unit builds the servers that its
+requests meet, simulates each policy, and measures the log; the load of a batching server is judged by what it would need if
+it were never short of sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import random_streams
+from simnmt.experiment.comparisons import gap_analysis_policy, truths_by_source
+from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.inputs import Case, Decoding
+from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.experiment.routes import estimate_age_s
+from simnmt.network.configuration import Network
+from simnmt.policies.cnmt import PredictLength
+from simnmt.results.device_accounts import BoxesAccount, StreamAccount, stream_account
+from simnmt.results.request_log import STREAMED_COLUMNS, Passage, RequestLog, Truth, lost_s
+from simnmt.results.summary import BatchesOfDevice, Device, RunKey, measure
+from simnmt.scenario.configuration import Scenario
+from simnmt.world.balancers import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
+from simnmt.world.batch_pool import BatchPool, BatchServerSpec, decode_all
+from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.simulation import simulate
+from simnmt.world.streaming_server import StreamingAccount, StreamingPool, StreamingServerSpec
+
+
+def decider_server(case: Case) -> BatchServerSpec | StreamingServerSpec | None:
+    """How each decider's own device batches or streams its model; None where it executes one by one, or nothing meets."""
+    return case.streamed_at(0) or (case.decoding[0] if case.batches else None)
+
+
+def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool | StreamingPool]:
+    """The servers of every target but the first."""
+    found: list[Pool | BatchPool | StreamingPool] = []
+    for target, (name, decoding) in list(enumerate(zip(scenario.devices, case.decoding, strict=True)))[1:]:
+        streamed = case.streamed_at(target)
+        if streamed is not None:
+            balancer = _balancer(scenario, case, replication, name)
+            found.append(StreamingPool(streamed, scenario.count_of(name, case.name), balancer))
+        elif decoding is None or not case.batches:
+            found.append(_pool(scenario, case, replication, name))
+        else:
+            balancer = _balancer(scenario, case, replication, name)
+            found.append(BatchPool(decoding, scenario.count_of(name, case.name), balancer))
+    return found
+
+
+def _balancer(scenario: Scenario, case: Case, replication: int, name: str) -> Balancer:
+    count, balancer = scenario.count_of(name, case.name), scenario.balancer_of(name)
+    if count == 1 or balancer == "attached":
+        return ByNode()
+    if balancer == "round_robin":
+        return InTurn()
+    if balancer == "least_work":
+        return FewestTokens()
+    return LeastLoadedOfDrawn(_choices(scenario, case, replication, name, count, 2 if balancer == "two_choices" else 1))
+
+
+def _pool(scenario: Scenario, case: Case, replication: int, name: str) -> Pool:
+    count, balancer = scenario.count_of(name, case.name), scenario.balancer_of(name)
+    workers = scenario.devices[name].workers
+    if count == 1:
+        return OneServer(workers)
+    if balancer == "attached":
+        return Attached(count, workers)
+    if balancer == "round_robin":
+        return RoundRobin(count, workers)
+    if balancer == "least_work":
+        return LeastWork(count, workers)
+    choices = _choices(scenario, case, replication, name, count, 2 if balancer == "two_choices" else 1)
+    return DrawnChoices(choices, count, workers)
+
+
+def _choices(scenario: Scenario, case: Case, replication: int, device: str, count: int, drawn: int) -> NDArray[np.int16]:
+    """Different servers for each request, one or two, shape (requests, drawn): the same for every policy."""
+    chosen = np.empty((scenario.requests, drawn), np.int16)
+    for block, rows in random_streams.blocks(len(chosen)):
+        uniform = [
+            random_streams.stream(scenario.seed, replication, f"{case.name}/{device} choices {number}", block).random(
+                rows.stop - rows.start
+            )
+            for number in range(drawn)
+        ]
+        chosen[rows, 0] = first = (uniform[0] * count).astype(np.int64)
+        if drawn == 2:
+            # One of the others: a step of 1 to count - 1 around.
+            chosen[rows, 1] = (first + 1 + (uniform[1] * (count - 1)).astype(np.int64)) % count
+    return chosen
+
+
+SATURATION_SAMPLE = 2_000
+"""Sentences decoded, where there are as many, to learn what they take."""
+LEAST_BATCHES = 4
+"""Where there are fewer."""
+
+
+def saturated_s(decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> float:
+    """Seconds of one server for these sentences in the long run, its batches as full as its batching lets them get.
+
+    Of many an even sample is decoded, few are decoded again and again, in either case a whole number of batches or
+    collections, and the time is scaled by the target tokens. They are decoded once and twice over, and what the second time
+    adds is taken: that has neither a first batch nor a last one.
+    """
+    count = len(tgt_len)
+    if count == 0:
+        return 0.0
+    together = decoding.batching.collected or decoding.batching.size
+    most, least = max(SATURATION_SAMPLE, 16 * decoding.batching.size), max(count, LEAST_BATCHES * decoding.batching.size)
+    wanted = -(-min(most, least) // together) * together
+    rows = np.arange(wanted) % count if count < wanted else (np.arange(wanted) * (count / wanted)).astype(np.int64)
+    source, target = np.asarray(src_len)[rows], np.asarray(tgt_len)[rows]
+    once_s, twice_s = (
+        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times)).total_s for times in (1, 2)
+    )
+    tokens, of_sample = int(np.sum(tgt_len + 1)), int(np.sum(target + 1))
+    return max(twice_s - once_s, 0.0) * tokens / of_sample
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a process needs to run one."""
+
+    scenario: Scenario
+    case: Case
+    network: str
+    links: Network
+    replication: int
+    folder: Path | None = None
+    """Where its columns are to lie, a folder that is not there yet; None: in the system's, for this process alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """What comes back."""
+
+    numbers: dict[RunKey, dict[str, float | None]]
+    best_offloaded_share: float
+    """Share of requests whose execution plus transfer is truly least on another device than the first."""
+    mean_transfer_s: float
+    """To the last device and back."""
+    learnt: Learnt
+    gap_totals_s: dict[str, float]
+    """Total latency by variant of the gap analysis; empty without one."""
+    truth: Truth | None
+    """Replication 0 alone brings its requests back."""
+    passages: dict[str, Passage]
+
+
+def run_unit(unit: Unit) -> UnitResult:
+    """Draw the requests of a unit and run them under every policy of the scenario. Raises `OSError` where no room is left."""
+    if unit.folder is None:
+        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
+            return run_unit(replace(unit, folder=Path(folder) / "unit"))
+    unit.folder.mkdir()
+    scenario, case, replication = unit.scenario, unit.case, unit.replication
+    learnt = learn(case, tuple(scenario.devices), scenario.fit, scenario.seed, replication)
+    drawn = draw(scenario, case, unit.network, unit.links, learnt, replication, unit.folder)
+    numbers: dict[RunKey, dict[str, float | None]] = {}
+    passages: dict[str, Passage] = {}
+    for number, (name, configuration) in enumerate(scenario.policies.items()):
+        how = set_up_policy(scenario, case, learnt, drawn, configuration, replication)
+        # Numbered, not named: a policy may be called what no file can.
+        measured, passage = _run_policy(unit, drawn, how, unit.folder / str(number))
+        numbers[RunKey(case.name, unit.network, name, replication)] = measured
+        if passage is not None:
+            passages[name] = passage
+    return UnitResult(
+        numbers=numbers,
+        best_offloaded_share=float((drawn.truth.best_target != 0).mean()),
+        mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
+        learnt=learnt,
+        gap_totals_s=_gap_totals_s(unit, learnt, drawn),
+        truth=drawn.truth if replication == 0 else None,
+        passages=passages,
+    )
+
+
+def devices(scenario: Scenario, workload: str) -> list[Device]:
+    """The devices that a workload meets, in the targets' order."""
+    return [
+        Device(
+            name,
+            scenario.count_of(name, workload),
+            part.workers,
+            None if part.batching is None else part.batching.size,
+            part.sti is not None,
+        )
+        for name, part in scenario.devices.items()
+    ]
+
+
+def _run_policy(unit: Unit, drawn: Drawn, how: PolicySetup, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
+    """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
+    passage = _passage(unit, drawn, how, judged=True)
+    of_unit = devices(unit.scenario, unit.case.name)
+    lost = lost_s(drawn.truth, passage) if known_misroutes(unit.scenario, unit.case) else None
+    log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
+    numbers = measure(log, lost, of_unit, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
+    if how.predicted_tgt_len is None:
+        # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
+        numbers["mean_estimate_age_s"] = None
+    numbers["probes_sent"] = float(passage.probes)
+    numbers["rtt_pace_s"] = drawn.pace_s
+    if unit.replication != 0:
+        return numbers, None
+    folder.mkdir()
+    return numbers, passage.stored(folder)
+
+
+def _batched(case: Case, truth: Truth, passage: Passage) -> list[BatchesOfDevice | None]:
+    """What each target's batches were, and how long they would have taken if always full; empty where none batched."""
+    found: list[BatchesOfDevice | None] = []
+    for number, (account, decoding) in enumerate(zip(passage.batches, case.decoding, strict=False)):
+        if account is None or decoding is None:
+            found.append(None)
+            continue
+        there = np.flatnonzero(passage.target[:] == number)
+        found.append(BatchesOfDevice(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
+    return found
+
+
+def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
+    scenario = unit.scenario
+    name = gap_analysis_policy(scenario) if scenario.gap_analysis else None
+    if name is None:
+        return {}
+    totals_s = {}
+    for removed, told in truths_by_source(unit.case.queues, unit.case.streams).items():
+        how = set_up_policy(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
+        totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
+    return totals_s
+
+
+def known_misroutes(scenario: Scenario, case: Case) -> bool:
+    """Whether misroutes are known: where requests queue, or a streamed model's state matters, only an oracle foresees them."""
+    return not (case.queues or case.streams) or _judged_share(scenario, case) > 0.0
+
+
+JUDGED = 2_000
+"""Decisions of a run that are judged by an oracle's foresight where requests queue: 5 to 15 us each, thrice a decision."""
+
+
+def _judged_share(scenario: Scenario, case: Case) -> float:
+    """Share of the requests whose decisions are judged by an oracle's foresight; 0 if that is too dear or not needed.
+
+    Where nothing waits and no device's state matters, what each device takes alone says it all.
+    """
+    if case.batches or case.streams:
+        return float(scenario.foresee_misroutes)
+    return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
+
+
+def _passage(unit: Unit, drawn: Drawn, how: PolicySetup, *, judged: bool = False) -> Passage:
+    scenario, case = unit.scenario, unit.case
+    first, workers = next((name, device.workers) for name, device in scenario.devices.items())
+    deciders = scenario.count_of(first, case.name)
+    trail = simulate(
+        drawn.requests,
+        how.decide_for,
+        how.beliefs,
+        pools(scenario, case, unit.replication),
+        deciders=deciders,
+        workers=workers,
+        predicted_for=how.predicted_for,
+        route=drawn.route,
+        clients=drawn.clients,
+        judged_share=_judged_share(scenario, case) if judged else 0.0,
+        **_batch_and_streaming_options(scenario, case, how),
+    )
+    decided_s = trail.decided_s
+    node = drawn.requests.node if trail.node is None else trail.node
+    assert node is not None
+    server = np.where(trail.target == 0, node[:] % deciders, trail.server).astype(np.int32)
+    moments_s = drawn.moments_s
+    if moments_s is not None and drawn.decided_order is not None:
+        moments_s = moments_s[drawn.decided_order]
+    columns: dict[str, Any] = {
+        "target": trail.target,
+        "server": server,
+        "queue_s": trail.queue_s,
+        "estimate_s": trail.estimate_s,
+        "estimate_age_s": estimate_age_s(trail.arrival_s, decided_s, trail.measured_at_s, moments_s),
+    }
+    # Those that batches or streamed models alone have, where there are any.
+    names = ("execution_s", "first_token_s", "lost_s", *STREAMED_COLUMNS)
+    columns |= {name: column for name in names if (column := getattr(trail, name, None)) is not None}
+    if drawn.decided_order is not None:
+        columns = {name: _in_issue_order(column, drawn.decided_order) for name, column in columns.items()}
+    passage = Passage(
+        arrival_s=trail.arrival_s if drawn.issued_s is None else drawn.issued_s,
+        **columns,
+        tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len[:].max())),
+        probes=trail.probes,
+        truth=drawn.own_truth(trail.arrival_s, node),
+        batches=trail.batches,
+    )
+    if not case.streams:
+        return passage
+    log = RequestLog(drawn.truth, passage)
+    return replace(passage, streams=_stream_accounts(log, passage, trail.streamed))
+
+
+def _batch_and_streaming_options(scenario: Scenario, case: Case, how: PolicySetup) -> dict[str, Any]:
+    """What the world is told besides where servers batch, or stream their model."""
+    options: dict[str, Any] = {}
+    if case.batches or case.streams:
+        options["own"] = decider_server(case)
+    if case.batches:
+        options["predicted_tgt_len_for"] = how.predicted_tgt_len_for
+    if case.streams:
+        options["plan_beyond_for"] = how.plan_beyond_for
+    return options
+
+
+def _stream_accounts(
+    log: RequestLog, passage: Passage, accounts: Sequence[StreamingAccount | None]
+) -> tuple[StreamAccount | None, ...]:
+    """What each target's streamed model did; None where it has none."""
+    end_s = float((log["arrival_s"] + log["latency_s"]).max())
+
+    def account(target: int, its: StreamingAccount | None) -> StreamAccount | None:
+        if its is None:
+            return None
+        boxes = BoxesAccount(
+            boxes=its.boxes,
+            compute_s=its.compute_s,
+            read_s=its.read_s,
+            read_bytes=its.read_bytes,
+            peak_buffer_bytes=its.peak_preload_bytes,
+            peak_shard_bytes=its.peak_shard_bytes,
+            buffer_byte_s=its.preload_byte_s(end_s),
+            working_bytes=its.working_bytes,
+        )
+        return stream_account(log, target, len(its.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])
+
+    return tuple(account(target, its) for target, its in enumerate(accounts))
+
+
+def _in_issue_order(column: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
+    """From the order of the decisions back to that of the requests."""
+    issued = np.empty_like(column)
+    issued[order] = column
+    return issued
+
+
+def _by_src_len(predict: PredictLength | None, longest: int) -> NDArray[np.float64]:
+    lengths = np.full(longest + 1, np.nan)
+    if predict is not None:
+        lengths[1:] = predict(np.arange(1, longest + 1))
+    return lengths

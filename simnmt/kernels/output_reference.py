@@ -1,0 +1,282 @@
+"""The output layer stage by stage in torch: arguments, results, the reference, and the fallback (FNI-01, FNI-03 to FNI-07).
+
+The reference is the oracle of the fused output layer and its baseline. The fallback gives the fused layer's results without
+native kernels, rounding of sums aside.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.errors import KernelError
+
+
+class Best(NamedTuple):
+    """The best columns of each row of products, bias added. Where values are equal, the lowest column comes first."""
+
+    columns: Tensor
+    """int64 [rows, count], by descending value."""
+    values: Tensor
+    """float32 [rows, count]: product plus bias."""
+    log_total: Tensor
+    """float32 [rows]: logarithm of the sum of the row's exponentials relative to its largest value, so at least 0."""
+
+    @property
+    def log_sum(self) -> Tensor:
+        """float32 [rows]: logarithm of the sum of the exponentials of the whole row; rounded as values of its size are."""
+        return self.values[:, 0] + self.log_total
+
+    @property
+    def log_probs(self) -> Tensor:
+        """float32 [rows, count]: logarithms of the softmax's probabilities, never above 0 (FNI-05).
+
+        The largest value is subtracted first, exactly or nearly: a rounded `log_sum` would be off by 5e-4 at values of 1e4.
+        """
+        return (self.values - self.values[:, :1]) - self.log_total[:, None]
+
+
+class Partial(NamedTuple):
+    """What a part of each row adds to its softmax and its 1-best (FNI-04); (-inf, 0) is the part that adds nothing."""
+
+    maximum: Tensor
+    """float32 [rows]."""
+    total: Tensor
+    """float32 [rows]: sum of exponentials relative to the maximum."""
+    column: Tensor
+    """int64 [rows]: where the maximum is, the lowest of equals."""
+
+
+def combine(a: Partial, b: Partial) -> Partial:
+    """Two parts of the same rows as one (FNI-04): any split and any order give the same but for rounding."""
+    maximum = torch.maximum(a.maximum, b.maximum)
+    total = sum(torch.where(part.total > 0, part.total * (part.maximum - maximum).exp(), 0.0) for part in (a, b))
+    assert isinstance(total, Tensor)
+    first = (a.maximum > b.maximum) | ((a.maximum == b.maximum) & (a.column < b.column))
+    return Partial(maximum, total, torch.where(first, a.column, b.column))
+
+
+FUSED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def check_arguments(
+    products: Tensor, bias: Tensor | None, count: int, *, types: tuple[torch.dtype, ...] = FUSED_TYPES, threads: int = 1
+) -> tuple[int, int | None]:
+    """The addresses of products and bias, or `KernelError` for what no kernel could read rightly there."""
+    # A row of 85,000 takes some 15 us in all: what is asked of every call is little, and why it is refused is found out after.
+    try:
+        if products.dtype not in types:
+            raise _no_tensor("products", products) or KernelError(
+                f"products of {products.dtype}: one of {', '.join(map(str, types))} is needed"
+            )
+        if not (products.is_cpu or products.is_cuda):
+            raise KernelError(f"products on {products.device}: the CPU and CUDA alone have kernels")
+        shape = products.shape
+        if len(shape) != 2:
+            raise KernelError(f"products of shape {tuple(shape)}: [rows, vocabulary] is needed")
+        if not products.is_contiguous():
+            raise KernelError(f"products with strides {products.stride()} are not contiguous")
+        columns, at = shape[1], products.data_ptr()
+    except (AttributeError, RuntimeError):  # RuntimeError: sparse, nested, or seen through a transformation
+        raise _no_tensor("products", products) or _no_memory("products", products) from None
+    if products.is_neg():
+        raise _negated("products")
+    if not at and products.numel():
+        raise _no_memory("products", products)
+    if type(count) is not int:
+        _check_whole("count", count)
+    if not 1 <= count <= columns:
+        if columns == 0:
+            raise KernelError(f"products of shape {tuple(shape)}: there is no column to choose")
+        raise KernelError(f"the best {count} of {columns} columns: 1 to {columns} can be had")
+    if threads != 1:
+        _check_whole("threads", threads)
+        if threads < 1:
+            raise KernelError(f"{threads} threads: 1 is the least")
+    return at, None if bias is None else _bias_address(bias, products, columns)
+
+
+def _bias_address(bias: Tensor, products: Tensor, columns: int) -> int:
+    try:
+        needed = torch.float64 if products.dtype == torch.float64 else torch.float32
+        if bias.dtype != needed or bias.shape != (columns,):
+            raise _no_tensor("a bias", bias) or KernelError(
+                f"a bias of {bias.dtype}, shape {tuple(bias.shape)}: {needed} ({columns},) is needed"
+            )
+        if not _beside(bias, products):
+            raise KernelError(f"products on {products.device} and the bias on {bias.device}: both must be on one device")
+        if not bias.is_contiguous():
+            raise KernelError(f"a bias with strides {bias.stride()} is not contiguous")
+        at = bias.data_ptr()
+    except (AttributeError, RuntimeError):
+        raise _no_tensor("a bias", bias) or _no_memory("bias", bias) from None
+    if bias.is_neg():
+        raise _negated("bias")
+    if not at:
+        raise _no_memory("bias", bias)
+    return at
+
+
+def check_out(out: Best, products: Tensor, count: int) -> None:
+    """Refuse a place for the result that does not fit. Raises `KernelError`."""
+    if not isinstance(out, Best):
+        raise KernelError(f"out of type {type(out).__name__}: a Best of three tensors is needed")
+    rows = products.shape[0]
+    _check_place("columns", out.columns, torch.int64, (rows, count), products)
+    _check_place("values", out.values, torch.float32, (rows, count), products)
+    _check_place("log_total", out.log_total, torch.float32, (rows,), products)
+
+
+def _check_place(name: str, place: Tensor, dtype: torch.dtype, shape: tuple[int, ...], products: Tensor) -> None:
+    try:
+        if place.dtype is dtype and place.shape == shape and place.is_contiguous() and _beside(place, products):
+            if place.is_neg():
+                raise _negated(f"out.{name}")
+            return
+    except (AttributeError, RuntimeError):
+        raise _no_tensor(f"out.{name}", place) or _no_memory(f"out.{name}", place) from None
+    given = f"{place.dtype} {tuple(place.shape)} on {place.device}"
+    raise KernelError(f"out.{name} is {given}: contiguous {dtype} {shape} on {products.device} is needed")
+
+
+def _beside(tensor: Tensor, products: Tensor) -> bool:
+    """Whether both lie on one device; asked in the order that is the quickest on the CPU."""
+    return (tensor.is_cpu and products.is_cpu) or tensor.device == products.device
+
+
+def _no_tensor(name: str, given: object) -> KernelError | None:
+    if isinstance(given, Tensor):
+        return None
+    return KernelError(f"{name} of type {type(given).__name__}: a torch tensor is needed")
+
+
+def _negated(name: str) -> KernelError:
+    return KernelError(f"{name}: a view whose memory has the other sign; hand in {name}.resolve_neg()")
+
+
+def _no_memory(name: str, tensor: Tensor) -> KernelError:
+    return KernelError(f"{name}: a tensor without plain memory ({tensor.layout}); a dense one of its own memory is needed")
+
+
+def _check_whole(name: str, given: object) -> None:
+    """A whole number of another type than int, numpy's for instance, is one too; True is not."""
+    try:
+        operator.index(given)  # type: ignore[arg-type]
+        whole = not isinstance(given, bool)
+    except TypeError:
+        whole = False
+    if not whole:
+        raise KernelError(f"{name}={given!r}: a whole number is needed")
+
+
+def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
+    """Why this row has no best column."""
+    values = products[row] if bias is None else products[row].to(bias.dtype) + bias
+    for what, found in (("NaN", values.isnan()), ("+inf", values == torch.inf)):
+        if found.any():
+            column = int(found.nonzero()[0])
+            return KernelError(f"row {row} has {what} at column {column}{_added(products, bias, row, column)}")
+    sums = " once the bias is added" if bias is not None and (products[row] > -torch.inf).any() else ""
+    return KernelError(f"row {row} has no finite value: every column is -inf{sums}")
+
+
+def _added(products: Tensor, bias: Tensor | None, row: int, column: int) -> str:
+    """What was added up to a value, where the product alone would not be refused."""
+    product = float(products[row, column])
+    if bias is None or math.isnan(product) or product == math.inf:
+        return ""
+    return f": product plus bias, {product:g} + {float(bias[column]):g}"
+
+
+@dataclass(slots=True)
+class ReferenceStages:
+    """Seconds that the stages have taken, added up over the calls that were handed this clock."""
+
+    bias_s: float = 0.0
+    softmax_s: float = 0.0
+    search_s: float = 0.0
+
+
+def reference_best(
+    products: Tensor, bias: Tensor | None, count: int, clock: ReferenceStages | None = None, *, scratch: Tensor | None = None
+) -> Best:
+    """The `count` best columns of each row by adding the bias, taking the softmax, and searching: three walks, one by one.
+
+    float32 and float64 `products` are overwritten by products plus bias, float64 giving a float64 oracle (with a float64 bias);
+    halves are widened to float32 first, untimed. `scratch`, of the products' shape and accumulating type, takes the log-softmax
+    where it is given. Arguments, ties and errors are those of `fused_best`.
+    """
+    check_arguments(products, bias, count, types=(*FUSED_TYPES, torch.float64))
+    logits = products if products.dtype in (torch.float32, torch.float64) else products.float()
+    log_probs = torch.empty_like(logits) if scratch is None else scratch
+    began = time.perf_counter()
+    if bias is not None:
+        logits.add_(bias)
+    biased = time.perf_counter()
+    torch.log_softmax(logits, -1, out=log_probs)
+    normalised = time.perf_counter()
+    if count == 1:
+        best, columns = (found[:, None] for found in log_probs.max(-1))
+    else:
+        best, columns = log_probs.topk(count)
+    searched = time.perf_counter()
+    if clock is not None:
+        clock.bias_s += biased - began
+        clock.softmax_s += normalised - biased
+        clock.search_s += searched - normalised
+    broken = best[:, 0].isnan().nonzero()
+    if broken.numel():
+        raise refuse_row(logits, None, int(broken[0]))
+    values, columns = lowest_columns(logits, *logits.topk(count))
+    return Best(columns, values, -best[:, 0])
+
+
+def lowest_columns(logits: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """What `topk` found, with the lowest columns where values are equal: which of them it takes is not defined."""
+    reaching = (logits >= values[:, -1:]).sum(-1)
+    tied = (reaching != values.shape[1]) | (values[:, 1:] == values[:, :-1]).any(-1)
+    for row in tied.nonzero()[:, 0].tolist():
+        columns[row] = logits[row].sort(descending=True, stable=True).indices[: values.shape[1]]
+    return values, columns
+
+
+ROWS_AT_ONCE = 16
+"""So that what is widened and added stays small."""
+
+
+def fallback_best(products: Tensor, bias: Tensor | None, out: Best) -> None:
+    """Fill `out` with the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
+    count = out.columns.shape[1]
+    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        logits = _logits(products[rows], bias)
+        maximum = logits.amax(-1)
+        broken = (~maximum.isfinite()).nonzero()
+        if broken.numel():
+            raise refuse_row(products, bias, begin + int(broken[0]))
+        out.values[rows], out.columns[rows] = lowest_columns(logits, *logits.topk(count))
+        # A sum that holds the largest term, 1, is no less than 1, however it was rounded.
+        out.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
+
+
+def fallback_partial(products: Tensor, bias: Tensor | None) -> Partial:
+    """The maximum, where it is, and the sum relative to it; a row may be all -inf. Raises `KernelError` for NaN and +inf."""
+    logits = _logits(products, bias)
+    maximum, column = (found[:, 0] for found in lowest_columns(logits, *logits.topk(1)))
+    broken = (maximum.isnan() | (maximum == torch.inf)).nonzero()
+    if broken.numel():
+        raise refuse_row(products, bias, int(broken[0]))
+    some = maximum != -torch.inf
+    relative = (logits - torch.where(some, maximum, 0.0)[:, None]).exp()
+    return Partial(maximum, torch.where(some, relative.sum(-1).clamp(min=1.0), 0.0), column)
+
+
+def _logits(products: Tensor, bias: Tensor | None) -> Tensor:
+    logits = products.float()
+    return logits if bias is None else logits + bias

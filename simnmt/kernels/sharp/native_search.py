@@ -1,0 +1,382 @@
+"""The search in C: the structures of native/sharp.h, a model packed for them, and the calls.
+
+The structures mirror native/sharp_model.h, sharp_source.h and sharp.h member for member. A packed model holds its matrices in
+panels, its tables, and the memory that one sentence takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.activations import Activation
+from simnmt.kernels.arrays import huge_pages
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NativeLibrary
+from simnmt.kernels.packed_products import choose_scales, packed_panels
+from simnmt.kernels.sharp.search import ForcedSteps, Ints, SearchRequest, SharpTranslation, StageSeconds
+from simnmt.kernels.sharp.weights import (
+    GATES,
+    Float32,
+    SharpTokens,
+    SharpWeights,
+    SourceWeights,
+    embedding_limit,
+    input_limits,
+    kept_words,
+    skips,
+)
+from simnmt.profile.decoder_settings import DecoderSettings
+
+_POINTER, _INT, _FLOAT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
+
+LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
+ACTIVATIONS = {way: number for number, way in enumerate(get_args(Activation))}
+"""As simnmt_tanh and simnmt_sigmoid are told them too."""
+MOST_MEMBERS = 16
+"""Of an ensemble."""
+
+
+class Matrix(ctypes.Structure):
+    """`sharp_matrix`."""
+
+    _fields_ = (
+        ("packed", _POINTER),
+        ("outputs", _INT),
+        ("inner", _INT),
+        ("limit", _FLOAT),
+        ("scale", _FLOAT),
+        ("rescale", _FLOAT),
+    )
+
+
+class Layer(ctypes.Structure):
+    """`sharp_layer`."""
+
+    _fields_ = (("kind", _INT), ("width", _INT), ("skip", _INT), ("input", Matrix), ("state", Matrix), ("bias", _POINTER))
+
+
+class Model(ctypes.Structure):
+    """`sharp_model`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("vocab", "e", "r", "s", "a", "gates", "top", "layers")),
+        *((name, _INT) for name in ("additive", "int16", "activation", "attention_kept", "merge", "table_words")),
+        *((name, Matrix) for name in ("state", "word", "context", "key", "output")),
+        *((name, _POINTER) for name in ("embedding", "bias", "score", "output_bias", "table", "output_rows", "stack")),
+    )
+
+
+class SourceLayer(ctypes.Structure):
+    """`sharp_source_layer`."""
+
+    _fields_ = (
+        ("kind", _INT),
+        ("width", _INT),
+        ("input", Matrix),
+        ("state", Matrix * 2),
+        ("bias", _POINTER),
+        ("reset_bias", _POINTER),
+    )
+
+
+class Source(ctypes.Structure):
+    """`sharp_source`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("vocab", "e", "layers", "int16", "activation", "table_words")),
+        *((name, _POINTER) for name in ("embedding", "table", "stack")),
+    )
+
+
+class Request(ctypes.Structure):
+    """`sharp_request`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("members", "src_len", "columns", "beam", "max_len")),
+        ("ids", _POINTER),
+        *((name, _INT) for name in ("start", "eos", "pad", "forced", "fused", "clock")),
+        ("margin", _DOUBLE),
+    )
+
+
+class Result(ctypes.Structure):
+    """`sharp_result`."""
+
+    _fields_ = (
+        ("log_prob", _DOUBLE),
+        *((name, _INT) for name in ("length", "steps", "distinct", "hypotheses", "stopped_early")),
+        ("seconds", _DOUBLE * 4),
+    )
+
+
+SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
+    "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
+    "beam_bytes": (_INT, (_INT, _INT, _INT)),
+    "layout": (_INT, (_POINTER,)),
+    "fill_table": (None, (_INT, ctypes.POINTER(Matrix), _POINTER, _INT, _POINTER, _POINTER)),
+    "source_bytes": (_INT, (ctypes.POINTER(Source), _INT)),
+    "encode": (None, (ctypes.POINTER(Source), _POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "decode": (
+        _INT,
+        (_POINTER, _POINTER, _POINTER, _POINTER, ctypes.POINTER(Request), ctypes.POINTER(Result), _POINTER, _POINTER),
+    ),
+    "forced": (
+        None,
+        (ctypes.POINTER(Model), _POINTER, _POINTER, ctypes.POINTER(Request), _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    ),
+}
+"""Of the functions `simnmt_sharp_...`: what they return and take."""
+
+
+def declare(cdll: ctypes.CDLL) -> int:
+    """Declare the functions' types, and compare what is written down here with what was compiled; returns `ROW_BLOCK`.
+
+    Raises `RuntimeError` where they differ: then one of the two was changed alone.
+    """
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(cdll, f"simnmt_sharp_{name}")
+        function.restype, function.argtypes = result, arguments
+    own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
+    own += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
+    told = (_INT * cdll.simnmt_sharp_layout(None))()
+    cdll.simnmt_sharp_layout(told)
+    *compiled, row_block = told
+    if compiled != own:
+        raise RuntimeError(f"structures and numbers of the sharp decoder are {own} in Python and {compiled} in C")
+    return int(row_block)
+
+
+class _Packing:
+    """Arrays laid out for the native kernels under one settings; holds all that C structures point to."""
+
+    def __init__(self, native: NativeLibrary, settings: DecoderSettings) -> None:
+        self.native, self.int16 = native, settings.gemm == "int16"
+        self._row_block = declare(native.cdll)
+        self._held: list[Any] = []
+
+    def matrix(self, weight: Float32, limit: float) -> Matrix:
+        """Weights [out, in], packed, for inputs up to `limit`."""
+        matrix, rows = self.scaled(weight, limit)
+        matrix.packed = self.packed(rows)
+        return matrix
+
+    def scaled(self, weight: Float32, limit: float) -> tuple[Matrix, NDArray[Any]]:
+        """The scales of a matrix that is not packed yet, and its rows in the product's type (SHARP-05)."""
+        outputs, inner = weight.shape
+        if not self.int16:
+            return Matrix(None, outputs, inner, limit, 1.0, 1.0), weight
+        scales = choose_scales(weight, limit)
+        return Matrix(None, outputs, inner, limit, scales.input, scales.rescale), scales.quantise_weight(weight)
+
+    def packed(self, rows: NDArray[Any]) -> int:
+        """Address of rows [out, in] in panels."""
+        address = self.address(packed_panels(self.native, rows))
+        assert address is not None
+        return address
+
+    def table(self, matrix: Matrix, embedding: Float32, words: int) -> int | None:
+        """Address of the matrix' products with the first `words` embeddings (SHARP-06); None for no words."""
+        if not words:
+            return None
+        table = huge_pages(words * matrix.outputs, np.float32)
+        rows = np.empty(self._row_block * (matrix.inner + 1), np.float32)
+        self.native.cdll.simnmt_sharp_fill_table(
+            self.int16, matrix, embedding.ctypes.data, words, rows.ctypes.data, table.ctypes.data
+        )
+        return self.address(table)
+
+    def array(self, structures: list[Any], kind: type[ctypes.Structure]) -> int:
+        """Address of structures one after the other."""
+        together = (kind * len(structures))(*structures)
+        self._held.append(together)
+        return ctypes.addressof(together)
+
+    def address(self, array: NDArray[Any] | None) -> int | None:
+        """Of an array that is held from now on; None for None."""
+        if array is None:
+            return None
+        self._held.append(array)
+        return int(array.ctypes.data)
+
+
+class CompiledMember:
+    """One model's target side under one settings; holds all that its C structure points to."""
+
+    def __init__(self, weights: SharpWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
+        self._weights, self._packing = weights, _Packing(native, settings)
+        self.cdll = native.cdll
+        self.model = self._described(settings)
+        self._beam, self._most_src_len = settings.beam, most_src_len
+        self._memory: dict[bool, tuple[int, NDArray[Any]]] = {}
+
+    def memory(self, columns: int | None) -> int:
+        """Address of memory enough for a sentence, so many candidates among it; None: all words.
+
+        Set aside before the search begins: for longer lists of candidates anew.
+        """
+        whole, asked = columns is None, columns or 0
+        if whole and self.model.output.packed is None:
+            self.model.output.packed = self._packing.packed(self._output_rows)
+        held = self._memory.get(whole)
+        if held is None or held[0] < asked:
+            size = self.cdll.simnmt_sharp_member_bytes(self.model, self._beam, self._most_src_len, asked)
+            held = self._memory[whole] = (asked, huge_pages(size, np.uint8))
+        return int(held[1].ctypes.data)
+
+    def _described(self, settings: DecoderSettings) -> Model:
+        packing, weights = self._packing, self._weights
+        bottom, attention = weights.bottom, weights.bottom.attention
+        word_limit = embedding_limit(weights.embedding)
+        limits = input_limits(weights)
+        layers = [
+            Layer(
+                LAYER_KINDS[layer.kind],
+                layer.width,
+                -1 if skipped is None else skipped,
+                packing.matrix(layer.input, limit),
+                Matrix() if layer.state is None else packing.matrix(layer.state, 1.0),
+                packing.address(layer.bias),
+            )
+            for layer, limit, skipped in zip(weights.stack, limits[:-1], skips(weights.stack), strict=True)
+        ]
+        r, a = bottom.width, len(attention.state)
+        model = Model(
+            vocab=weights.vocab,
+            e=weights.embedding.shape[1],
+            r=r,
+            s=weights.source_width,
+            a=a,
+            gates=GATES[bottom.kind],
+            top=weights.output.shape[1],
+            layers=len(layers),
+            additive=attention.form == "additive",
+            int16=packing.int16,
+            activation=ACTIVATIONS[settings.activations],
+            attention_kept=settings.attention == "precomputed",
+            merge=settings.merge,
+            state=packing.matrix(np.concatenate((bottom.state, attention.state)), 1.0),
+            word=packing.matrix(np.concatenate((bottom.word, attention.word)), word_limit),
+            context=packing.matrix(bottom.context, 1.0),
+            key=packing.matrix(attention.key, 1.0),
+            embedding=packing.address(weights.embedding),
+            bias=packing.address(bottom.bias),
+            score=packing.address(attention.score),
+            output_bias=packing.address(weights.output_bias),
+            stack=packing.array(layers, Layer),
+        )
+        model.output, rows = packing.scaled(weights.output, limits[-1])
+        self._output_rows = rows
+        odd = packing.int16 and rows.shape[1] % 2
+        model.output_rows = packing.address(np.pad(rows, ((0, 0), (0, 1))) if odd else rows)
+        model.table_words = kept_words(settings, weights.vocab)
+        model.table = packing.table(model.word, weights.embedding, model.table_words)
+        return model
+
+
+class CompiledSource:
+    """One model's source side under one settings; holds all that its C structure points to, and memory for one sentence."""
+
+    def __init__(self, weights: SourceWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
+        packing = _Packing(native, settings)
+        self._packing, self._cdll, self._most_src_len = packing, native.cdll, most_src_len
+        layers, limit = [], embedding_limit(weights.embedding)
+        for layer in weights.layers:
+            both = layer.forward, layer.backward
+            reset = None if layer.kind == "lstm" else np.concatenate([side.reset_bias for side in both])
+            layers.append(
+                SourceLayer(
+                    LAYER_KINDS[layer.kind],
+                    layer.width,
+                    packing.matrix(np.concatenate([side.input for side in both]), limit),
+                    (Matrix * 2)(*(packing.matrix(side.state, 1.0) for side in both)),
+                    packing.address(np.concatenate([side.bias for side in both])),
+                    packing.address(reset),
+                )
+            )
+            limit = 1.0
+        words = kept_words(settings, weights.vocab)
+        self._source = Source(
+            weights.vocab,
+            weights.embedding.shape[1],
+            len(layers),
+            packing.int16,
+            ACTIVATIONS[settings.activations],
+            words,
+            packing.address(weights.embedding),
+            packing.table(layers[0].input, weights.embedding, words),
+            packing.array(layers, SourceLayer),
+        )
+        self._width = weights.width
+        self._memory = huge_pages(native.cdll.simnmt_sharp_source_bytes(self._source, most_src_len), np.uint8)
+
+    def encode(self, words: NDArray[np.int64]) -> Float32:
+        """States [src_len, width] of a sentence, whose words the caller has checked."""
+        states = np.empty((len(words), self._width), np.float32)
+        self._cdll.simnmt_sharp_encode(
+            self._source, self._memory.ctypes.data, self._most_src_len, words.ctypes.data, len(words), states.ctypes.data
+        )
+        return states
+
+
+def compiled_decode(
+    members: Sequence[CompiledMember], sources: Sequence[Float32], asked: SearchRequest, *, fused: bool, clock: bool
+) -> SharpTranslation:
+    """See `reference_decode`; memory is set aside before the search begins, which takes none (SHARP-01)."""
+    cdll, columns = members[0].cdll, None if asked.candidates is None else len(asked.candidates)
+    request = _request(asked.tokens, sources[0], asked.candidates)
+    request.columns = width = members[0].model.vocab if columns is None else columns
+    request.members, request.beam, request.max_len = len(members), asked.beam, asked.steps
+    request.forced, request.fused, request.clock, request.margin = asked.forced, fused, clock, asked.stop_margin
+    mixture = asked.beam * width if len(members) > 1 else 0
+    beam_memory = np.empty(cdll.simnmt_sharp_beam_bytes(asked.beam, asked.steps, mixture), np.uint8)
+    pointers = ctypes.c_void_p * len(members)
+    memory = pointers(*(member.memory(columns) for member in members))
+    models = pointers(*(ctypes.addressof(member.model) for member in members))
+    states = pointers(*(source.ctypes.data for source in sources))
+    result, words, attended = Result(), np.empty(asked.steps, np.int64), np.empty(asked.steps, np.int64)
+    found = cdll.simnmt_sharp_decode(
+        models, memory, beam_memory.ctypes.data, states, request, result, words.ctypes.data, attended.ctypes.data
+    )
+    if not found:
+        raise KernelError("no word of the candidates may be chosen")
+    return SharpTranslation(
+        tuple(words[: result.length].tolist()),
+        result.log_prob,
+        tuple(attended[: result.length].tolist()),
+        result.steps,
+        result.distinct / result.hypotheses,
+        bool(result.stopped_early),
+        StageSeconds(*result.seconds) if clock else None,
+    )
+
+
+def compiled_forced(
+    member: CompiledMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None
+) -> ForcedSteps:
+    """See `reference_forced`; `places`: the words' columns among the candidates."""
+    request, columns = _request(tokens, source, candidates), None if candidates is None else len(candidates)
+    request.columns = member.model.vocab if columns is None else columns
+    request.members = request.beam = 1
+    best, log_probs = np.empty(len(words), np.int64), np.empty(len(words), np.float32)
+    member.cdll.simnmt_sharp_forced(
+        member.model,
+        member.memory(columns),
+        source.ctypes.data,
+        request,
+        words.ctypes.data,
+        places.ctypes.data,
+        len(words),
+        best.ctypes.data,
+        log_probs.ctypes.data,
+    )
+    return ForcedSteps(best, log_probs)
+
+
+def _request(tokens: SharpTokens, source: Float32, candidates: Ints | None) -> Request:
+    ids = None if candidates is None else candidates.ctypes.data
+    return Request(src_len=len(source), ids=ids, start=tokens.start, eos=tokens.eos, pad=tokens.pad)

@@ -1,0 +1,346 @@
+"""Components of the synthetic RTT process: quantile laws, the daily swing, level shifts, spikes and bursts.
+
+Each component is a configuration model with the function that fits it to a series and the one that draws from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from simnmt.base.configuration import Configuration
+
+Floats = NDArray[np.float64]
+
+Seconds = Annotated[float, Field(ge=-3600, le=3600)]
+"""An RTT, or what is added to one: no network is slower than an hour."""
+
+_GRID = 300
+
+
+class QuantileLaw(Configuration):
+    """A law by its quantiles, linear between them."""
+
+    shares: tuple[float, ...]
+    """Increasing from 0 to 1; one share alone stands for a law of one value."""
+    values_s: tuple[Seconds, ...]
+    """The quantile at each share, seconds; never decreasing."""
+
+    @model_validator(mode="after")
+    def _is_a_law(self) -> QuantileLaw:
+        if not self.shares or len(self.shares) != len(self.values_s):
+            raise ValueError("needs as many shares as values, and at least one")
+        if len(self.shares) > 1 and (self.shares[0], self.shares[-1]) != (0.0, 1.0):
+            raise ValueError("shares must run from 0 to 1")
+        if any(later <= before for before, later in pairwise(self.shares)):
+            raise ValueError("shares must increase")
+        if any(later < before for before, later in pairwise(self.values_s)):
+            raise ValueError("values_s must not decrease")
+        return self
+
+    @classmethod
+    def of(cls, values_s: Floats, shares: Floats) -> QuantileLaw:
+        """The law of what was seen, at those shares; seconds are kept to the nanosecond."""
+        kept_s = np.round(np.quantile(values_s, shares), 9)
+        return cls(shares=tuple(shares.tolist()), values_s=tuple(np.maximum.accumulate(kept_s).tolist()))
+
+    def at(self, share: Floats) -> Floats:
+        """The quantile at each share; same shape."""
+        return np.interp(share, self.shares, self.values_s)
+
+
+def score_correlation(law: QuantileLaw, mean_product_s2: float) -> float:
+    """Correlation of two normal scores such that the product of the values drawn by them has that mean; within 0 and 1.
+
+    Each value is the law's quantile at the score's probability: a Gaussian copula. Values of heavy tails are less
+    correlated than their scores, so the scores have to be solved for.
+    """
+    from scipy.special import ndtr, ndtri  # here, since it takes a third of the start of a process
+
+    score = ndtri((np.arange(_GRID) + 0.5) / _GRID)
+    value_s = law.at(ndtr(score))
+    correlations = np.linspace(0.0, 1.0, 26)
+    means = []
+    for correlation in correlations:
+        neighbour = correlation * score[:, None] + np.sqrt(1 - correlation**2) * score
+        means.append(float(value_s @ law.at(ndtr(neighbour)).mean(axis=1)) / _GRID)
+    # The mean is a power series in the correlation without negative terms (Mehler's formula), so it rises.
+    return float(np.interp(mean_product_s2, np.maximum.accumulate(means), correlations))
+
+
+DAY_S = 86_400.0
+_HOURS = 24
+
+_LEAST_DAYS = 7
+"""Fewer cannot be sure enough of anything, by the test below."""
+_CHANCE = 1e-3
+_MATTERS = 0.01
+"""A swing below this share of the median RTT is left out: levels and residuals hold it anyway."""
+
+
+class DailySwing(Configuration):
+    """An addition to the RTT by the hour of the day, linear between the middles of the hours."""
+
+    hours_s: tuple[Seconds, ...] = Field(min_length=_HOURS, max_length=_HOURS)
+    """Seconds added in each hour after the time of day at which the fitted series, and so a drawn one, begins."""
+
+    def at(self, time_s: Floats) -> Floats:
+        """Seconds added at each time after the start; same shape."""
+        return np.interp(time_s / 3600 - 0.5, np.arange(_HOURS), self.hours_s, period=_HOURS)
+
+
+def fit_daily_swing(time_s: Floats, rtt_s: Floats) -> DailySwing | None:
+    """The median day, or None where the series has under seven full days, or its days do not peak together.
+
+    Each day is its hourly medians less their median. Whether days peak together: Rayleigh's test of the phases of their
+    first harmonics, at a chance of one in a thousand. So a day of other routes counts as one day, however far it strays.
+    """
+    hour = (time_s // 3600).astype(np.int64)
+    days = int((hour[-1] + 1) // _HOURS)
+    if days < _LEAST_DAYS:
+        return None
+    first, end = (np.searchsorted(hour, np.arange(days * _HOURS), side=side) for side in ("left", "right"))
+    seen = first < end
+    medians = np.array([np.median(rtt_s[a:b]) if a < b else 0.0 for a, b in zip(first.tolist(), end.tolist(), strict=True)])
+    full = seen.reshape(days, _HOURS).all(axis=1)
+    if full.sum() < _LEAST_DAYS:
+        return None
+    day_s = medians.reshape(days, _HOURS)[full]
+    day_s -= np.median(day_s, axis=1, keepdims=True)
+    swing_s = np.median(day_s, axis=0)
+    harmonic = day_s @ np.exp(2j * np.pi * np.arange(_HOURS) / _HOURS)
+    phase = harmonic / np.maximum(np.abs(harmonic), np.finfo(float).tiny)
+    agree = float(abs(phase.sum()) ** 2 / len(phase))
+    if np.exp(-agree) > _CHANCE or np.ptp(swing_s) < _MATTERS * np.median(rtt_s):
+        return None
+    return DailySwing(hours_s=tuple(np.round(swing_s, 9).tolist()))
+
+
+Ints = NDArray[np.int64]
+
+MOST_SAMPLES = 20_000_000
+"""Of a lap, and of what is drawn at once: more would not fit into memory."""
+
+# Of the segmentation, in units of the noise between neighbouring samples. A stay costs at most _FAR a sample, so a lone
+# outlier never pays for the two shifts of _SHIFT it would need; three samples that agree do.
+_SHIFT = 12.0
+_FAR = 9.0
+_START_SHARES = (*np.linspace(0.01, 0.97, 17).tolist(), 0.98, 0.985, 0.99, 0.993, 0.996, 0.998)
+
+
+class LevelShifts(Configuration):
+    """How long a lap stays in each level, and how often it goes from one to another; a lap ends in the level it began in."""
+
+    levels_s: tuple[Annotated[Seconds, Field(gt=0)], ...]
+    """RTT of each level, seconds: the median of what it covers."""
+    samples: tuple[Annotated[int, Field(ge=1)], ...]
+    """Samples of a lap in each level."""
+    shifts: tuple[tuple[int, int, int], ...]
+    """(from, to, count): the level left, the level entered, and how many times a lap does so."""
+
+    @model_validator(mode="after")
+    def _is_one_lap(self) -> LevelShifts:
+        levels = len(self.levels_s)
+        if not levels or levels != len(self.samples):
+            raise ValueError("needs as many samples as levels_s, and at least one")
+        if self.lap_samples > MOST_SAMPLES:
+            raise ValueError(f"a lap has {self.lap_samples:,} samples, and at most {MOST_SAMPLES:,} can be drawn")
+        if sum(count for *_, count in self.shifts) > self.lap_samples:
+            raise ValueError("a lap has a sample for each shift")
+        if any(not (0 <= left < levels and 0 <= right < levels and count > 0) for left, right, count in self.shifts):
+            raise ValueError("shifts must name levels by their position from 0, and happen at least once")
+        visits = np.bincount(self._episodes(None), minlength=levels)
+        balance = [0] * levels
+        for left, right, count in self.shifts:
+            balance[left] += count
+            balance[right] -= count
+        if any(balance) or visits.sum() != max(1, sum(count for *_, count in self.shifts)):
+            raise ValueError("shifts must leave each level as often as they enter it, and reach all that they name")
+        if min(visits) < 1 or any(time < count for time, count in zip(self.samples, visits, strict=True)):
+            raise ValueError("every level must be visited, and have a sample for each visit")
+        return self
+
+    @property
+    def lap_samples(self) -> int:
+        """Samples of a lap."""
+        return sum(self.samples)
+
+    def draw(self, random: np.random.Generator, first: int | None = None) -> Ints:
+        """Level of each sample of one lap: the same shifts in a random order, stays cut at random, a random start.
+
+        The long-run shares of time are thus those of every lap: shifts are far too few for chance to bring them about. A
+        stay is geometric but for what the others leave it. `first`: the level to start in, any if None.
+        """
+        order = self._episodes(random)
+        stay = np.empty(len(order), dtype=np.int64)
+        for k, samples in enumerate(self.samples):
+            here = order == k
+            stay[here] = random_parts(samples, int(here.sum()), random)
+        level = np.repeat(order, stay)
+        starts = np.arange(len(level)) if first is None else np.flatnonzero(level == first)
+        return np.roll(level, -int(random.choice(starts)))
+
+    def _episodes(self, random: np.random.Generator | None) -> Ints:
+        """The levels in the order of their visits: a circuit that takes each shift once (Hierholzer's algorithm)."""
+        ahead: list[list[int]] = [[] for _ in self.levels_s]
+        for left, right, count in self.shifts:
+            ahead[left] += [right] * count
+        if random is not None:
+            ahead = [random.permutation(np.array(each, dtype=np.int64)).tolist() for each in ahead]
+        trail, circuit = [self.shifts[0][0] if self.shifts else 0], []
+        while trail:
+            if onward := ahead[trail[-1]]:
+                trail.append(onward.pop())
+            else:
+                circuit.append(trail.pop())
+        return np.array(circuit[:0:-1] or circuit, dtype=np.int64)
+
+
+def random_parts(total: int, parts: int, random: np.random.Generator) -> Ints:
+    """`total` in that many positive parts, each way of parting it equally likely."""
+    cuts = np.sort(random.choice(total - 1, parts - 1, replace=False)) + 1 if parts > 1 else np.empty(0, dtype=np.int64)
+    return np.diff(cuts, prepend=0, append=total)
+
+
+def count_shifts(levels_s: Floats, level: Ints) -> LevelShifts:
+    """The counts of a series, its end followed by its start, so that every level is left as often as it is entered."""
+    pairs, counts = np.unique(np.stack([level, np.roll(level, -1)], axis=1), axis=0, return_counts=True)
+    moved = pairs[:, 0] != pairs[:, 1]
+    shifts = np.column_stack([pairs[moved], counts[moved]]).tolist()
+    return LevelShifts(
+        levels_s=tuple(np.round(levels_s, 9).tolist()),
+        samples=tuple(np.bincount(level, minlength=len(levels_s)).tolist()),
+        shifts=tuple((left, right, count) for left, right, count in shifts),
+    )
+
+
+def noise_of(rtt_s: Floats) -> float:
+    """Median step between neighbouring samples, seconds, or a little where most steps are none."""
+    return max(float(np.median(np.abs(np.diff(rtt_s)))), 1.4e-4 * float(np.median(rtt_s)))
+
+
+def segment(rtt_s: Floats) -> tuple[Floats, Ints]:
+    """Levels in ascending order, and each sample's: the least sum of |distance| / noise and shifts, by dynamic programming."""
+    noise_s = 1.5 * noise_of(rtt_s)
+    levels_s = _apart(np.quantile(rtt_s, _START_SHARES), 3 * noise_s)
+    for _ in range(5):
+        level = _cheapest_path(rtt_s, levels_s, noise_s)
+        levels_s = _apart([np.median(rtt_s[level == k]) for k in np.unique(level)], 2 * noise_s)
+    used, level = np.unique(_cheapest_path(rtt_s, levels_s, noise_s), return_inverse=True)
+    return levels_s[used], level
+
+
+def _apart(levels_s: Floats | Sequence[np.floating], gap_s: float) -> Floats:
+    kept: list[float] = []
+    for level_s in np.sort(levels_s).tolist():
+        if not kept or level_s - kept[-1] > gap_s:
+            kept.append(level_s)
+    return np.array(kept)
+
+
+def _cheapest_path(rtt_s: Floats, levels_s: Floats, noise_s: float) -> Ints:
+    """Level per sample of least cost, where changing the level costs `_SHIFT`."""
+    came = np.empty((len(rtt_s), len(levels_s)), dtype=np.int8)
+    stay = np.arange(len(levels_s))
+    total = np.zeros(len(levels_s))
+    for i, cost in enumerate(np.minimum(np.abs(rtt_s[:, None] - levels_s) / noise_s, _FAR)):
+        best = int(total.argmin())
+        shift = total[best] + _SHIFT
+        came[i] = np.where(total <= shift, stay, best)
+        total = np.minimum(total, shift) + cost
+    path = np.empty(len(rtt_s), dtype=np.int64)
+    path[-1] = total.argmin()
+    for i in range(len(rtt_s) - 1, 0, -1):
+        path[i - 1] = came[i, path[i]]
+    return path
+
+
+_FAR_SPREADS = 10.0
+"""Beyond this many times the distance from a level's median to its quartile on that side; 6 and 20 do as well."""
+_TENTHS = 11
+_TOP = 6
+
+
+class Excursions(Configuration):
+    """Runs of samples far from their level, at random times."""
+
+    runs: int = Field(ge=1)
+    """Of a lap."""
+    samples: int = Field(ge=1)
+    """Of a lap, in all runs together."""
+    heights: QuantileLaw
+    """What is added to the level, negative in a dip; the greatest few are kept one by one, as they make the tail."""
+    likeness: float = Field(ge=0, le=1)
+    """Correlation of the normal scores of two heights of one run: 0 as if of different runs, 1 the same height."""
+
+    @model_validator(mode="after")
+    def _has_a_sample_a_run(self) -> Excursions:
+        if self.samples < self.runs:
+            raise ValueError("a run has at least one sample")
+        return self
+
+
+def far_from_level(residual_s: Floats, level: Ints, noise_s: float) -> NDArray[np.bool_]:
+    """Which samples lie far outside the middle half of what their level adds; at most half of each level's."""
+    far = np.zeros(len(level), dtype=bool)
+    for k in range(level.max() + 1):
+        low_s, middle_s, high_s = np.quantile(residual_s[level == k], [0.25, 0.5, 0.75])
+        above = residual_s > middle_s + _FAR_SPREADS * max(high_s - middle_s, noise_s)
+        below = residual_s < middle_s - _FAR_SPREADS * max(middle_s - low_s, noise_s)
+        far |= (level == k) & (above | below)
+    return far
+
+
+def fit_excursions(residual_s: Floats, far: NDArray[np.bool_]) -> tuple[Excursions | None, Excursions | None]:
+    """The lone spikes, and the bursts of two samples or more; None where there are none."""
+    edges = np.flatnonzero(np.diff(far, prepend=False, append=False))
+    start, stop = edges[::2], edges[1::2]
+    lone = stop - start == 1
+    return _fit(residual_s, start[lone], stop[lone]), _fit(residual_s, start[~lone], stop[~lone])
+
+
+def draw_excursions(kinds: Sequence[Excursions], lap_samples: int, random: np.random.Generator) -> tuple[Ints, Floats]:
+    """Positions in a lap and what is added to the level there; between two runs lies at least one other sample.
+
+    A lap has all runs of the fit, and its heights are the law's quantiles at evenly spaced shares: a single great spike
+    may carry most of the variance, and to have none or two of it would be another series.
+    """
+    length = np.concatenate([random_parts(each.samples, each.runs, random) for each in kinds])
+    place = np.argsort(random.random(len(length)))
+    before = np.sort(random.choice(lap_samples - int(length.sum()), len(length), replace=False)) + 1
+    start = np.empty(len(length), dtype=np.int64)
+    start[place] = before + np.cumsum(length[place]) - length[place]
+    run = np.repeat(np.arange(len(length)), length)
+    within = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
+    of_run, own = random.standard_normal(len(length))[run], random.standard_normal(len(run))
+    height_s, done = np.empty(len(run)), 0
+    for kind in kinds:
+        here = slice(done, done := done + kind.samples)
+        score = kind.likeness**0.5 * of_run[here] + (1 - kind.likeness) ** 0.5 * own[here]
+        height_s[here] = kind.heights.at(np.argsort(np.argsort(score)) / max(kind.samples - 1, 1))
+    return start[run] + within, height_s
+
+
+def _fit(residual_s: Floats, start: Ints, stop: Ints) -> Excursions | None:
+    if not len(start):
+        return None
+    runs = [residual_s[a:b] for a, b in zip(start.tolist(), stop.tolist(), strict=True)]
+    heights_s = np.concatenate(runs)
+    law = QuantileLaw.of(heights_s, _shares(len(heights_s)))
+    likeness = 0.0
+    if len(heights_s) > len(runs):
+        products = np.concatenate([run[1:] * run[:-1] for run in runs])
+        likeness = round(score_correlation(law, float(products.mean())), 4)
+    return Excursions(runs=len(runs), samples=len(heights_s), heights=law, likeness=likeness)
+
+
+def _shares(count: int) -> Floats:
+    if count == 1:
+        return np.zeros(1)
+    top = 1 - np.arange(min(count, _TOP)) / (count - 1)
+    return np.unique(np.concatenate([np.linspace(0, 1, min(count, _TENTHS)), top]))

@@ -1,0 +1,388 @@
+"""RTT and bandwidth series as CSV: one reader for any file with a column of times and a column of values, one writer.
+
+The first row that is neither blank nor begins with `#` names the columns. Comment lines above it are notes `# key: value`;
+`# kind: measured|synthetic|constant|unstated`, `# source: ...` and `# lost: 3` (all lost samples, including those with an empty
+cell) are understood. The writer adds `# simnmt rtt series, version 1`. Errors name line and column.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base.errors import short_repr, shorten
+from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.network.errors import TraceError
+from simnmt.network.series import (
+    MOST_BANDWIDTH_BPS,
+    MOST_RTT_S,
+    BandwidthSeries,
+    Kind,
+    RttSeries,
+    check_rate_unit,
+    check_rtt_unit,
+    like_seconds_read_as_ms,
+)
+from simnmt.network.text_files import read_text, write_texts
+
+VERSION = 1
+"""Of the form in which series are written."""
+
+SECONDS_PER = {"s": 1.0, "ms": 1e-3}
+
+_MARK = re.compile(r"simnmt (?:rtt|bandwidth) series, version (\d+)")
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_LONGEST_NOTE = 20_000
+_NO_TIME = 1e20
+_MEND = "`simnmt trace import` mends the file"
+
+
+class Series(Protocol):
+    """What the header of a file says of a series of any quantity."""
+
+    @property
+    def kind(self) -> Kind:
+        """Whether somebody measured it."""
+
+    @property
+    def source(self) -> str:
+        """Where it came from."""
+
+    @property
+    def lost(self) -> int:
+        """Samples that were lost."""
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """Times of the samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Two columns as they stand in a file, lost samples held; at least one sample."""
+
+    time: list[float]
+    """In the file's unit and from its own zero; strictly increasing."""
+    value: list[float]
+    """In the file's unit; positive."""
+    lost: int
+    """Samples that were lost: those without a value, or as many as the header counts where these are more."""
+
+
+class Rows:
+    """The rows of a file with its notes and column names, and complaints that know line and column."""
+
+    def __init__(self, path: Path, text: str | None = None) -> None:
+        self.path = path
+        self.notes: dict[str, str] = {}
+        self.ours = False  # whether simnmt wrote it
+        self._lines = (read_text(path) if text is None else text).split("\n")
+        self._start = 0
+        for line in self._lines:
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            self._start += 1
+            self._note(line.strip().lstrip("#").strip())
+        if self._start == len(self._lines):
+            raise TraceError("empty file", path=path, remedy="give column names and one row per sample")
+        header = self._lines[self._start].rstrip("\r")
+        self._separator = max(",;\t", key=header.count)
+        self.names = [cell.strip() for cell in self._cells(header)]
+        self.kind: Kind = self._kind()
+        self.lost = self._lost()
+
+    def _note(self, text: str) -> None:
+        mark = _MARK.fullmatch(text)
+        self.ours = self.ours or mark is not None
+        if mark and not (_COUNT.fullmatch(mark[1]) and int(mark[1]) <= VERSION):
+            what = f"version {shorten(mark[1])} of the series format is newer than this simnmt knows ({VERSION})"
+            raise TraceError(what, path=self.path, line=self._start, remedy="upgrade simnmt")
+        key, colon, value = text.partition(":")
+        if colon and key.strip().lower() not in self.notes:
+            self.notes[key.strip().lower()] = value.strip()
+
+    def _lost(self) -> int:
+        said = self.notes.get("lost", "")
+        if _COUNT.fullmatch(said):
+            return int(said)
+        if said.isdecimal():
+            raise TraceError(f"lost: {shorten(said)} is no count of samples", path=self.path, remedy="correct the line # lost:")
+        return 0
+
+    def _kind(self) -> Kind:
+        said = self.notes.get("kind", "unstated")
+        for kind in get_args(Kind):
+            if said == kind:
+                return kind  # type: ignore[no-any-return]
+        what = f"kind {short_repr(said)} in the header is none of {', '.join(get_args(Kind))}"
+        raise TraceError(what, path=self.path, remedy="correct the line # kind:")
+
+    def _cells(self, line: str) -> list[str]:
+        if '"' not in line:
+            return line.split(self._separator)
+        try:
+            return next(csv.reader([line], delimiter=self._separator))
+        except csv.Error:
+            return [line]
+
+    @property
+    def source(self) -> str:
+        """Where the file says that it came from, else the file's name."""
+        return shorten(self.notes.get("source"), _LONGEST_NOTE) or f"file {shorten(self.path.name)}"
+
+    @property
+    def header_line(self) -> int:
+        """The line that names the columns, 1 for the first."""
+        return self._start + 1
+
+    def refuse_numbers(self, column: str = "time_s, rtt_ms") -> None:
+        """Complain if the first row names no columns but is one of numbers."""
+        if all(_is_number(name) for name in self.names):
+            what = "the first row holds numbers, not column names"
+            raise self.wrong(what, self.header_line, 0, f"name the columns above it: {column}, ...")
+
+    def index(self, column: str) -> int:
+        """Where the column stands."""
+        here = self.header_line
+        if self.names.count(column) > 1:
+            raise self.wrong(f"two columns are named {shorten(column)}", here, self.names.index(column), "rename one")
+        if column in self.names:
+            return self.names.index(column)
+        self.refuse_numbers(column)
+        hint = did_you_mean(column, self.names, f"columns: {format_list(map(shorten, self.names), ',')}", shown=shorten)
+        raise self.wrong(f"no column {shorten(column)}", here, 0, hint)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        """Line number and cells of every row that is not blank."""
+        width = len(self.names)
+        for line, text in enumerate(self._lines[self._start + 1 :], self._start + 2):
+            cells = self._cells(text.rstrip("\r"))
+            if len(cells) != width:
+                if not text.strip():
+                    continue
+                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
+                raise self.wrong(what, line, 0, "complete the row or remove it")
+            if width == 1 and not text.strip():
+                continue
+            yield line, cells
+
+    def number(self, line: int, cells: list[str], index: int, remedy: str = "write numbers with a decimal point") -> float:
+        """The cell as a number, NaN and infinities included."""
+        cell = cells[index]
+        try:
+            # float() takes 1_000; no measuring tool writes that.
+            if "_" not in cell:
+                return float(cell)
+        except ValueError:
+            pass
+        what = f"{shorten(self.names[index])} is {short_repr(cell.strip())}, not a number"
+        raise self.wrong(what, line, index, remedy)
+
+    def wrong(self, what: str, line: int, index: int, remedy: str) -> TraceError:
+        """The complaint about cell `index` of that line."""
+        before = self._cells(self._lines[line - 1])[:index]
+        column = 1 + sum(len(cell) + 1 for cell in before)
+        return TraceError(what, path=self.path, line=line, column=column, remedy=remedy)
+
+
+def read_samples(
+    rows: Rows, time_column: str, value_column: str, *, means: str, most: float, zero_is_lost: bool = False
+) -> Samples:
+    """The samples of two columns; `means` says what a value is when a complaint must.
+    `most`: the largest value, in the column's unit.
+
+    A cell that is empty or `nan` is a lost sample: the value before it holds on, and it is counted; those before the first that
+    arrived are counted and dropped. `# lost:` in the header counts these among all that were lost.
+
+    Raises `TraceError` where a cell says anything else.
+    """
+    time_at, value_at = rows.index(time_column), rows.index(value_column)
+    times: list[float] = []
+    values: list[float] = []
+    before = -math.inf
+    lost = 0
+    for line, cells in rows:
+        time = rows.number(line, cells, time_at)
+        if not abs(time) < _NO_TIME:
+            raise rows.wrong(f"{time_column} is {shorten(cells[time_at])}", line, time_at, "give every row a finite time")
+        if time == before:
+            raise rows.wrong(f"time {shorten(cells[time_at])} stands twice", line, time_at, f"keep one row per time; {_MEND}")
+        if time < before:
+            what = f"time {shorten(cells[time_at])} is earlier than the row before"
+            raise rows.wrong(what, line, time_at, f"sort the rows by time; {_MEND}")
+        before = time
+        value = math.nan if not cells[value_at].strip() else rows.number(line, cells, value_at)
+        if math.isnan(value) or (zero_is_lost and value == 0.0):
+            lost += 1
+            if not values:
+                continue
+            value = values[-1]
+        elif not 0.0 < value < math.inf:
+            what = f"{value_column} is {shorten(cells[value_at])}, but {means} is positive and finite"
+            raise rows.wrong(what, line, value_at, "leave the cell empty where a sample was lost")
+        elif value > most:
+            what = f"{value_column} is {shorten(cells[value_at])}, but {means} is at most {most:,.10g}"
+            raise rows.wrong(what, line, value_at, "correct the cell, or leave it empty where a sample was lost")
+        times.append(time)
+        values.append(value)
+    if not values:
+        what = f"{value_column} is {'zero or ' * zero_is_lost}empty in every row" if lost else "no rows below the column names"
+        raise TraceError(what, path=rows.path, remedy="give at least one sample")
+    return Samples(times, values, max(lost, rows.lost))
+
+
+def series_text(
+    what: Literal["rtt", "bandwidth"],
+    series: Series,
+    columns: str,
+    value: NDArray[np.float64],
+    notes: Mapping[str, str] | None,
+    lost: NDArray[np.bool_] | None,
+) -> str:
+    """A series as it stands in a file; `value` is what stands in its second column, in that column's unit.
+
+    `lost` marks samples whose cells stay empty; the header counts them with all others that were lost.
+    """
+    marked = np.zeros(len(value), dtype=bool) if lost is None else lost
+    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
+    header = [f"# simnmt {what} series, version {VERSION}"]
+    header += [f"# {key}: {shorten(text, _LONGEST_NOTE)}" for key, text in said.items()]
+    rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)
+    lines = [f"{time_s!r}," if was_lost else f"{time_s!r},{number!r}" for time_s, number, was_lost in rows]
+    return "\n".join([*header, columns, *lines]) + "\n"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def read_rtt_csv(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    time_column: str = "time_s",
+    rtt_column: str = "rtt_ms",
+    time_unit: Literal["s", "ms"] = "s",
+    rtt_unit: Literal["ms", "s"] | None = None,
+) -> RttSeries:
+    """Read a series whose first row names the columns; time 0 becomes the first sample that arrived.
+
+    An empty or `nan` RTT is a lost sample: the value before it holds on, and it is counted; those before the
+    first that arrived are counted and dropped. A file of one sample is a series of one value. Commas,
+    semicolons or tabs separate the cells.
+
+    `rtt_unit` None means ms. Then a median below 0.5 ms, which no wide-area network has, asks for the unit: it raises, unless
+    simnmt wrote the file. Raises `TraceError` with line and column where the file says anything else, too.
+    """
+    rows = Rows(Path(path))
+    unit = rtt_unit or "ms"
+    samples = read_samples(rows, time_column, rtt_column, means="an RTT", most=MOST_RTT_S / SECONDS_PER[unit])
+    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
+    rtt_s = np.array(samples.value) * SECONDS_PER[unit]
+    remedy = "set rtt_unit: ms" if unit == "s" else "convert the column to ms"
+    check_rtt_unit(rtt_s, unit, f"of {rtt_column}", path, remedy)
+    if rtt_unit is None and not rows.ours and (why := like_seconds_read_as_ms(rtt_s)):
+        asked = f"state the unit: {{csv: {shorten(Path(path).name)}, rtt_unit: s}} if they are seconds, rtt_unit: ms if not"
+        raise rows.wrong(f"{shorten(rtt_column)}: {why}", rows.header_line, rows.index(rtt_column), asked)
+    return RttSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rtt_s, samples.lost)
+
+
+def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The `# key: value` lines at the top of a file, by key in lower case."""
+    return dict(Rows(Path(path)).notes)
+
+
+def write_rtt_csv(
+    path: str | os.PathLike[str],
+    series: RttSeries,
+    *,
+    notes: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
+) -> None:
+    """Write a series, as `rtt_csv_text` has it, whole or not at all; raises `TraceError` where the file cannot be written."""
+    write_texts({Path(path): rtt_csv_text(series, notes=notes, decimals=decimals, lost=lost)})
+
+
+def rtt_csv_text(
+    series: RttSeries,
+    *,
+    notes: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
+) -> str:
+    """What the file of a series holds; `notes` become `# key: value` lines, `decimals` round milliseconds.
+
+    `lost`, shape (samples,), marks samples that were lost: their cells stay empty, and a reader holds and counts them.
+    """
+    rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
+    return series_text("rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
+
+
+RateUnit = Literal["mbps", "kbps", "bps"]
+
+BPS_PER: Mapping[str, float] = {"mbps": 1e6, "kbps": 1e3, "bps": 1.0}
+
+
+def read_bandwidth_csv(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    time_column: str = "time_s",
+    column: str = "mbps",
+    time_unit: Literal["s", "ms"] = "s",
+    unit: RateUnit | None = None,
+) -> BandwidthSeries:
+    """Read a series whose first row names the columns; time 0 becomes the first sample with any bandwidth.
+
+    Without a `unit`, a column called `dl_kbps` is in kbit/s, and one that names no unit in Mbit/s. An empty cell, `nan`
+    or 0 is a lost sample: the value before it holds on, and it is counted; those before the first that is none are
+    counted and dropped.
+
+    Raises `TraceError` with line and column where the file says anything else.
+    """
+    rows = Rows(Path(path))
+    taken = unit or unit_of(column) or "mbps"
+    most = MOST_BANDWIDTH_BPS / BPS_PER[taken]
+    samples = read_samples(rows, time_column, column, means="a bandwidth", most=most, zero_is_lost=True)
+    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
+    rate_bps = np.array(samples.value) * BPS_PER[taken]
+    remedy = "set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps"
+    check_rate_unit(rate_bps, taken, f"of {column}", path, remedy)
+    return BandwidthSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rate_bps, samples.lost)
+
+
+def write_bandwidth_csv(
+    path: str | os.PathLike[str],
+    series: BandwidthSeries,
+    *,
+    notes: Mapping[str, str] | None = None,
+    lost: NDArray[np.bool_] | None = None,
+) -> None:
+    """Write a series as `write_rtt_csv` does."""
+    write_texts({Path(path): bandwidth_csv_text(series, notes=notes, lost=lost)})
+
+
+def bandwidth_csv_text(
+    series: BandwidthSeries, *, notes: Mapping[str, str] | None = None, lost: NDArray[np.bool_] | None = None
+) -> str:
+    """What the file of a series holds, as `rtt_csv_text` has it."""
+    return series_text("bandwidth", series, "time_s,mbps", series.rate_bps / 1e6, notes, lost)
+
+
+def unit_of(column: str) -> str | None:
+    """The unit that a column's name ends with; None where it names none."""
+    return next((unit for unit in BPS_PER if column.lower().endswith(unit)), None)

@@ -1,1 +1,0 @@
-"""A process that draws RTT series like a given one: fitted, drawn, judged."""

@@ -1,0 +1,150 @@
+"""Options of the trace commands: how to read an ambiguous file, and times, sizes and dates as a person or a log writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Literal, cast, get_args
+
+from simnmt.base.errors import shorten
+from simnmt.network.errors import TraceError
+
+Reply = Literal["min", "mean", "first"]
+Role = Literal["time", "rtt", "downlink", "uplink"]
+
+TIMES = ("s", "ms", "us", "ns")
+RATES = ("gbps", "mbps", "kbps", "bps")
+UNITS: Mapping[Role, tuple[str, ...]] = {"time": TIMES, "rtt": TIMES, "downlink": RATES, "uplink": RATES}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """The column that holds something, its unit, or both; None leaves it to what the file says."""
+
+    name: str | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Which of several replies, probes or columns is meant; None leaves it to what the file says.
+
+    Raises `TraceError` for a reply of no such name, or a number that makes no sense.
+    """
+
+    reply: Reply = "min"
+    """What a round of several replies is worth: the least of those that count, their mean, or the first."""
+    probe: int | None = None
+    """Of several RIPE Atlas probes, this one."""
+    measurement: int | None = None
+    """Of several RIPE Atlas measurements, this one."""
+    columns: Mapping[Role, ColumnChoice] = field(default_factory=dict)
+    """Where the names of a CSV file's columns do not tell."""
+    idle_below_bps: float = 0.0
+    """A throughput below this is a pause, not the bandwidth: lost."""
+    interval_s: float = 1.0
+    """Time between requests of `ping` output that holds no times."""
+
+    def __post_init__(self) -> None:
+        if self.reply not in get_args(Reply):
+            raise TraceError(f"--reply {self.reply}: no such choice", remedy=f"one of {', '.join(get_args(Reply))}")
+        if not (math.isfinite(self.idle_below_bps) and self.idle_below_bps >= 0.0):
+            raise TraceError(f"--idle-below-kbps {self.idle_below_bps / 1e3:g}", remedy="give 0 or more")
+        if not (math.isfinite(self.interval_s) and self.interval_s > 0.0):
+            raise TraceError(f"--interval {self.interval_s:g}", remedy="give a positive number of seconds")
+
+    def column(self, role: Role) -> ColumnChoice:
+        """What was said about the column that holds `role`."""
+        return self.columns.get(role, ColumnChoice())
+
+
+def parse_columns(said: Iterable[str]) -> dict[Role, ColumnChoice]:
+    """Read `rtt=latency`, `rtt=latency:s` or `rtt=:s`, one a column. Raises `TraceError` for anything else."""
+    found: dict[Role, ColumnChoice] = {}
+    for text in said:
+        role, _, rest = text.partition("=")
+        if role not in UNITS or not rest:
+            what = f"--column {text}: is neither ROLE=NAME nor ROLE=NAME:UNIT"
+            raise TraceError(what, remedy=f"roles: {', '.join(UNITS)}")
+        known = cast(Role, role)
+        name, colon, unit = rest.rpartition(":")
+        if colon and unit in TIMES + RATES:
+            if unit not in UNITS[known]:
+                raise TraceError(f"--column {text}: {unit} is no unit of it", remedy=f"one of {', '.join(UNITS[known])}")
+            found[known] = ColumnChoice(name or None, unit)
+        else:
+            found[known] = ColumnChoice(rest)
+    return found
+
+
+_DATE = re.compile(
+    r"(\d{4})[-./](\d\d?)[-./](\d\d?)"
+    r"[T _]+(\d\d?)[:.](\d\d)(?:[:.](\d\d)(?:[.,](\d{1,9}))?)?"
+    r"\s*(Z|UTC|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
+
+
+def parse_date_s(cell: str) -> float:
+    """Unix time of a date, taken for UTC where it names no zone; NaN for anything else."""
+    found = _DATE.fullmatch(cell.strip())
+    if found is None:
+        return math.nan
+    *fields, fraction, zone = found.groups()
+    try:
+        moment = datetime(*(int(field or 0) for field in fields), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
+    except ValueError:
+        return math.nan
+    ahead = timedelta()
+    if zone and zone[0] in "+-":
+        ahead = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:])) * (1 if zone[0] == "+" else -1)
+    return (moment - ahead - _EPOCH).total_seconds() + (float(f"0.{fraction}") if fraction else 0.0)
+
+
+def epoch_unit(time: float) -> str:
+    """The unit that makes a number the Unix time of a moment within living memory; s for small ones."""
+    return next(unit for largest, unit in _LARGEST_OF_UNIT if abs(time) < largest)
+
+
+_SECONDS: Mapping[str, float] = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_BYTES: Mapping[str, float] = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "kib": 1 << 10, "mib": 1 << 20}
+_QUANTITY = re.compile(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z]*) *", re.ASCII)
+_DAY = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?")
+_UNIX_S = re.compile(r"\d{9,10}", re.ASCII)
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """Seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`. Raises `TraceError` that names `option`."""
+    return _quantity(text, option, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Bytes of `256kB`, `1MB`, `64KiB` or a bare number. Raises `TraceError` that names `option`."""
+    return round(_quantity(text, option, _BYTES, "write it as 256kB, 1MB or 64KiB"))
+
+
+def parse_moment_s(text: str, option: str) -> int:
+    """Unix time of `2026-01-01`, `2026-01-01T12:30`, a date with a zone, or Unix seconds; UTC unless it says otherwise.
+
+    Raises `TraceError` that names `option`.
+    """
+    if _UNIX_S.fullmatch(text.strip()):
+        return int(text)
+    whole = f"{text.strip()} 00:00" if _DAY.fullmatch(text.strip()) else text
+    time_s = parse_date_s(whole)
+    if math.isnan(time_s) or time_s < 0.0:
+        raise TraceError(f"{option} {shorten(text)}: is no date", remedy="write it as 2026-01-01 or 2026-01-01T12:30, in UTC")
+    return int(time_s)
+
+
+def _quantity(text: str, option: str, units: Mapping[str, float], remedy: str) -> float:
+    found = _QUANTITY.fullmatch(text)
+    per_unit = None if found is None else units.get(found[2].lower())
+    if found is None or per_unit is None:
+        raise TraceError(f"{option} {shorten(text)}: is no such quantity", remedy=remedy)
+    return float(found[1]) * per_unit

@@ -1,0 +1,340 @@
+"""MarianMT through `transformers`: a step model with a key/value cache, its slots, and its training pass.
+
+The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out here over the
+same layers: the names of its cache change from version to version, and it builds masks at every step that a single new token
+does not need. Nothing is fetched from the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import MarianConfig, MarianMTModel
+
+from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import halve_linear_layers, products_of
+from simnmt.nmt.slots import SlotCompaction, SourceRows, with_room
+
+
+@dataclass(slots=True)
+class MarianMemory:
+    """What the encoder leaves."""
+
+    cross: Tensor
+    """Keys and values of all the decoder's layers: [layers, keys and values, batch, heads, src_len, head width]."""
+    mask: Tensor | None
+    """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
+
+
+@dataclass(slots=True)
+class MarianState:
+    """Keys and values of all layers in one tensor each, so that reordering rows is one operation."""
+
+    past: Tensor
+    """Of the tokens so far: [layers, keys and values, rows, heads, capacity, head width]."""
+    cross: Tensor
+    """Of the source: [layers, keys and values, rows, heads, src_len, head width]."""
+    mask: Tensor | None
+    """True up to each source's end, [rows, 1, 1, src_len]."""
+    position: int
+    """Columns written so far."""
+    begun: Tensor | None = None
+    """The column of each row's first token, int64 [rows]; None where it is column 0 for all."""
+
+
+Body = Callable[[MarianState, Tensor], tuple[Tensor, MarianState]]
+_ROWS, _COLUMNS = 2, 4
+
+
+class MarianSlots:
+    """See `Slots`. Every step writes one column of keys and values, the same for all rows, whenever they began.
+
+    A row's first column is when it joined; what lies before it is hidden from the row. Columns before the first of the row
+    that joined earliest are looked at by nobody, and are given back when there is no room for another.
+    """
+
+    def __init__(
+        self, body: Body, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
+    ) -> None:
+        """`body` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with.
+
+        `most_rows`: as in `StepModel.slots`.
+        """
+        self._body, self._max_positions, self._most = body, max_positions, {_ROWS: most_rows}
+        self._past, self._source = past, SourceRows(cross, _ROWS, most_rows)
+        self._spare: Tensor | None = None
+        """What reordering writes to, as large as `_past`, whose place it then takes; made when first needed."""
+        self._begun: list[int] = []
+        """First column of each row."""
+        self._clock = 0
+        """The column that the next step writes."""
+        self._state: MarianState | None = None
+
+    @torch.inference_mode()
+    def join(self, memory: MarianMemory, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
+        """See `Slots`."""
+        if not sentences:
+            return
+        rows = [sentence for sentence in sentences for _ in range(beam)]
+        lengths = [src_len for src_len in src_lens for _ in range(beam)]
+        chosen = torch.tensor(rows, device=memory.cross.device)
+        self._source.append(memory.cross[..., : max(lengths), :].index_select(_ROWS, chosen), lengths)
+        self._make_room(self._rows + len(rows), self._past.shape[_COLUMNS])
+        # What is hidden must be a number all the same: not-a-number times a weight of 0 is none.
+        self._past[:, :, self._rows : self._rows + len(rows), :, self._oldest : self._clock] = 0
+        self._begun += [self._clock] * len(rows)
+        self._see()
+
+    @torch.inference_mode()
+    def leave(self, slots: Sequence[int], beam: int) -> list[int]:
+        """See `Slots`."""
+        leaving = SlotCompaction(self._rows, slots, beam, self._past.device)
+        self._source.drop(leaving)
+        leaving.move(self._past[self._used()], _ROWS)
+        self._begun = [self._begun[row] for row in leaving.rows]
+        self._see()
+        return leaving.order
+
+    @torch.inference_mode()
+    def body(self, tokens: Tensor) -> Tensor:
+        """See `Slots`."""
+        assert self._state is not None, "no row is active"
+        if self._state.position == self._max_positions:
+            raise NmtError(f"a target of more than {self._max_positions} tokens, the model's positions", remedy="shorten it")
+        if self._clock == self._past.shape[_COLUMNS]:
+            self._give_back()
+        hidden, self._state = self._body(self._state, tokens)
+        self._clock += 1
+        return hidden
+
+    @torch.inference_mode()
+    def reorder(self, rows: Tensor) -> None:
+        """See `Slots`."""
+        assert self._state is not None, "no row is active"
+        if self._spare is None or self._spare.shape != self._past.shape:
+            self._spare = torch.empty_like(self._past)
+        used = self._used()
+        torch.index_select(self._past[used], _ROWS, rows, out=self._spare[used])
+        self._past, self._spare = self._spare, self._past
+        self._state.past = self._past[:, :, : self._rows, :, self._oldest :]
+
+    @property
+    def _rows(self) -> int:
+        """Active ones."""
+        return len(self._begun)
+
+    @property
+    def _oldest(self) -> int:
+        """First column that any row looks at."""
+        return min(self._begun, default=self._clock)
+
+    def _used(self) -> tuple[slice, ...]:
+        """What the active rows look at."""
+        every = slice(None)
+        return every, every, slice(self._rows), every, slice(self._oldest, self._clock)
+
+    def _make_room(self, rows: int, columns: int) -> None:
+        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used(), self._most)
+        if grown is not self._past:
+            self._past = grown
+            self._shift()
+
+    def _give_back(self) -> None:
+        """Make room for columns: of those given back where they are half of all, so that moving is rare; else of new ones."""
+        looked_at = self._clock - self._oldest
+        if 2 * looked_at <= self._past.shape[_COLUMNS]:
+            kept = self._past[self._used()].clone()
+            self._past[:, :, : self._rows, :, :looked_at] = kept
+            self._shift()
+        else:
+            self._make_room(self._rows, self._clock + 1)
+        self._see()
+
+    def _shift(self) -> None:
+        """The oldest row's first column has become column 0."""
+        oldest = self._oldest
+        self._begun = [begun - oldest for begun in self._begun]
+        self._clock -= oldest
+
+    def _see(self) -> None:
+        """Show the step the active rows, from the oldest's first column on, and no further than their longest source goes."""
+        if not self._rows:
+            self._clock, self._state = 0, None
+            return
+        oldest, within = self._oldest, self._source.within()
+        after = None
+        if max(self._begun) > oldest:
+            after = torch.tensor([begun - oldest for begun in self._begun], device=self._past.device)
+        self._state = MarianState(
+            self._past[:, :, : self._rows, :, oldest:],
+            self._source.seen(),
+            None if within is None else within[:, None, None, :],
+            self._clock - oldest,
+            after,
+        )
+
+
+_FIRST_CAPACITY = 32
+
+
+class MarianModel(nn.Module):
+    """A step model; `forward` is for training with the reference fed (teacher forcing)."""
+
+    def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
+        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
+        self.vocab = architecture.vocab
+        self.max_positions: int | None = architecture.max_positions
+        self.hf = MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf
+        self.heads = architecture.heads
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        device: torch.device = self.hf.final_logits_bias.device
+        return device
+
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        bias: Tensor = self.hf.final_logits_bias[0]
+        return bias
+
+    @property
+    def weight(self) -> Tensor:
+        """See `StepModel`."""
+        weight: Tensor = self.hf.lm_head.weight
+        return weight
+
+    def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
+        logits: Tensor = self.hf(
+            input_ids=src, attention_mask=_source_mask(src, src_lengths).long(), decoder_input_ids=tgt_in, use_cache=False
+        ).logits
+        return logits
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> MarianMemory:
+        """See `StepModel`."""
+        within = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths)
+        states = self.hf.model.encoder(
+            input_ids=src, attention_mask=None if within is None else within.long()
+        ).last_hidden_state
+        cross = self._columns(*src.shape)
+        for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
+            kept[0] = self._split(layer.encoder_attn.k_proj(states))
+            kept[1] = self._split(layer.encoder_attn.v_proj(states))
+        return MarianMemory(cross, None if within is None else within[:, None, None, :])
+
+    def start(self, memory: MarianMemory, beam: int) -> MarianState:
+        """See `StepModel`."""
+        batch, cross, mask = memory.cross.shape[2], memory.cross, memory.mask
+        if beam > 1:
+            rows = torch.arange(batch, device=self.device).repeat_interleave(beam)
+            cross, mask = cross.index_select(2, rows), None if mask is None else mask.index_select(0, rows)
+        return MarianState(self._columns(batch * beam, _FIRST_CAPACITY), cross, mask, 0)
+
+    def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
+        """See `StepModel`."""
+        hidden, state = self.body(state, tokens)
+        return self.project(hidden), state
+
+    def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
+        """See `StepModel`."""
+        decoder, position = self.hf.model.decoder, state.position
+        if position == state.past.shape[4]:
+            state.past = torch.cat((state.past, torch.empty_like(state.past)), dim=4)
+        hidden = decoder.embed_tokens(tokens[:, None])
+        if self.architecture.scale_embedding:
+            hidden = hidden * math.sqrt(self.architecture.d_model)
+        own_mask = None
+        if state.begun is None:
+            hidden = hidden + decoder.embed_positions.weight[position]
+        else:
+            begun = state.begun[:, None]
+            hidden = hidden + decoder.embed_positions.weight[position - begun]
+            own_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
+        for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
+            own = layer.self_attn
+            past[0, :, :, position] = self._split(own.k_proj(hidden))[:, :, 0]
+            past[1, :, :, position] = self._split(own.v_proj(hidden))[:, :, 0]
+            keys, values = past[:, :, :, : position + 1]
+            attended = own.out_proj(self._attend(own.q_proj(hidden), keys, values, own_mask))
+            hidden = layer.self_attn_layer_norm(hidden + attended)
+            source = layer.encoder_attn
+            attended = source.out_proj(self._attend(source.q_proj(hidden), cross_keys, cross_values, state.mask))
+            hidden = layer.encoder_attn_layer_norm(hidden + attended)
+            hidden = layer.final_layer_norm(hidden + layer.fc2(layer.activation_fn(layer.fc1(hidden))))
+        state.position += 1
+        return hidden[:, 0], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self.hf.lm_head(hidden) + self.hf.final_logits_bias
+        return logits
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """See `StepModel`."""
+        return products_of(self.hf.lm_head, hidden, block)
+
+    def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
+        """See `StepModel`."""
+        return replace(state, past=state.past.index_select(2, rows))
+
+    def slots(self, rows: int, most_rows: int | None = None) -> MarianSlots:
+        """See `StepModel`."""
+        past = self._columns(rows, _FIRST_CAPACITY)
+        return MarianSlots(self.body, past, self._columns(rows, 0), self.max_positions, most_rows)
+
+    def halve(self) -> None:
+        """Hold the weights of all products in float16 from now on, for inference alone."""
+        halve_linear_layers(self)
+
+    def _columns(self, rows: int, length: int) -> Tensor:
+        """Room for keys and values: [layers, keys and values, rows, heads, length, head width]; not initialised."""
+        layers, width = self.architecture.decoder_layers, self.architecture.d_model
+        return self.hf.final_logits_bias.new_empty((layers, 2, rows, self.heads, length, width // self.heads))
+
+    def _split(self, states: Tensor) -> Tensor:
+        """[rows, length, d_model] -> [rows, heads, length, head width]."""
+        rows, length, width = states.shape
+        return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask)
+        return attended.transpose(1, 2).reshape(query.shape)
+
+
+def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -> MarianConfig:
+    """The configuration that `transformers` builds this architecture from."""
+    return MarianConfig(
+        vocab_size=architecture.vocab,
+        d_model=architecture.d_model,
+        encoder_layers=architecture.encoder_layers,
+        decoder_layers=architecture.decoder_layers,
+        encoder_attention_heads=architecture.heads,
+        decoder_attention_heads=architecture.heads,
+        encoder_ffn_dim=architecture.ffn,
+        decoder_ffn_dim=architecture.ffn,
+        max_position_embeddings=architecture.max_positions,
+        activation_function=architecture.activation,
+        scale_embedding=architecture.scale_embedding,
+        pad_token_id=architecture.pad_token,
+        bos_token_id=None,
+        eos_token_id=architecture.eos_token,
+        forced_eos_token_id=None,
+        decoder_start_token_id=architecture.start_token,
+        dropout=dropout,
+    )
+
+
+def _source_mask(src: Tensor, src_lengths: Tensor) -> Tensor:
+    """True up to each source's end, [batch, src_len]."""
+    return torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]

@@ -1,0 +1,367 @@
+"""Train a model: from parallel text to a folder with its best weights, its vocabularies and training.json.
+
+A session steps until the budget is used up and keeps only whole steps, whatever interrupts it. At the end the held-out text is
+translated and scored by sacrebleu.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simnmt.base.files import sole_writer
+from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.checkpoint import load_weights, save_checkpoint
+from simnmt.nmt.devices import torch_device
+from simnmt.nmt.errors import TrainingError, need
+from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import Subwords, learn_vocabulary
+from simnmt.nmt.training.corpus import Corpus, CorpusFiles, Pair, read_training_corpus, side_of
+from simnmt.nmt.training.folder import START_AGAIN, TrainingFolder, TrainingState, defer_signals, load_state, save_state
+from simnmt.nmt.training.learner import EncodedPairs, Learner
+from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Recipe
+from simnmt.nmt.translation import Translator
+
+SAVE_EVERY_S = 120.0
+"""What a power cut costs at most; an interrupt costs nothing."""
+
+Progress = Callable[[str, float | None], None]
+"""Told what is being done and which share of it is done, None where nobody knows."""
+
+
+class TrainingSession:
+    """Goes on from where a training stands, step by step."""
+
+    def __init__(
+        self,
+        folder: TrainingFolder,
+        pairs: EncodedPairs,
+        dev: EncodedPairs,
+        learner: Learner,
+        standing: TrainingState,
+        account: Mapping[str, Any],
+        identity: dict[str, Any],
+        tell: Progress,
+    ) -> None:
+        """`account`: what training.json says beside how far the training is; `identity`: see `save_state`."""
+        self.folder, self.pairs, self.dev, self.learner, self.standing = folder, pairs, dev, learner, standing
+        self.account, self.identity, self.tell = account, identity, tell
+        self.recipe = learner.recipe
+
+    def run(self, budget: Budget) -> None:
+        """Step until the budget is used up; whatever ends it, the last complete step is kept.
+
+        Except where an update failed midway: then what was last written stays, up to `SAVE_EVERY_S` old.
+        """
+        standing, recipe = self.standing, self.recipe
+        saved_s = time.monotonic()
+        epoch, batches = standing.epoch, self._batches()
+        try:
+            while (share := self._share(budget, len(batches))) < 1.0:
+                if epoch != standing.epoch:
+                    epoch, batches = standing.epoch, self._batches()
+                    continue
+                if standing.step % recipe.validate_every == 0 and standing.looked_at != standing.step and standing.step:
+                    self._look()
+                with defer_signals():
+                    self._step(batches)
+                    if time.monotonic() - saved_s > SAVE_EVERY_S:
+                        self._save()
+                        saved_s = time.monotonic()
+                self.tell(self._words(), share)
+            if standing.looked_at != standing.step:
+                self._look()
+        except BaseException:
+            if self.learner.whole:
+                with defer_signals():
+                    if standing.best_loss is None:
+                        self._keep()
+                    self._save()
+            raise
+        with defer_signals():
+            self._save()
+
+    def _batches(self) -> list[NDArray[np.int64]]:
+        """Batches of the epoch that is under way. Raises `TrainingError` for a state that counts more of them."""
+        batches = self.pairs.epoch(self.recipe.batch_tokens, seed=self.recipe.seed, epoch=self.standing.epoch)
+        if self.standing.batch >= len(batches):
+            what = f"the state cannot be used: batch: {self.standing.batch:,} where an epoch has {len(batches):,} batches"
+            raise TrainingError(what, path=self.folder.state, remedy=START_AGAIN)
+        return batches
+
+    def _share(self, budget: Budget, batches: int) -> float:
+        standing = self.standing
+        epochs = standing.epoch + (standing.batch / batches if batches else 0.0)
+        return budget.used(epochs=epochs, steps=standing.step, seconds=standing.seconds)
+
+    def _step(self, batches: list[NDArray[np.int64]]) -> None:
+        standing, begun_s = self.standing, time.perf_counter()
+        rows = batches[standing.batch]
+        batch = self.pairs.batch(rows, self.learner.device)
+        loss = self.learner.step(batch, standing.step + 1)
+        standing.step += 1
+        standing.loss_sum += loss
+        standing.loss_tokens += batch.tgt_tokens
+        standing.tgt_tokens += batch.tgt_tokens
+        standing.pairs += len(rows)
+        standing.batch += 1
+        if standing.batch == len(batches):
+            standing.epoch, standing.batch = standing.epoch + 1, 0
+        spent_s = time.perf_counter() - begun_s
+        standing.seconds += spent_s
+        standing.step_seconds += spent_s
+
+    def _look(self) -> None:
+        """Measure the development loss, and keep the weights if they are the best so far."""
+        standing, begun_s = self.standing, time.perf_counter()
+        loss = self.learner.mean_loss(self.dev.in_order(self.recipe.batch_tokens, self.learner.device))
+        with defer_signals():
+            standing.seconds += time.perf_counter() - begun_s
+            if standing.best_loss is None or loss < standing.best_loss:
+                standing.best_loss, standing.best_step = loss, standing.step
+                self._keep()
+            point = {"step": standing.step, "epoch": standing.epoch, "seconds": round(standing.seconds, 3), "dev_loss": loss}
+            if standing.loss_tokens:
+                point["train_loss"] = standing.loss_sum / standing.loss_tokens
+            standing.curves.append(point)
+            standing.loss_sum, standing.loss_tokens = 0.0, 0
+            standing.looked_at = standing.step
+            self._save()
+
+    def _keep(self) -> None:
+        save_checkpoint(self.folder.path, self.learner.model, self.recipe.architecture)
+
+    def _save(self) -> None:
+        save_state(self.folder.state, self.identity, self.learner, self.standing)
+        self.folder.write_account({**self.account, "training": self.progress()})
+
+    def progress(self) -> dict[str, Any]:
+        """How far the training is, as training.json says it."""
+        standing = self.standing
+        rates = {
+            "sentences_per_s": standing.pairs / standing.step_seconds if standing.step_seconds else None,
+            "tgt_tokens_per_s": standing.tgt_tokens / standing.step_seconds if standing.step_seconds else None,
+        }
+        return {name: value for name, value in asdict(standing).items() if name not in ("loss_sum", "loss_tokens")} | rates
+
+    def _words(self) -> str:
+        standing = self.standing
+        best = "" if standing.best_loss is None else f", perplexity {math.exp(min(standing.best_loss, 99.0)):.1f}"
+        rate = standing.tgt_tokens / standing.step_seconds if standing.step_seconds else 0.0
+        return f"epoch {standing.epoch + 1}, step {standing.step:,}{best}, {rate:,.0f} tokens/s"
+
+
+SAMPLES = 10
+"""Translations kept for people to look at."""
+
+
+def score(
+    translator: Translator, heldout: Sequence[Pair], *, progress: Callable[[float], None] | None = None
+) -> dict[str, Any]:
+    """Translate the sources of `heldout` and compare with its targets; says how long that took.
+
+    Chinese targets are split by character before their words are matched, as sacrebleu's `zh` does; the signature says so.
+    """
+    metrics = need("sacrebleu.metrics")
+    sources, references = side_of(heldout, 0), side_of(heldout, 1)
+    begun_s = time.perf_counter()
+    found = []
+    for translation in translator.stream(sources):
+        found.append(translation)
+        if progress is not None:
+            progress(len(found) / len(sources))
+    seconds = time.perf_counter() - begun_s
+    texts = [translation.text for translation in found]
+    bleu = metrics.BLEU(tokenize=_tokenizer(references))
+    chrf = metrics.CHRF()
+    return {
+        "pairs": len(heldout),
+        "bleu": bleu.corpus_score(texts, [references]).score,
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(texts, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "beam": translator.beam,
+        "seconds": seconds,
+        "sentences_per_s": len(texts) / seconds,
+        "unfinished": sum(not translation.ended for translation in found),
+        "samples": [
+            {"source": src, "reference": ref, "translation": text}
+            for src, ref, text in list(zip(sources, references, texts, strict=True))[:SAMPLES]
+        ],
+    }
+
+
+def _tokenizer(texts: Sequence[str]) -> str:
+    letters = [char for text in texts[:1000] for char in text if char.isalpha()]
+    han = sum("\u4e00" <= char <= "\u9fff" for char in letters)
+    return "zh" if han > len(letters) / 2 else "13a"
+
+
+def format_summary(account: Mapping[str, Any], out: Path) -> str:
+    """Lines on a training's training.json: how long it took, and how good its model, in `out`, is."""
+    data, done, result = account["data"], account["training"], account["result"]
+    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
+    lines = [
+        f"trained on {data['train']:,} pairs: {done['step']:,} steps, {done['pairs'] / data['train']:.2f} epochs, "
+        f"{done['seconds']:,.0f} s" + (f" ({done['sentences_per_s']:,.0f} sentences/s)" if done["sentences_per_s"] else ""),
+        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
+        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
+        f"({result['sentences_per_s']:,.0f} sentences/s)",
+        f"  BLEU {result['bleu_signature']}",
+        f"  chrF {result['chrf_signature']}",
+        *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
+        f"model: {out}",
+    ]
+    return "\n".join(lines)
+
+
+def train(
+    text: CorpusFiles,
+    out: Path,
+    recipe: Recipe,
+    *,
+    budget: Budget = DEFAULT_BUDGET,
+    device: str = "cpu",
+    threads: int | None = None,
+    beam: int = 1,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train until the budget is used up, or go on with the training in `out` until then; returns its training.json.
+
+    What `out` holds at the end, and after any interrupt, is a checkpoint folder with the best weights so far. The same text
+    and recipe give the same weights on the same machine and number of threads, in however many sittings. `beam`: of the
+    translations that BLEU and chrF judge, in which unknown words stay.
+
+    Raises `CorpusError` and `TrainingError` for what cannot be used, also while another process trains in `out`; any other
+    exception, an interrupt among them, passes through after all complete steps have been kept.
+    """
+    TrainingFolder(out)  # refuses what cannot be used before a folder is made
+    with sole_writer(out, TrainingError, "training"):
+        return _train(text, out, recipe, budget, torch_device(device), threads, beam, progress or (lambda stage, share: None))
+
+
+def _train(
+    text: CorpusFiles,
+    out: Path,
+    recipe: Recipe,
+    budget: Budget,
+    where: torch.device,
+    threads: int | None,
+    beam: int,
+    tell: Progress,
+) -> dict[str, Any]:
+    folder = TrainingFolder(out)
+    tell("reading", None)
+    corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
+    identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
+    folder.refuse_other(identity)
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), _torch_threads(threads):
+        if not folder.begun:
+            tell("learning subwords", None)
+            models = _learn_vocabularies(corpus, recipe.architecture)
+            with defer_signals():
+                folder.begin({"schema_version": 1, **identity, "text": text.as_json()}, models)
+        source, target = _vocabularies(folder, recipe.architecture)
+        learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
+        standing = load_state(folder.state, identity, learner) if folder.begun else TrainingState()
+        standing.sittings += 1
+        encode = (source, target, recipe.architecture, recipe.max_tokens)
+        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
+        if not (pairs.src and dev.src):
+            what = f"no sentence pair of at most {recipe.max_tokens} tokens"
+            raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
+        account = {
+            "schema_version": 1,
+            **identity,
+            "text": text.as_json(),
+            "data": corpus.as_json() | {"too_long": pairs.too_long},
+            "vocabulary": _vocabulary_facts(source, target, pairs),
+            "parameters": sum(weights.numel() for weights in learner.model.parameters()),
+            "device": str(where),
+            "threads": torch.get_num_threads(),
+            "versions": _versions(),
+        }
+        sitting = TrainingSession(folder, pairs, dev, learner, standing, account, identity, tell)
+        sitting.run(budget)
+        load_weights(folder.path, learner.model)
+        stage = "translating the held-out part"
+        tell(stage, None)
+        # Words copied from the source would score what the replacement can do beside what the model has learnt.
+        translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
+        result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
+        best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
+        account = {**account, "training": sitting.progress(), "result": result | best}
+        folder.write_account(account)
+        return account
+
+
+def _vocabulary_facts(source: Subwords, target: Subwords, pairs: EncodedPairs) -> dict[str, Any]:
+    return {
+        "src": source.size,
+        "tgt": target.size,
+        "src_sha256": hashlib.sha256(source.model).hexdigest(),
+        "tgt_sha256": hashlib.sha256(target.model).hexdigest(),
+        "src_tokens_per_sentence": float(pairs.lengths.src.mean()),
+        "tgt_tokens_per_sentence": float(pairs.lengths.tgt.mean()),
+    }
+
+
+def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> list[bytes]:
+    """The source's and the target's: one for both where the model shares its embeddings."""
+    marks = {
+        "pad": architecture.pad_token,
+        "eos": architecture.eos_token,
+        "unk": architecture.unk_token,
+        "start": architecture.start_token,
+    }
+    src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
+    if architecture.kind == "transformer":
+        return [learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks)] * 2
+    return [
+        learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
+        learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
+    ]
+
+
+def _vocabularies(folder: TrainingFolder, architecture: Architecture) -> tuple[Subwords, Subwords]:
+    source, target = (Subwords.read(path) for path in folder.vocabularies)
+    sizes = architecture.src_vocab, architecture.tgt_vocab
+    for path, side, size in zip(folder.vocabularies, (source, target), sizes, strict=True):
+        if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
+            raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
+    return source, target
+
+
+@contextmanager
+def _torch_threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("simnmt", "torch", "transformers", "sentencepiece", "sacrebleu")
+    return {name: importlib.metadata.version(name) for name in packages if _installed(name)}
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""The claims on devices against measured profiles: time over target length, cost of a decision (CNMT-06, 12, 18)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simnmt.papers.cnmt.claims import basis_of, record_of
+from simnmt.profile.blocks import CellSample
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.workload.length_table import LengthTable
+
+QUARTILES_OF_SD = 1.349
+"""Distance of a normal law's quartiles in standard deviations."""
+PUBLISHED = {"gateway": (0.99, 0.13), "cloud": (0.85, 1.2)}
+"""R2 and mean squared error of the Transformer's line, on the Jetson and the Titan; printed in ms, meant in ms squared."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOverLength:
+    """Means of measured execution time per target length, and the line through them."""
+
+    tgt_len: tuple[int, ...]
+    mean_ms: tuple[float, ...]
+    sd_ms: tuple[float, ...]
+    """Of single inferences about the mean: over the source lengths, and over the repeats of each."""
+    ms_per_token: float
+    ms_fixed: float
+    r2: float
+    """Of the means about the line."""
+    mse_ms2: float
+
+
+def samples_of(profile: DeviceProfile) -> list[CellSample]:
+    """The profile's raw samples of single sentences; empty where it holds none."""
+    return [sample for sample in profile.execution.samples if sample.batch == 1]
+
+
+def time_over_length(samples: Sequence[CellSample]) -> TimeOverLength | None:
+    """Mean per target length over the inferences of the samples; None where they hold less than three target lengths."""
+    lengths = sorted({sample.tgt_len for sample in samples})
+    if len(lengths) < 3:
+        return None
+    means, deviations = [], []
+    for length in lengths:
+        here = [sample for sample in samples if sample.tgt_len == length]
+        repeats = np.array([sample.repeats for sample in here])
+        of_cell = np.array([1e3 * sample.mean_s for sample in here])
+        within = np.array([1e3 * _sd_s(sample) for sample in here])
+        mean = float(np.average(of_cell, weights=repeats))
+        means.append(mean)
+        deviations.append(float(np.sqrt(np.average((of_cell - mean) ** 2 + within**2, weights=repeats))))
+    slope, offset = (float(number) for number in np.polyfit(lengths, means, 1))
+    residual = np.array(means) - (slope * np.array(lengths) + offset)
+    spread = float(np.var(means))
+    return TimeOverLength(
+        tuple(lengths),
+        tuple(means),
+        tuple(deviations),
+        slope,
+        offset,
+        1.0 - float((residual**2).mean()) / spread if spread > 0 else 0.0,
+        float((residual**2).mean()),
+    )
+
+
+def _sd_s(sample: CellSample) -> float:
+    """Standard deviation over the repeats of a cell: as it was written, else from the quartiles, else unknown and left out."""
+    if sample.sd_s is not None:
+        return sample.sd_s
+    if sample.p25_s is None or sample.p75_s is None:
+        return 0.0
+    return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD
+
+
+LEAST_R2 = 0.95
+MOST_SRC_OVER_TGT = 0.2
+MOST_OVERHEAD = 1e-3
+
+Pair = tuple[DeviceProfile, ...]
+"""Gateway's and cloud's."""
+
+
+def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> list[dict[str, Any]]:
+    """One record per claim, as `claims.evaluate` gives them; both arguments by workload, of the data sets at hand."""
+    records = [
+        _linear_in_tgt_len(profiles),
+        _flat_encoder_on_a_gpu(profiles),
+        _recurrent_encoders_cost_more(profiles),
+        _decisions_cost_nothing(profiles, lengths),
+    ]
+    basis = basis_of([profile.execution.kind for pair in profiles.values() for profile in pair]) if profiles else "measured"
+    return [record | {"basis": basis} for record in records]
+
+
+def _r2_of_means(profile: DeviceProfile) -> float | None:
+    """As the profile states it, else from its samples; None without either."""
+    stated = profile.execution.quality.r2_of_means_per_tgt_len
+    if stated is not None:
+        return stated
+    found = time_over_length(samples_of(profile))
+    return None if found is None else found.r2
+
+
+def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
+    known = {workload: r2 for workload, r2 in found.items() if r2 is not None}
+    low = [workload.upper() for workload, r2 in known.items() if r2 < LEAST_R2]
+    why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
+    if not known:
+        why = "no profile at hand holds samples over several target lengths"
+    return record_of(
+        "CNMT-06 (linear in M)",
+        f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
+        "Transformer on the Jetson 0.99",
+        ", ".join(f"{workload.upper()} {_not_rounded_up(r2)}" for workload, r2 in known.items()),
+        (not low) if known else None,
+        why,
+        True,
+    )
+
+
+def _not_rounded_up(r2: float) -> str:
+    """Four decimals that never call a fit perfect that is not."""
+    return f"{math.floor(1e4 * r2) / 1e4:.4f}"
+
+
+def _src_over_tgt(profile: DeviceProfile) -> float:
+    plane = profile.plane
+    return plane.s_per_src_token / plane.s_per_tgt_token if plane.s_per_tgt_token else float("inf")
+
+
+def _on_a_gpu(profile: DeviceProfile) -> bool:
+    on_cuda = profile.engine is not None and profile.engine.device.startswith("cuda")
+    return on_cuda and profile.execution.kind == "measured"
+
+
+def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {profile.name: _src_over_tgt(profile) for profile in profiles.get("en-zh", ()) if _on_a_gpu(profile)}
+    why = "a GPU takes all source tokens at once, and the target tokens one after another"
+    if not found:
+        why = "needs a profile of the Transformer measured on a CUDA device"
+    return record_of(
+        "CNMT-06 (Transformer on a GPU)",
+        f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
+        "encoder about constant in N below 100 tokens",
+        ", ".join(f"{name} {ratio:.4f}" for name, ratio in found.items()),
+        all(ratio < MOST_SRC_OVER_TGT for ratio in found.values()) if found else None,
+        why,
+        True,
+    )
+
+
+def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
+    recurrent = [ratio for workload, ratio in found.items() if workload != "en-zh"]
+    holds = min(recurrent) > found["en-zh"] if recurrent and "en-zh" in found else None
+    if holds is None:
+        why = "needs the Transformer and a recurrent model beside it"
+    elif holds:
+        why = "a recurrent encoder steps through the words as its decoder does"
+    else:
+        why = (
+            "not on this gateway: without a parallel device the Transformer's encoder, too, takes time for every source "
+            "token, and a recurrent decoder's step is dear by its product with the whole vocabulary, which no encoder has"
+        )
+    return record_of(
+        "CNMT-06 (recurrent encoders)",
+        "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
+        "RNN encoders linear in N, the Transformer's about constant",
+        ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in found.items()),
+        holds,
+        why,
+        True,
+    )
+
+
+def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> dict[str, Any]:
+    share: dict[str, float] = {}
+    for workload, pair in profiles.items():
+        overheads = pair[0].overheads
+        decision_s = None if overheads is None or overheads.decision_s is None else overheads.decision_s.value
+        if decision_s is not None:
+            share[workload] = decision_s / min(_mean_s(profile, lengths[workload]) for profile in pair)
+    high = [workload.upper() for workload, ratio in share.items() if ratio >= MOST_OVERHEAD]
+    why = (
+        f"not for {', '.join(high)}"
+        if high
+        else "the rule is a few multiplications; held against the faster device's mean time"
+    )
+    if not share:
+        why = "no gateway profile at hand holds the time of a decision"
+    return record_of(
+        "CNMT-12",
+        "A decision takes less than a thousandth of the mean inference time",
+        "negligible",
+        ", ".join(f"{workload.upper()} {ratio:.3g}" for workload, ratio in share.items()),
+        (not high) if share else None,
+        why,
+        True,
+    )
+
+
+def _mean_s(profile: DeviceProfile, table: LengthTable) -> float:
+    """Mean execution time over the pairs of a corpus."""
+    return float(np.average(profile.plane.seconds(table.src_len, table.tgt_len), weights=table.count))

@@ -1,0 +1,250 @@
+"""The fit of Table I as device profiles and connection levels labelled *inferred*, confirmed by a replay of the table on them.
+
+The replay runs in simnmt's own world. It checks that the fit's columns did not flatter the fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from simnmt.base import VERSION
+from simnmt.experiment.source import open_source
+from simnmt.network.connection_profiles import write_profiles
+from simnmt.papers.cnmt import published, table_replay
+from simnmt.papers.cnmt.fit import FIT_REQUESTS, GREATEST_SPEEDUP, LEVELS, SEEDS, TableOneFit, fit_table_one, shipped_lengths
+from simnmt.papers.cnmt.published import DATA_SETS, DataSet
+from simnmt.papers.cnmt.table_replay import Part, Progress, Ratio, Replication, mean_absolute_errors
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import write_profile
+from simnmt.workload.length_table import LengthTable
+
+_DIGITS = 4
+"""Significant digits kept of a coefficient; the spread over seeds is far wider."""
+
+_BOXES = (
+    {
+        "name": "NVIDIA Jetson TX2",
+        "details": "the paper's gateway: Pascal GPU with 256 CUDA cores, Linux, PyTorch; not measured by us",
+    },
+    {
+        "name": "NVIDIA Titan XP",
+        "details": "the paper's server: with two Xeon E5-2630 at 2.40 GHz and 128 GB, Linux, PyTorch; not measured by us",
+    },
+)
+
+_REMARK = (
+    "Inferred from ratios of total times, not measured. The time scale rests on the assumed RTT; many other planes give "
+    "the same ratios (see spread_over_seeds); the fixed part and the residual also absorb whatever else the paper's "
+    "runs held, such as output lengths that differ from the reference's."
+)
+
+
+def profiles(
+    fit: TableOneFit,
+    *,
+    ratios: Sequence[Ratio] = (),
+    tables: Mapping[str, LengthTable] | None = None,
+    data_sets: Sequence[DataSet] = DATA_SETS,
+    date: datetime.date | None = None,
+) -> list[DeviceProfile]:
+    """Gateway's and cloud's profile for every data set that the fit has; `ratios`: a run with them, for its errors."""
+    errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
+    made = []
+    for data_set in data_sets:
+        if data_set.workload not in fit.chosen:
+            continue
+        table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
+        stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
+        own = [ratio for ratio in ratios if ratio.workload == data_set.workload]
+        for device in (0, 1):
+            costs = fit.chosen[data_set.workload].costs[device]
+            content = {
+                "schema_version": 1,
+                "name": data_set.profiles[device],
+                "device": _BOXES[device],
+                "model": {"name": data_set.model, "vocab": data_set.vocab},
+                "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit, "end_of_sentence": table.end_of_sentence},
+                "valid_range": {
+                    "src_len": (int(table.src_len.min()), int(table.src_len.max())),
+                    "tgt_len": (int(table.tgt_len.min()), int(table.tgt_len.max())),
+                },
+                "execution": {
+                    "kind": "inferred",
+                    "plane": {name: _rounded(value) for name, value in dataclasses.asdict(costs.plane).items()},
+                    "residual_relative_sd": _rounded(costs.residual.relative_sd),
+                    "fit": {
+                        "remark": _REMARK,
+                        "assumed_cp1_mean_rtt_s": fit.mean_rtt_s["cp1"],
+                        "fitted_cp2_mean_rtt_s": fit.mean_rtt_s["cp2"],
+                        "error_by_cp2_mean_rtt_s": [
+                            [_rounded(level * fit.mean_rtt_s["cp1"]), _rounded(error)] for level, error in fit.level_objectives
+                        ],
+                        "assumed_greatest_speedup": GREATEST_SPEEDUP,
+                        "lengths": "; ".join(filter(None, [stand_in, data_set.remark])),
+                        "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
+                        "spread_over_seeds": _spread(fit, data_set.workload, device),
+                        "mean_absolute_error_over_table": errors,
+                        "errors": [
+                            {
+                                "network": ratio.network,
+                                "policy": ratio.policy,
+                                "published": _rounded(ratio.target),
+                                "ours": _rounded(ratio.ours),
+                                "role": ratio.role,
+                            }
+                            for ratio in own
+                        ],
+                    },
+                },
+                "provenance": {
+                    "source": f"inferred from the ratios of {published.REFERENCE}",
+                    "date": (date or datetime.date.today()).isoformat(),
+                    "tool": f"simnmt {VERSION}, simnmt reproduce cnmt --fit",
+                },
+            }
+            made.append(DeviceProfile.model_validate(content))
+    return made
+
+
+def write_inferred(made: Sequence[DeviceProfile], folder: Path) -> list[Path]:
+    """Write each profile as `NAME.json`; gives the paths."""
+    paths = [folder / f"{profile.name}.json" for profile in made]
+    for path, profile in zip(paths, made, strict=True):
+        write_profile(path, profile)
+    return paths
+
+
+def write_levels(fit: TableOneFit, folder: Path) -> None:
+    """Draw CP1 and CP2 anew at the fit's levels, as `cp1.csv` and `cp2.csv`."""
+    write_profiles(folder, fit.mean_rtt_s)
+
+
+def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, Any]:
+    """Least and greatest value of each number over the seeds' solutions."""
+    columns: dict[str, list[float]] = {}
+    for solution in fit.solutions[workload]:
+        costs = solution.costs[device]
+        numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
+        for name, value in numbers.items():
+            columns.setdefault(name, []).append(value)
+    return {name: [_rounded(min(values)), _rounded(max(values))] for name, values in columns.items()}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def fit_as_text(fit: TableOneFit) -> str:
+    """The fit for a terminal: levels tried, and per device the chosen numbers with their spread over the seeds."""
+    tried = ", ".join(
+        f"{1e3 * level * fit.mean_rtt_s['cp1']:.1f} ms {100 * error:.2f} %" for level, error in fit.level_objectives
+    )
+    levels = ", ".join(f"{name.upper()} {1e3 * mean_s:.1f} ms" for name, mean_s in fit.mean_rtt_s.items())
+    lines = [
+        f"mean RTT: {levels} (the former assumed, for ratios fix no time scale)",
+        f"CP2 levels tried, and the weighted error of the fit there: {tried}",
+        f"{'profile':<16} {'number':<21} {'chosen':>10}  least and greatest over seeds",
+    ]
+    for data_set in DATA_SETS:
+        if data_set.workload not in fit.chosen:
+            continue
+        for device in (0, 1):
+            costs = fit.chosen[data_set.workload].costs[device]
+            numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
+            spread = _spread(fit, data_set.workload, device)
+            for name, value in numbers.items():
+                low, high = spread[name]
+                lines.append(f"{data_set.profiles[device]:<16} {name:<21} {value:>10.4g}  {low:.4g} to {high:.4g}")
+    return "\n".join(lines)
+
+
+POLICIES = (*published.BASELINES, *published.POLICIES)
+UNITS = table_replay.REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
+"""Of a replay of all data sets."""
+
+
+def table_one_scenario(
+    folder: Path, *, data_sets: Sequence[DataSet] = DATA_SETS, requests: int = 100_000, seed: int = 1
+) -> dict[str, Any]:
+    """The paper's protocol (CNMT-14) on the profiles and the two RTT series that lie in `folder`, as a scenario."""
+
+    def profile(device: int) -> dict[str, str]:
+        return {each.workload: str(folder / f"{each.profiles[device]}.json") for each in data_sets}
+
+    return {
+        "version": 1,
+        "name": "table1-of-a-fit",
+        "seed": seed,
+        "replications": 1,
+        "requests": requests,
+        "workloads": {each.workload: {"lengths": f"@{each.lengths}"} for each in data_sets},
+        "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
+        "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
+        "policies": {policy: {} for policy in POLICIES},
+    }
+
+
+def confirm(
+    folder: Path,
+    *,
+    data_sets: Sequence[DataSet] = DATA_SETS,
+    requests: int = 100_000,
+    seed: int = 1,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Part:
+    """Replay Table I on what lies in `folder`, as the reproduction replays it; the columns of its runs lie there meanwhile.
+
+    Raises the rooms' `InputError`s where a file in `folder` is missing or wrong.
+    """
+    scenario = open_source(table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed)).scenario
+    return table_replay.replay("inferred", table_replay.separated(scenario), folder=folder, jobs=jobs, progress=progress)
+
+
+def fit_and_replay(
+    *,
+    seeds: Sequence[int] = SEEDS,
+    levels: int = LEVELS,
+    fit_requests: int = FIT_REQUESTS,
+    requests: int = 100_000,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> tuple[TableOneFit, Replication]:
+    """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
+
+    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. `progress` is called with the
+    fits and units of the replay that are done, and with those there are in all.
+    """
+    fits = 0
+
+    def count_fits(done: int, total: int) -> None:
+        nonlocal fits
+        fits = total
+        if progress is not None:
+            progress(done, fits + UNITS)
+
+    def count_units(done: int, _: int) -> None:
+        if progress is not None:
+            progress(fits + done, fits + UNITS)
+
+    fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=count_fits)
+    with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
+        write_fit(Path(folder), fit)
+        part = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_units)
+    return fit, part.found
+
+
+def write_fit(folder: Path, fit: TableOneFit, replication: Replication | None = None) -> None:
+    """Write the profiles and both RTT series into `folder`; with a replay the profiles carry its errors."""
+    write_inferred(profiles(fit, ratios=replication.ratios if replication else ()), folder)
+    write_levels(fit, folder)
+
+
+def as_text(fit: TableOneFit, replication: Replication) -> str:
+    """A fit and its replay for a terminal."""
+    return f"{fit_as_text(fit)}\n\n{replication.text()}"

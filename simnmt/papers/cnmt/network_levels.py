@@ -1,0 +1,339 @@
+"""Mean RTT levels: where the oracle has something to decide, and at how many of them each claim holds (CNMT-17).
+
+The paper's traces are not public, and their levels fit the paper's devices, not other ones. So the shapes of CP1 and CP2 are
+kept and their means searched for. Back to back, the best device of a request depends on that request alone, so each request has
+one mean RTT up to which offloading it pays; the share that the oracle offloads at any mean RTT follows by counting.
+
+The verdicts rest on one pair of levels per data set, chosen by a rule that looks at no policy. Whether a claim holds may depend
+on that pair. So several pairs per data set are replayed, and every combination of them is judged by the same functions. A
+combination picked because the claims hold there shows that one exists; it tests nothing. Replays have one replication, so
+claims count by order, and (e) also by its cause, without noise: alone, such a record is at most "not distinguishable".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.experiment.draws import standard_normal
+from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.run import run_plan
+from simnmt.papers.cnmt import claims, published
+from simnmt.papers.kit.claim import HOLDS, UNCLEAR
+from simnmt.results.summary import Row
+
+LEAST_SHARE, MOST_SHARE = 0.2, 0.8
+"""Of the requests that the oracle may send away; beyond them one device nearly always wins."""
+TARGET_SHARES = {"cp1": 0.4, "cp2": 0.6}
+"""Aimed at among the levels within the range: they part it into thirds, the slower CP1 with the smaller share."""
+CP2_OVER_CP1 = (0.65, 0.75)
+"""Bounds of the one mean over the other: what Table I leaves for the paper's own (`fit.admissible_levels`), rounded."""
+LEVELS_MS = tuple(float(f"{level:.3g}") for level in np.geomspace(1.0, 2000.0, 500).tolist())
+"""Mean RTTs that are tried."""
+REQUESTS = 20_000
+"""Per data set that a level is judged by; a share is then known to 0.4 points."""
+
+Column = NDArray[np.float64]
+Cell = tuple[str, str]
+"""(workload, network)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Mean RTTs for CP1 and CP2, and what the oracle would do there."""
+
+    mean_rtt_ms: dict[str, float]
+    """By network."""
+    offloaded_share: dict[Cell, float]
+    """Of the requests that the oracle sends away."""
+
+    @property
+    def outside(self) -> list[Cell]:
+        """Cells whose share lies outside 20 to 80 %."""
+        return [cell for cell, share in self.offloaded_share.items() if not LEAST_SHARE <= share <= MOST_SHARE]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSearch:
+    """The levels that a scenario states, the best pair for all data sets, and a pair for each alone."""
+
+    stated: Levels
+    common: Levels
+    own: dict[str, Levels]
+    """By workload."""
+
+    def document(self) -> dict[str, object]:
+        """What `--json` prints."""
+
+        def told(levels: Levels) -> dict[str, object]:
+            shares = [{"workload": w, "network": n, "offloaded_share": s} for (w, n), s in levels.offloaded_share.items()]
+            outside = [{"workload": w, "network": n} for w, n in levels.outside]
+            return {"mean_rtt_ms": levels.mean_rtt_ms, "cells": shares, "outside": outside}
+
+        own = {workload: told(levels) for workload, levels in self.own.items()}
+        return {"stated": told(self.stated), "common": told(self.common), "own": own}
+
+    def text(self) -> str:
+        """The same for a terminal."""
+        lines = [
+            f"Mean RTTs at which the oracle sends {100 * LEAST_SHARE:g} to {100 * MOST_SHARE:g} % of the requests away",
+            *_level_lines("the scenario's", self.stated),
+            *_level_lines("the best one pair for all", self.common),
+        ]
+        for workload, levels in self.own.items():
+            lines += _level_lines(f"{workload.upper()} alone", levels)
+        return "\n".join(lines)
+
+
+def _level_lines(what: str, levels: Levels) -> list[str]:
+    means = ", ".join(f"{network.upper()} {mean:.4g} ms" for network, mean in levels.mean_rtt_ms.items())
+    shares = (
+        f"  {cell[0].upper()} {cell[1].upper()}: {100 * share:.1f} %{', outside' if cell in levels.outside else ''}"
+        for cell, share in levels.offloaded_share.items()
+    )
+    return [f"{what}: {means}", *shares]
+
+
+def search_networks(plan: RunPlan, requests: int = REQUESTS) -> NetworkSearch:
+    """Search levels for the workloads of a plan of Table I, whose networks give the shapes; needs two devices."""
+    worth_ms = {
+        (workload, network): worth_sending_up_to_ms(plan, workload, network, requests)
+        for workload in plan.cases
+        for network in published.NETWORKS
+    }
+    own = {}
+    for workload in plan.cases:
+        own[workload] = best_levels({cell: values for cell, values in worth_ms.items() if cell[0] == workload})
+    stated_ms = {network: 1e3 * plan.networks[network].link.rtt.mean_s for network in published.NETWORKS}
+    stated = {cell: share_sent(values, stated_ms[cell[1]]) for cell, values in worth_ms.items()}
+    return NetworkSearch(Levels(stated_ms, stated), best_levels(worth_ms), own)
+
+
+def worth_sending_up_to_ms(plan: RunPlan, workload: str, network: str, requests: int = REQUESTS) -> Column:
+    """Per request the mean RTT of the network up to which the oracle sends it away, ms; sorted.
+
+    The network is scaled, not moved, to another mean; payloads, microseconds beside it, are left out. Negative where the
+    gateway is the faster one whatever the network. Requests and noise are those of replication 0.
+    """
+    case, link = plan.cases[workload], plan.networks[network].link
+    seed = plan.scenario.seed
+    _, pairs = case.table.split(plan.scenario.fit.share, seed)
+    src_len, tgt_len = pairs.sample(seed, 0, f"{workload}/lengths", requests)
+    gateway_s, cloud_s = (
+        profile.execution_s(src_len, tgt_len, standard_normal(seed, 0, f"{workload}/execution {device}", requests))
+        for device, profile in zip(plan.scenario.devices, case.profiles, strict=True)
+    )
+    moments = (np.arange(requests) + 0.5) / requests * link.rtt.duration_s
+    shape = link.rtt.at(moments) / link.rtt.mean_s
+    return np.sort((gateway_s - cloud_s) / shape * 1e3)
+
+
+def share_sent(worth_ms: Column, mean_rtt_ms: float) -> float:
+    """Share of the requests that the oracle sends away at a mean RTT; a tie stays at the gateway."""
+    return float(1.0 - np.searchsorted(worth_ms, mean_rtt_ms, side="right") / worth_ms.size)
+
+
+def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LEVELS_MS) -> Levels:
+    """The pair of levels that brings most cells within 20 to 80 %; among equals the nearest to the targets.
+
+    `worth_ms`: per cell the sorted values of `worth_sending_up_to_ms`. Nearest: least sum of the distances of the shares from
+    their network's target.
+    """
+    tried = np.asarray(levels_ms)
+    shares = {cell: np.array([share_sent(values, level) for level in levels_ms]) for cell, values in worth_ms.items()}
+    score = dict.fromkeys(published.NETWORKS, np.zeros(tried.size))
+    for (_, network), share in shares.items():
+        within = (share >= LEAST_SHARE) & (share <= MOST_SHARE)
+        # One cell more within the range counts more than all distances together.
+        score[network] = score[network] + 10.0 * within - np.abs(share - TARGET_SHARES[network])
+    slower, faster = published.NETWORKS
+    both = score[slower][:, None] + score[faster][None, :]
+    ratio = tried[None, :] / tried[:, None]
+    both[(ratio < CP2_OVER_CP1[0]) | (ratio > CP2_OVER_CP1[1])] = -np.inf
+    at = dict(zip(published.NETWORKS, np.unravel_index(int(both.argmax()), both.shape), strict=True))
+    return Levels(
+        {network: float(tried[at[network]]) for network in published.NETWORKS},
+        {cell: float(share[at[cell[1]]]) for cell, share in shares.items()},
+    )
+
+
+CP1_SHARES = tuple(percent / 100 for percent in range(25, 80, 5))
+"""Of the requests that the oracle sends away on CP1 at the levels tried."""
+RATIOS = (*CP2_OVER_CP1, 0.85)
+"""Means of CP2 over that of CP1: the ends of what the neutral rule admits, and one beyond, where they lie closer together."""
+CAUTION = "searched with the claims in sight: it shows that there is one, and tests nothing"
+"""Goes with every word of the network found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One data set replayed at one level of CP1 and one of CP2."""
+
+    levels: Levels
+    """The shares are what the oracle did in this replay."""
+    rows: list[Row]
+    """Of the policies, on networks called as in Table I."""
+    gaps: list[Row] = field(default_factory=list)
+    """The gap analysis on these networks, by which (e) is judged; empty where none was made."""
+
+    @property
+    def distance(self) -> float:
+        """Sum of the distances of the oracle's shares from those that the neutral rule aims at."""
+        return sum(abs(share - TARGET_SHARES[network]) for (_, network), share in self.levels.offloaded_share.items())
+
+
+@dataclass(frozen=True, slots=True)
+class OverLevels:
+    """What the claims (a) to (e) say over all combinations of one pair of levels per data set."""
+
+    requests: int
+    """Per replay."""
+    tried: dict[str, list[Levels]]
+    """By workload, the pairs within the range."""
+    combinations: int
+    holding: dict[str, int]
+    """By claim, of how many combinations it holds."""
+    all_hold: int
+    """Of how many combinations all five hold."""
+    found: dict[str, Levels] | None
+    """By workload, where all five hold nearest to the neutral rule; None where there is no such combination."""
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    """The claims' records at the network found."""
+
+    def document(self) -> dict[str, Any]:
+        """What stands under `over_levels` in the JSON."""
+
+        def told(levels: Levels) -> dict[str, Any]:
+            shares = {network: share for (_, network), share in levels.offloaded_share.items()}
+            return {"mean_rtt_ms": levels.mean_rtt_ms, "oracle_offloaded_share": shares}
+
+        return {
+            "requests": self.requests,
+            "tried": {workload: [told(levels) for levels in own] for workload, own in self.tried.items()},
+            "combinations": self.combinations,
+            "claims": [{"id": name, "holds_in": count} for name, count in self.holding.items()],
+            "all_hold_in": self.all_hold,
+            "found": None if self.found is None else {workload: told(levels) for workload, levels in self.found.items()},
+            "verdicts": self.verdicts,
+            "caution": CAUTION,
+        }
+
+    def text(self) -> str:
+        """One line a claim, and one for the network found."""
+        pairs = ", ".join(f"{workload.upper()} {len(own)}" for workload, own in self.tried.items())
+        combinations = f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs})"
+        lines = [f"{combinations}, by order and (e) by its cause as well, noise not considered:"]
+        lines += [f"  {name} holds in {count}" for name, count in self.holding.items()]
+        if self.found is None:
+            return "\n".join([*lines, "  No network among them at which all hold."])
+        where = "; ".join(f"{workload.upper()} {_format_levels(levels)}" for workload, levels in self.found.items())
+        told = f"  All hold in {self.all_hold}, nearest to the neutral rule at {where} ({CAUTION}); there of (e): "
+        return "\n".join([*lines, f"{told}{self.verdicts[-1]['why']}."])
+
+
+def _format_levels(levels: Levels) -> str:
+    return ", ".join(
+        f"{network.upper()} {levels.mean_rtt_ms[network]:.4g} ms with {100 * share:.0f} % sent"
+        for (_, network), share in levels.offloaded_share.items()
+    )
+
+
+def claims_over_levels(
+    plan: RunPlan, folder: Path, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+) -> OverLevels:
+    """Replay the workloads of a plan of Table I at several levels and judge every combination.
+
+    Columns lie in `folder` meanwhile; `progress` is called with workloads done and workloads in all.
+    """
+    requests = min(REQUESTS, plan.scenario.requests)
+    pairs = {}
+    for number, workload in enumerate(plan.cases, start=1):
+        pairs[workload] = replayed_pairs(plan, workload, requests, folder, jobs)
+        if progress is not None:
+            progress(number, len(plan.cases))
+    kinds = [profile.execution.kind for case in plan.cases.values() for profile in case.profiles]
+    return over_combinations(pairs, kinds, requests)
+
+
+def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jobs: int = 1) -> list[Pair]:
+    """One workload at the pairs of levels at which both of its cells lie within 20 to 80 %."""
+    scenario = plan.scenario
+    means = _means(plan, workload, requests)
+    called = {(name, mean[name]): f"{name} at {mean[name]!r} ms" for mean in means for name in published.NETWORKS}
+    if not called:
+        return []
+    changed = {
+        "workloads": {workload: scenario.workloads[workload]},
+        "networks": {
+            label: scenario.networks[name].model_copy(update={"rtt_mean_ms": mean}) for (name, mean), label in called.items()
+        },
+        "requests": requests,
+        "replications": 1,
+        "gap_analysis": workload == claims.TRANSFORMER,
+    }
+    room = folder / f"levels {workload}"
+    room.mkdir()
+    result = run_plan(read_inputs(scenario.model_copy(update=changed), Path.cwd()), folder=room, jobs=jobs)
+    rows_at, gaps_at = _by_network(result.rows), _by_network(result.gaps)
+    pairs = []
+    for mean in means:
+        rows, gaps = (
+            [row | {"network": name} for name in published.NETWORKS for row in at.get(called[name, mean[name]], [])]
+            for at in (rows_at, gaps_at)
+        )
+        shares = {(workload, row["network"]): row["offloaded_share"] for row in rows if row["policy"] == "oracle"}
+        if all(map(_within, shares.values())):
+            pairs.append(Pair(Levels(mean, shares), rows, gaps))
+    return pairs
+
+
+def _by_network(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row["network"], []).append(row)
+    return grouped
+
+
+def _means(plan: RunPlan, workload: str, requests: int) -> list[dict[str, float]]:
+    """Pairs of mean RTTs, ms, that are worth a replay: those that the search says to lie within the range."""
+    slower, faster = published.NETWORKS
+    worth_ms = {name: worth_sending_up_to_ms(plan, workload, name, requests) for name in published.NETWORKS}
+    levels_ms = [float(f"{np.quantile(worth_ms[slower], 1 - share):.4g}") for share in CP1_SHARES]
+    means = [{slower: level, faster: float(f"{ratio * level:.4g}")} for level in levels_ms if level > 0 for ratio in RATIOS]
+    return [mean for mean in means if all(_within(share_sent(worth_ms[name], mean[name])) for name in published.NETWORKS)]
+
+
+def _within(share: float) -> bool:
+    return LEAST_SHARE <= share <= MOST_SHARE
+
+
+def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str], requests: int) -> OverLevels:
+    """Judge every combination of one pair per workload; a claim that cannot be told there does not count as holding."""
+    holding = {record["id"]: 0 for record in claims.evaluate([])}
+    combinations = all_hold = 0
+    best: tuple[Pair, ...] | None = None
+    verdicts: list[dict[str, Any]] = []
+    for combination in product(*pairs.values()):
+        gaps = [row for pair in combination for row in pair.gaps]
+        records = claims.evaluate([row for pair in combination for row in pair.rows], kinds, gaps)
+        holds = [record["verdict"] in (HOLDS, UNCLEAR) for record in records]
+        combinations += 1
+        for record, is_so in zip(records, holds, strict=True):
+            holding[record["id"]] += is_so
+        if all(holds):
+            all_hold += 1
+            if best is None or _distance(combination) < _distance(best):
+                best, verdicts = combination, records
+    found = None if best is None else {workload: pair.levels for workload, pair in zip(pairs, best, strict=True)}
+    tried = {workload: [pair.levels for pair in own] for workload, own in pairs.items()}
+    return OverLevels(requests, tried, combinations, holding, all_hold, found, verdicts)
+
+
+def _distance(combination: Sequence[Pair]) -> float:
+    return sum(pair.distance for pair in combination)

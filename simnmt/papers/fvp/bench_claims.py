@@ -1,0 +1,151 @@
+"""The claims that a measured output layer decides: the cost model, and the gain of a step (FVP-09, FVP-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench, StepTime
+from simnmt.papers.fvp import published
+from simnmt.papers.fvp.evidence import name_of
+from simnmt.papers.fvp.published import TABLE_2
+from simnmt.papers.kit.claim import UNKNOWN, Records, claim_record
+
+ROWS = 40
+"""Of a step: beam 2 and batch 20, as Table 2."""
+MOST_OVERHEAD = 0.5
+"""Of the dense time, what assignment, union and scatter may take where a gain is asked (FVP-15)."""
+NEEDS = "needs a file of `simnmt vocab bench --out`: give --bench"
+NEEDS_GPU = "needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE"
+
+ClaimText = tuple[str, str, str]
+"""Identifier, claim, and what is published."""
+FIT: ClaimText = (
+    "FVP-09",
+    f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average",
+    "",
+)
+CPU: ClaimText = (
+    "FVP-15 (b)",
+    f"On one CPU thread a step of V {BAR_SIZE[0]:,}, width {BAR_SIZE[1]:,}, batch 1 gets "
+    + " and ".join(f"{asked:.0f} times as fast with {100 * share:.0f} % of the columns active" for share, asked in BARS),
+    "",
+)
+GPU: ClaimText = (
+    "FVP-15 (a)",
+    f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
+    f"{published.LEAST_STEP_RATIO} times",
+    f"{min(each.ratio for each in TABLE_2 if each.active_percent <= 100 * published.MOST_ACTIVE):.2f} to "
+    f"{max(each.ratio for each in TABLE_2 if each.active_percent <= 100 * published.MOST_ACTIVE):.2f}",
+)
+
+
+def bench_claims(benches: Sequence[ProjectionBench]) -> Records:
+    """Of each measurement what it can tell; without one, what it needs."""
+    found: Records = []
+    for bench in benches:
+        found.append(_fit(bench))
+        found.append(_on_gpu(bench) if bench.setting.device == "cuda" else _on_cpu(bench))
+    if not benches:
+        found.append(claim_record(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
+    for way, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
+        if not any(bench.setting.device == device for bench in benches):
+            found.append(claim_record(*way, "", UNKNOWN, needs, basis="needs --bench"))
+    return found
+
+
+def _fit(bench: ProjectionBench) -> dict[str, Any]:
+    error, most, knowing = bench.heldout_error, bench.most_heldout_error, bench.heldout_error_knowing
+    if error is None or most is None:
+        return _bench_record(bench, FIT, "", UNKNOWN, "no step was held out")
+    why = (
+        f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; {100 * most:.1f} % at most"
+    )
+    if knowing is not None:
+        why += f"; told how each was multiplied and how far sets overlap, {100 * knowing:.1f} %"
+    return _bench_record(bench, FIT, f"{100 * error:.1f} %", error <= FIT_WITHIN, why)
+
+
+def _on_cpu(bench: ProjectionBench) -> dict[str, Any]:
+    bars = bench.bars
+    if len(bars) < len(BARS):
+        return _bench_record(bench, CPU, "", UNKNOWN, "these sizes were not measured, or not with float32 on one thread")
+    ours = "; ".join(f"{bar.measured:.2f} times at {100 * bar.step.share:.1f} %" for bar in bars)
+    missed = [bar for bar in bars if not bar.reached]
+    why = "whole steps, the choice of columns and the search included, against the fastest of torch's products and the same "
+    why += "search; as published, scattered, "
+    why += ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
+    if missed:
+        why += f"; missed at {', '.join(f'{100 * bar.share:.0f} %' for bar in missed)}"
+    return _bench_record(bench, CPU, ours, not missed, why)
+
+
+def _on_gpu(bench: ProjectionBench) -> dict[str, Any]:
+    steps = [
+        step
+        for step in bench.steps
+        if (step.vocab, step.rows) == (BAR_SIZE[0], ROWS) and step.share <= published.MOST_ACTIVE * 1.02
+    ]
+    asked = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
+    if not asked:
+        why = f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows" if not steps else _break_even(bench)
+        return _bench_record(bench, GPU, "", UNKNOWN, why)
+    ours = "; ".join(f"{step.ratios['columns']:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in asked)
+    why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time; as published, "
+    why += f"scattered, {min(step.ratios['scattered'] for step in asked):.2f} times and more"
+    why += "" if _monotone(asked) else "; not monotone in the active share"
+    if len(asked) < len(steps):
+        why += f"; {len(steps) - len(asked)} steps take more: {_break_even(bench)}"
+    return _bench_record(bench, GPU, ours, all(step.ratios["columns"] > published.LEAST_STEP_RATIO for step in asked), why)
+
+
+def _monotone(steps: Sequence[StepTime]) -> bool:
+    """Whether a width's time grows with the active share."""
+    ordered = sorted(steps, key=lambda step: (step.width, step.share))
+    times = [[step.columns_s for step in own] for _, own in groupby(ordered, key=lambda step: step.width)]
+    return all(own == sorted(own) for own in times)
+
+
+def _break_even(bench: ProjectionBench) -> str:
+    shares = [each for each in bench.break_even if (each.vocab, each.rows) == (BAR_SIZE[0], ROWS)]
+    told = [f"{100 * each.columns:.0f} %" if each.columns is not None else "no share" for each in shares]
+    return f"all columns win above {', '.join(told) or 'a share that was not measured'}"
+
+
+def _bench_record(bench: ProjectionBench, way: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
+    return claim_record(*way, ours, verdict, why, device=name_of(bench), basis=bench.kind)
+
+
+def bench_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
+    """Every step that was measured."""
+    return [
+        {
+            "kind": bench.kind,
+            "box": name_of(bench),
+            "vocab": step.vocab,
+            "width": step.width,
+            "rows": step.rows,
+            "share": step.share,
+            "fitted": step.fitted,
+            "way": step.way,
+            "dense_us": 1e6 * step.dense_s,
+            "columns_us": 1e6 * step.columns_s,
+            "predicted_us": None if step.predicted_s is None else 1e6 * step.predicted_s,
+            "ratio": step.ratios.get("columns"),
+            "ratio_kept": step.ratios.get("kept"),
+            "ratio_scattered": step.ratios.get("scattered"),
+            "overhead_share": step.overhead_share,
+        }
+        for bench in benches
+        for step in bench.steps
+    ]
+
+
+def break_even_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
+    """Above which share of V all columns win."""
+    return [
+        {"kind": bench.kind, "box": name_of(bench), "date": bench.date, "clusters": bench.setting.clusters} | each.model_dump()
+        for bench in benches
+        for each in bench.break_even
+    ]

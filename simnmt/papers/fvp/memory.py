@@ -1,0 +1,177 @@
+"""Memory of clusters beside the paper's two models, by the models' shapes, and the claims on it (FVP-12, 13, 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from simnmt.papers.fvp import published
+from simnmt.papers.fvp.published import FIGURE_3_BEST, FIGURE_4, MODELS, TABLE_5, TYPICAL_CLUSTERS, Model
+from simnmt.papers.kit.claim import Records, claim_record
+
+if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.memory_account import MemoryAccount
+    from simnmt.papers.fvp.study import Study
+
+HALF_BYTES = 2
+"""Of a number in float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A transformer's shapes (FVP-13); the embedding is tied: one matrix for both sides and the output layer."""
+
+    encoder_layers: int
+    decoder_layers: int
+    width: int
+    feed_forward: int
+    vocab: int
+    experts: int
+    """Feed-forward blocks of a layer that has several; 1: none has."""
+    expert_every: int
+    """So many layers, one with experts."""
+    said: str
+    """Its size in the text."""
+
+    @property
+    def parameters(self) -> int:
+        """Weights, biases and norms of all layers, and the embedding."""
+        attention = 4 * self.width * (self.width + 1)
+        block = self.width * self.feed_forward * 2 + self.feed_forward + self.width
+        norm = 2 * self.width
+        layers = self.encoder_layers + self.decoder_layers
+        sparse = 0 if self.experts == 1 else layers // self.expert_every
+        gates = sparse * self.width * self.experts
+        blocks = (layers - sparse + sparse * self.experts) * block
+        attentions = self.encoder_layers + 2 * self.decoder_layers
+        norms = attentions + layers + 2
+        return self.vocab * self.width + attentions * attention + blocks + gates + norms * norm
+
+    @property
+    def model_bytes(self) -> int:
+        """In float16."""
+        return HALF_BYTES * self.parameters
+
+
+PRESETS: dict[Model, Preset] = {
+    "dense": Preset(24, 12, 1024, 4096, 250_000, 1, 1, "0.7 billion in the text"),
+    "m3": Preset(24, 12, 1024, 4096, 128_000, 32, 2, "5 billion in the text; experts in every second layer"),
+}
+
+
+def preset_account(model: Model, clusters: int, mean_share: float, centroid_bytes: int = HALF_BYTES) -> MemoryAccount:
+    """What clusters hold beside a preset in float16, columns as 32-bit indices (FVP-12); `mean_share`: of V, of a set.
+
+    `centroid_bytes`: of a number of a centroid, 4 where centroids stay in float32 beside a model in float16.
+    """
+    # Here, so that the published tables need no more than their digits.
+    from simnmt.nmt.vocabulary.memory_account import memory_account
+
+    own = PRESETS[model]
+    return memory_account(own.vocab, own.width, clusters, mean_share, centroid_bytes, model_bytes=own.model_bytes)
+
+
+def most_clusters(model: Model, mean_share: float, share_of_model: float, centroid_bytes: int = HALF_BYTES) -> int:
+    """The most clusters that hold less than a share of the preset's own bytes."""
+    # Linear in the number of clusters.
+    none, thousand = (preset_account(model, count, mean_share, centroid_bytes).total for count in (0, 1000))
+    left = share_of_model * PRESETS[model].model_bytes - none
+    return max(0, ceil(1000 * left / (thousand - none)) - 1)
+
+
+CENTROID_BYTES = {2: "float16", 4: "float32"}
+"""Of a number of a centroid: as the presets run, and as a model in float32 keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresetMemory:
+    """One account of a preset."""
+
+    model: Model
+    clusters: int
+    mean_share: float
+    """Of V, of a set."""
+    shares_of: str
+    """Where the share is from: a figure of the paper, or a model of ours."""
+    centroid_bytes: int
+    account: MemoryAccount
+
+    @property
+    def of_model(self) -> float:
+        """Of the weights in float16."""
+        return self.account.share or 0.0
+
+    @property
+    def of_published(self) -> float:
+        """Of Table 5's memory, which holds more than weights."""
+        (gb,) = {each.baseline_gb for each in TABLE_5 if each.model == self.model}
+        return self.account.total / (gb * 1e9)
+
+
+def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
+    """Of both presets: with figure 4's shares by K and the mean shares of our sets, at 1,300 clusters and, of K = 1, at 2,000.
+
+    What the paper tells of cluster 0 is taken for all clusters.
+    """
+    shares = [(FIGURE_3_BEST, share / 100.0, f"figure 4, K = {top}", 2) for top, share in FIGURE_4.items()]
+    shares[1:1] = [
+        (clusters, FIGURE_4[1] / 100.0, "figure 4, K = 1", size)
+        for clusters in (FIGURE_3_BEST, TYPICAL_CLUSTERS)
+        for size in CENTROID_BYTES
+        if (clusters, size) != (FIGURE_3_BEST, 2)
+    ]
+    shares += [
+        (own.clusters, fmean(own.columns) / study.model.vocab, f"{study.model.name}, {own.label}, K = {own.top}", 2)
+        for study in studies
+        for own in study.per_cluster
+        if own.clusters == FIGURE_3_BEST
+    ]
+    return [
+        PresetMemory(model, clusters, share, whose, size, preset_account(model, clusters, share, size))
+        for model in MODELS
+        for clusters, share, whose, size in shares
+    ]
+
+
+def memory_claims() -> Records:
+    """Of the presets with K = 1, which the paper chose: at its best number of clusters, and at the one it calls typical."""
+    printed = [each.more_percent for each in TABLE_5]
+    own = [each for each in preset_memory() if each.mean_share == FIGURE_4[1] / 100.0]
+    larger = [each for each in preset_memory() if each.mean_share != FIGURE_4[1] / 100.0 and each.model == "dense"]
+    share = FIGURE_4[1] / 100.0
+    crossed = "; ".join(
+        f"{name}: up to {most_clusters(model, share, published.MOST_MEMORY, 2):,} clusters with centroids in float16, "
+        f"{most_clusters(model, share, published.MOST_MEMORY, 4):,} in float32"
+        for model, name in MODELS.items()
+    )
+    found: Records = []
+    for letter, clusters, said in (("a", FIGURE_3_BEST, "its best"), ("b", TYPICAL_CLUSTERS, "what it calls typical")):
+        half, single = ([each for each in own if (each.clusters, each.centroid_bytes) == (clusters, size)] for size in (2, 4))
+        why = (
+            f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_memory_record(single)}; "
+            f"of the memory that Table 5 prints {', '.join(f'{100 * each.of_published:.2f} %' for each in half)}; the "
+            f"paper tells cluster 0's share, about {FIGURE_4[1]:.0f} % of the columns, which is taken for all clusters; below "
+            f"{100 * published.MOST_MEMORY:.0f} %: {crossed}"
+        )
+        if clusters == FIGURE_3_BEST:
+            why += "; ZCode Dense with larger K: "
+            why += ", ".join(f"{100 * each.of_model:.1f} % ({each.shares_of})" for each in larger)
+        found.append(
+            claim_record(
+                f"FVP-18 ({letter})",
+                f"{clusters:,} clusters, {said}, add less than {100 * published.MOST_MEMORY:.0f} % to the model's memory",
+                f"{min(printed):.2f} to {max(printed):.2f} %",
+                _memory_record(half),
+                all(each.of_model < published.MOST_MEMORY for each in half),
+                why,
+                basis="inferred",
+            )
+        )
+    return found
+
+
+def _memory_record(own: Sequence[PresetMemory]) -> str:
+    return "; ".join(f"{MODELS[each.model]} {each.account.total / 1e6:.1f} MB, {100 * each.of_model:.2f} %" for each in own)

@@ -1,0 +1,311 @@
+"""What follows from the paper's printed figures, and the claims that they decide without a device (FVP-09, 13, 15 to 21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from simnmt.papers.fvp import published
+from simnmt.papers.fvp.memory import PRESETS
+from simnmt.papers.fvp.published import (
+    DEFAULT_US,
+    DIRECTIONS,
+    MODELS,
+    ROWS,
+    TABLE_2,
+    TABLE_6,
+    TYPICAL_CLUSTERS,
+    Mean,
+    Model,
+    Projection,
+    Quality,
+    means,
+)
+from simnmt.papers.kit.amdahl import share_needed
+from simnmt.papers.kit.claim import UNKNOWN, Records, claim_record
+
+
+@dataclass(frozen=True, slots=True)
+class TimeByShare:
+    """Microseconds of a projection as a line over the percentage of columns active, through Table 2 (FVP-09)."""
+
+    model: Model
+    fixed_us: float
+    us_per_percent: float
+    r_squared: float
+
+    def us(self, percent: float) -> float:
+        """At so many percent."""
+        return self.fixed_us + self.us_per_percent * percent
+
+    @property
+    def break_even_percent(self) -> float:
+        """Active columns beyond which the default is faster; above 100: the line says nowhere."""
+        return (DEFAULT_US[self.model] - self.fixed_us) / self.us_per_percent
+
+
+def fit(model: Model) -> TimeByShare:
+    """Least squares through the six rows of a model."""
+    rows = rows_of(model)
+    percent, us = np.array([each.active_percent for each in rows]), np.array([each.us for each in rows])
+    slope, fixed = np.polyfit(percent, us, 1)
+    off = us - (fixed + slope * percent)
+    return TimeByShare(model, float(fixed), float(slope), 1.0 - float((off**2).sum() / ((us - us.mean()) ** 2).sum()))
+
+
+def rows_of(model: Model) -> list[Projection]:
+    """Table 2's."""
+    return [each for each in TABLE_2 if each.model == model]
+
+
+def mean_percent(model: Model) -> float:
+    """Of Table 2's active columns."""
+    return fmean([each.active_percent for each in rows_of(model)])
+
+
+def operation_limit(row: Projection, clusters: int = TYPICAL_CLUSTERS) -> float:
+    """How many times fewer multiply-adds: d V over d (r + V') (FVP-09)."""
+    vocab = PRESETS[row.model].vocab
+    return vocab / (clusters + vocab * row.active_percent / 100.0)
+
+
+def implied_share(row: Projection) -> float:
+    """Share of the whole time that the projection must have had for Table 3's gain at beam 2 and its ratio (FVP-20)."""
+    (own,) = (each for each in ROWS if (each.model, each.row, each.test_set, each.beam) == (row.model, row.direction, 1, 2))
+    return share_needed(1.0 + own.gain_percent / 100.0, row.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """One figure that follows from printed ones."""
+
+    what: str
+    value: float
+    unit: str
+    meaning: str
+
+
+def derived() -> list[Derived]:
+    """Means of Table 2, the line through it, limits by counting, implied shares (FVP-09, 13, 15, 20)."""
+    found = []
+    for model, name in MODELS.items():
+        rows, line, preset = rows_of(model), fit(model), PRESETS[model]
+        vocab_us = DEFAULT_US[model] / 100.0
+        limits = [operation_limit(each) for each in rows]
+        shares = [100.0 * implied_share(each) for each in rows]
+        found += [
+            Derived(f"{name}: parameters", preset.parameters / 1e9, "billion", preset.said),
+            Derived(f"{name}: mean of the columns active", mean_percent(model), "%", "Table 2"),
+            Derived(f"{name}: mean time of the projection", fmean([each.us for each in rows]), "us", "Table 2"),
+            Derived(f"{name}: mean ratio to the default", fmean([each.ratio for each in rows]), "times", "Table 2"),
+            Derived(f"{name}: time without any column", line.fixed_us, "us", f"line through Table 2, R2 {line.r_squared:.3f}"),
+            Derived(f"{name}: time per percent of the columns", line.us_per_percent, "us", f"default: {vocab_us:.1f}"),
+            Derived(f"{name}: break-even", line.break_even_percent, "%", _where(line.break_even_percent)),
+            Derived(f"{name}: least limit by counting", min(limits), "times", f"multiply-adds, {TYPICAL_CLUSTERS:,} clusters"),
+            Derived(f"{name}: most by counting", max(limits), "times", "so what is fixed may dominate the times printed"),
+            Derived(f"{name}: least share of the projection", min(shares), "%", "that beam 2's gain and ratio imply"),
+            Derived(f"{name}: mean share of the projection", fmean(shares), "%", "`about 25 % or more` in the text"),
+            Derived(f"{name}: largest share of the projection", max(shares), "%", "the same"),
+        ]
+    dense, sparse = (DEFAULT_US[model] for model in MODELS)
+    vocabularies = PRESETS["dense"].vocab / PRESETS["m3"].vocab
+    found.append(Derived("default times, Dense over M3", dense / sparse, "times", f"vocabularies: {vocabularies:.2f}"))
+    return found
+
+
+def _where(percent: float) -> str:
+    if percent > 100.0:
+        return "beyond all columns: by the line clusters always win"
+    return "active columns above which the line says that the default wins"
+
+
+def paper_claims() -> Records:
+    """Every sentence that the tables decide, and those that nothing here can."""
+    return [*_projection(), *_gains(), *_quality(), *_size(), *_people()]
+
+
+def _projection() -> Records:
+    dense, sparse = rows_of("dense"), rows_of("m3")
+    ratios = [each.ratio for each in TABLE_2]
+    beyond = [each for each in TABLE_2 if each.active_percent > 100 * published.MOST_ACTIVE + 0.5]
+    largest = max(each.active_percent for each in dense)
+    shares = {model: [implied_share(each) for each in rows_of(model)] for model in MODELS}
+    return [
+        claim_record(
+            "FVP-21 (a)",
+            "On average 12.39 % of the columns of ZCode Dense are active",
+            "12.39 %",
+            f"{mean_percent('dense'):.2f} %, at most {largest:.2f} %",
+            abs(mean_percent("dense") - 12.39) < 0.005,
+            "12.39 % is the value of EsEn alone",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-21 (b)",
+            "The projection gains 2.4 to 2.6 times",
+            "2.4 to 2.6",
+            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            min(ratios) >= 2.35 and max(ratios) < 2.65,
+            f"ZCode Dense {_span(each.ratio for each in dense)}, M3 {_span(each.ratio for each in sparse)}, by Table 2",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-21 (c)",
+            "At most about 15 % of the columns are active",
+            f"{100 * published.MOST_ACTIVE:.0f} %",
+            "; ".join(f"{MODELS[each.model]} {each.direction} {each.active_percent:.2f} %" for each in beyond),
+            not beyond,
+            "in Table 2; half a point allowed",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-20 (a)",
+            "The projection takes about 25 % of the time or more",
+            f"{100 * published.PROJECTION_SHARE:.0f} %",
+            "; ".join(
+                f"{MODELS[model]} {100 * min(own):.0f} to {100 * max(own):.0f} %, mean {100 * fmean(own):.0f} %"
+                for model, own in shares.items()
+            ),
+            all(share >= published.PROJECTION_SHARE - 0.03 for own in shares.values() for share in own),
+            "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed",
+            basis="published",
+        ),
+    ]
+
+
+def _gains() -> Records:
+    own = {model: _rows(model, 1) for model in MODELS}
+    dense, sparse = ([each.gain_percent for each in own[model]] for model in MODELS)
+    batched = {(each.model, each.row): each.gain_percent for each in ROWS if (each.test_set, each.beam) == (1, 2)}
+    single = {(each.model, each.row): each.gain_percent for each in ROWS if (each.test_set, each.beam) == (1, 1)}
+    lower = [key for key in batched if key[0] == "dense" and single[key] <= batched[key]]
+    sparse_lower = sum(single["m3", row] > batched["m3", row] for row in DIRECTIONS)
+    return [
+        claim_record(
+            "FVP-21 (d)",
+            "ZCode Dense gains 13.0 to 25.7 % end to end",
+            "13.0 to 25.7 %",
+            f"{min(dense):.2f} to {max(dense):.2f} %",
+            min(dense) >= 12.95 and max(dense) <= 25.75,
+            "Table 3",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-21 (e)",
+            "ZCode M3 gains 6 to 8.8 % end to end",
+            "6 to 8.8 %",
+            f"{min(sparse):.2f} to {max(sparse):.2f} %",
+            min(sparse) >= 5.5 and max(sparse) < 8.85,
+            "Table 3",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-20 (b)",
+            "With the large vocabulary beam 1, batch 1 gains more than beam 2, batch 20",
+            "",
+            f"in {len(DIRECTIONS) - len(lower)} of {len(DIRECTIONS)} directions of ZCode Dense",
+            not lower,
+            f"with M3's smaller vocabulary in {sparse_lower} of {len(DIRECTIONS)}; Table 3",
+            basis="published",
+        ),
+    ]
+
+
+def _quality() -> Records:
+    changes = sorted(ROWS, key=lambda each: each.bleu_change)
+    worst, best = changes[0], changes[-1]
+    lost = [each for each in changes if round(each.bleu_change, 4) < -published.MOST_BLEU_CHANGE]
+    found = [
+        claim_record(
+            "FVP-20 (c)",
+            "BLEU is kept",
+            "maintaining the BLEU score",
+            f"{worst.bleu_change:+.2f} ({_cell(worst)}) to {best.bleu_change:+.2f} ({_cell(best)}), mean "
+            f"{fmean(each.bleu_change for each in ROWS):+.3f}",
+            not lost,
+            f"a loss of {published.MOST_BLEU_CHANGE} allowed in each of the {len(ROWS)} cells of Tables 3 and 4",
+            basis="published",
+        )
+    ]
+    for identifier, table, test_set in (("FVP-16", 3, 1), ("FVP-17", 4, 2)):
+        own = [each for each in means() if each.printed.test_set == test_set]
+        odd = [each for each in own if not each.follows]
+        mixed = [each for each in own if each.follows == "by sentences"]
+        why = f"of {len(own)}, {len(own) - len(odd) - len(mixed)} are simple means"
+        why += f" and {len(mixed)} weighted by sentences" if mixed else ""
+        found.append(
+            claim_record(
+                identifier,
+                f"The averages of Table {table} are means of its directions",
+                "; ".join(f"{_average(each)} {each.value:.2f}" for each in odd),
+                "; ".join(f"{_average(each)} {each.simple:.2f} simple, {each.by_sentences:.2f} by sentences" for each in odd),
+                not odd,
+                why,
+                basis="published",
+            )
+        )
+    return found
+
+
+def _size() -> Records:
+    counted = "; ".join(f"{MODELS[model]} {preset.parameters / 1e9:.2f} billion" for model, preset in PRESETS.items())
+    return [
+        claim_record(
+            "FVP-13",
+            "The printed shapes give the printed numbers of parameters",
+            "0.7 and 5 billion",
+            counted,
+            all(
+                least <= preset.parameters / 1e9 < least + size
+                for (least, size), preset in zip(((0.7, 0.1), (5.0, 1.0)), PRESETS.values(), strict=True)
+            ),
+            "embedding tied, experts in every second layer, which the text leaves open; printed digits cut off, not rounded",
+            basis="published",
+        )
+    ]
+
+
+def _people() -> Records:
+    off = [each for each in TABLE_6 if abs(each.difference - each.printed_difference) > 0.005]
+    return [
+        claim_record(
+            "FVP-19 (a)",
+            "The differences of Table 6 follow from its scores",
+            "",
+            f"{len(TABLE_6) - len(off)} of {len(TABLE_6)}",
+            not off,
+            "",
+            basis="published",
+        ),
+        claim_record(
+            "FVP-19 (b)",
+            "Paid annotators score translations with clusters no lower, and higher out of English",
+            "+0.40 to +0.90 out of English (p < 0.05 and less), 0.00 to +0.50 into it (none)",
+            "",
+            UNKNOWN,
+            "needs annotators; FVP-08 stands for it: how many sentences are identical, and BLEU",
+            basis="published",
+        ),
+    ]
+
+
+def _rows(model: Model, test_set: int) -> list[Quality]:
+    return [each for each in ROWS if (each.model, each.test_set) == (model, test_set)]
+
+
+def _span(values: Iterable[float]) -> str:
+    found = sorted(values)
+    return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+
+def _cell(each: Quality) -> str:
+    return f"{MODELS[each.model]} {each.row}, set {each.test_set}, beam {each.beam}"
+
+
+def _average(each: Mean) -> str:
+    names = {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain"}
+    printed = each.printed
+    return f"{MODELS[printed.model]} {printed.row}, beam {printed.beam}, {names[each.what]}"

@@ -1,0 +1,146 @@
+"""The HTML page of a paper: claims with verdicts, plain tables, and sections of line figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simnmt.report.page_template import Record, claim_groups, fill_template, verdict_matrix
+from simnmt.report.pipelines import STYLE
+from simnmt.report.typography import DASH
+
+_SCRIPTS = ("page_tools.js", "paper_page.js", "page.js")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell of a table."""
+
+    text: str
+    small: str = ""
+    """Under it."""
+    kind: str = ""
+    """Instead of a text, a kind such as `measured`."""
+    words: bool = False
+    """Text, set to the left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row."""
+
+    name: str
+    cells: Sequence[Figure | str]
+    small: str = ""
+    published: bool = False
+    """Set apart from what is ours."""
+
+
+def table(
+    identifier: str, title: str, note: str, heads: Sequence[str], lines: Iterable[Line], *, folded: bool = False
+) -> dict[str, Any]:
+    """A section with one table; a cell may be a plain text. `folded`: shut until it is asked for."""
+    rows = [
+        {
+            "name": line.name,
+            "small": line.small,
+            "published": line.published,
+            "cells": [cell if isinstance(cell, Figure) else Figure(cell or DASH) for cell in line.cells],
+        }
+        for line in lines
+    ]
+    return {"id": identifier, "title": title, "note": note, "heads": list(heads), "lines": rows, "folded": folded}
+
+
+def render_paper(
+    document: Mapping[str, Any],
+    *,
+    heading: str,
+    tables: Iterable[Record],
+    drawings: Iterable[Record],
+    matrix_note: str = "",
+    listed: bool = False,
+    pictures: Iterable[Record] = (),
+) -> str:
+    """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out.
+
+    A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
+    says of ours and why has a line for each part between semicolons. `pictures`: sections of pipelines, after all tables.
+    """
+    doubts = document.get("doubts", ())
+    setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
+    shown = [each for each in tables if each["lines"]]
+    places = {each["id"] for each in shown}
+    return fill_template(
+        "paper_page.html.j2",
+        _SCRIPTS,
+        [{**each, "before": each.get("before") if each.get("before") in places else None} for each in drawings],
+        listed=listed,
+        document={"summary": "", **document},
+        eyebrow="simnmt reproduce",
+        heading=heading,
+        matrix=verdict_matrix(document["claims"]),
+        matrix_note=matrix_note,
+        groups=claim_groups(document["claims"], doubts),
+        doubtful_profiles=doubts,
+        tables=shown,
+        setting=setting,
+        pictures=list(pictures),
+        picture_style=STYLE,
+    )
+
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+
+def line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:
+    """A line through the rows in the order of their key `x`, at `value` of each."""
+    own = sorted(rows, key=lambda row: row[x])
+    return {"name": name, "x": [round(row[x], 6) for row in own], "y": [value(row) for row in own]}
+
+
+def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows that are alike in `keys`, in the order in which they come."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:
+    """Rows of each part of each whole, which is named as well where there are several."""
+    several = len({row[whole] for row in rows}) > 1
+    return [(f"{first}, {second}" if several else second, own) for (first, second), own in grouped(rows, whole, part).items()]
+
+
+def section(
+    identifier: str,
+    title: str,
+    note: str,
+    choices: Sequence[tuple[str, Row]],
+    heading: str,
+    *,
+    before: str = "",
+    shown: int = 0,
+) -> dict[str, Any]:
+    """A figure of lines, with a choice where there are several contents, `shown` at first.
+
+    It stands before the table that is named like it without `-drawn`, or `before` another one.
+    """
+    figure = {
+        "name": "lines",
+        "heading": heading,
+        "choices": [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else [],
+        "shown": shown,
+        "says": f"{title}: {heading}, one line each",
+    }
+    return {
+        "id": identifier,
+        "title": title,
+        "note": note,
+        "content": {"of": [own for _, own in choices]},
+        "figures": [figure],
+        "before": before or identifier.removesuffix("-drawn"),
+    }

@@ -1,0 +1,498 @@
+"""Estimates that a decider keeps of its targets: transfer time, queue, batch, and the state of a streamed model.
+
+`TransferEstimate` learns the transfer time from answers and probes (CNMT-11). `BacklogView` mirrors the queue of a
+first-in first-out target, `BatchView` the batch of a batched target (XP-01), `PlanView` the state of a target that streams
+its model (XP-04). All are pure: the simulated world and the live gateway hold the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from heapq import heappush, heapreplace
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
+
+
+class TransferEstimate:
+    """The transfer time believed in, learnt from the answers of requests that were sent.
+
+    With weight 1 the last measurement wins, to the bit, which is C-NMT's own estimate. Below 1 each measurement moves the
+    estimate by that share of the way towards itself, so that k measurements leave (1 - weight)**k of the first belief.
+    """
+
+    __slots__ = ("_weight", "measured_at_s", "next_s", "value_s")
+
+    def __init__(self, initial_s: float, weight: float = 1.0) -> None:
+        self.value_s = initial_s
+        """Transfer time believed in, both ways together."""
+        self.measured_at_s = 0.0
+        """When the last measurement came; 0 for the initial belief."""
+        self.next_s = inf
+        """Before this moment the belief changes by nothing but `learn`."""
+        self._weight = weight
+
+    def learn(self, transfer_s: float, at_s: float) -> None:
+        """An answer came at `at_s` and carried this measurement; moments must not decrease."""
+        if self._weight == 1.0:
+            self.value_s = transfer_s
+        else:
+            self.value_s += self._weight * (transfer_s - self.value_s)
+        self.measured_at_s = at_s
+
+    def refresh(self, now_s: float) -> None:
+        """Take in what came by itself until now: nothing, here."""
+
+
+class ProbedEstimate(TransferEstimate):
+    """The same, asking by itself where nothing is heard: after `interval_s` of silence a probe is sent.
+
+    A probe is a round trip without payload. Every answer heard, a request's or a probe's, starts the timer anew; while a probe
+    is under way none other is sent. No event is needed: what the timer did since the last decision is worked out at the next
+    one, probe by probe, each at the moment it would have had.
+    """
+
+    __slots__ = ("_answered_at_s", "_interval_s", "_probe_s", "_rtt_s", "probes_sent")
+
+    def __init__(self, initial_s: float, interval_s: float, rtt_s: Callable[[float], float], weight: float = 1.0) -> None:
+        """`rtt_s`: the true round-trip time of a probe sent at a moment, both in seconds."""
+        super().__init__(initial_s, weight)
+        self.probes_sent = 0
+        self.next_s = interval_s
+        self._interval_s = interval_s
+        self._rtt_s = rtt_s
+        self._answered_at_s = inf
+        """When the probe under way will be answered; inf while there is none."""
+        self._probe_s = 0.0
+        """The round trip of the probe under way."""
+
+    def learn(self, transfer_s: float, at_s: float) -> None:
+        """As above; what probes told before that moment is taken in first."""
+        if self.next_s <= at_s:
+            self.refresh(at_s)
+        super().learn(transfer_s, at_s)
+        if self._answered_at_s == inf:
+            self.next_s = at_s + self._interval_s
+
+    def refresh(self, now_s: float) -> None:
+        """Let the timer run until now; costs one look at the network per probe sent."""
+        while self.next_s <= now_s:
+            if self._answered_at_s == inf:
+                self._probe_s = self._rtt_s(self.next_s)
+                self.next_s += self._probe_s
+                self._answered_at_s = self.next_s
+                self.probes_sent += 1
+            else:
+                self._answered_at_s = inf
+                super().learn(self._probe_s, self.next_s)
+                self.next_s += self._interval_s
+
+
+class _SentRequest(NamedTuple):
+    """What was believed of a request when it was sent."""
+
+    entry_s: float
+    believed_s: float
+    """Its wait by the mirror; 0 in an empty one."""
+    mirrored_s: float
+    """Its wait in the mirror's own coordinates, without the shift."""
+    work_s: float
+    """What all workers together had been sent before it."""
+    behind_s: float
+    """What the mirror's clock was behind."""
+    times_empty: int
+    """How often the mirror had been met empty, this time included."""
+
+
+class BacklogView:
+    """A first-in first-out pool of `parallel` workers, as one decider believes it to stand.
+
+    The decider knows what it sent and how long that should take, so it can keep the pool's queue itself: a mirror. An answer
+    tells how long its request had waited; the mirror is then moved as a whole until it agrees with
+    the last such request. Three things follow the truth where others use the pool as well:
+
+    - The mirror's clock is slow by the share of the pool that others take, since their requests join behind ours while we
+      wait. The share is learnt from pairs of answers between which the pool was surely busy: what the wait grew by beyond
+      what it grew by in the mirror, over the time between.
+    - A mirror that has run empty believes in the mean wait that was found on such occasions.
+    - Both fade while no answer comes, lest a burst of others keep a decider away for ever.
+
+    Alone with exact predictions there is nothing to learn, and the belief is the truth. A request costs 2 us with all that is
+    asked and told about it, however long the queue: nothing is replayed. Measured against the true wait (one worker at load
+    0.8, half of the requests others', times 30 % off): correlation 0.85, where a learner given the same facts reaches 0.88,
+    and a mirror that is only moved 0.76.
+    """
+
+    __slots__ = (
+        "_behind_s",
+        "_busy_s",
+        "_empty_wait_s",
+        "_found_empty",
+        "_free_at_s",
+        "_gap_s",
+        "_grown_s",
+        "_heard_s",
+        "_last",
+        "_last_number",
+        "_last_start_s",
+        "_last_wait_s",
+        "_now_s",
+        "_parallel",
+        "_reports",
+        "_sent",
+        "_shift_s",
+        "_times_empty",
+        "_under_way",
+        "_unused",
+        "_waiting_share",
+        "_work_s",
+        "others_share",
+    )
+
+    SHARE_MEMORY, WAIT_MEMORY, FADE = 256, 64, 64
+    """Answers over which the others' share and the wait in an empty mirror are learnt; mean gaps between answers' requests
+    after whose silence half of both is forgotten."""
+    MOST = 0.98
+    """Largest share that others are believed to take: the mirror's clock must not stand still."""
+    EXACT_S = 1e-9
+    """A wait foretold this closely teaches nothing."""
+
+    def __init__(self, parallel: int) -> None:
+        self.others_share = 0.0
+        """Share of the pool that others are believed to take."""
+        self._parallel = parallel
+        self._free_at_s = [0.0]
+        # The mirror's workers that have worked, a heap, and one that has not while there is one: a tier has 10^8 at most.
+        self._unused = parallel - 1
+        self._last_start_s = 0.0
+        self._shift_s = 0.0
+        """What a start in the mirror is earlier than in truth."""
+        self._now_s, self._behind_s = 0.0, 0.0
+        """The last request's entry, and what the mirror's clock was then behind."""
+        self._sent, self._work_s, self._times_empty = 0, 0.0, 0
+        """Requests sent, what all workers together need for them, and how many met an empty mirror."""
+        self._under_way: dict[int, _SentRequest] = {}
+        """Requests not reported yet, by number."""
+        self._last: _SentRequest | None = None
+        self._last_number, self._last_wait_s = -1, 0.0
+        """The last request, of those reported, and its true wait."""
+        self._reports, self._waiting_share = 0, 0.0
+        """Requests reported, and the share of them that had to wait."""
+        self._found_empty, self._empty_wait_s = 0, 0.0
+        """Requests reported that had met an empty mirror, and their mean wait."""
+        self._gap_s, self._heard_s = 0.0, 0.0
+        """Mean time between the entries of reported requests; the last entry when the last answer came."""
+        self._grown_s, self._busy_s = 0.0, 0.0
+        """What the wait grew by beyond the mirror's while the pool was surely busy, and for how long that was."""
+
+    def wait_s(self, entry_s: float) -> float:
+        """How long a request that entered at `entry_s` is believed to wait, at least 0; nothing changes."""
+        wait_s = self._mirrored_s(entry_s - self._lag_s(entry_s))
+        empty_wait_s = self._empty_wait_s
+        if wait_s < empty_wait_s:
+            empty_wait_s *= self._trust(entry_s)
+        return wait_s if wait_s > empty_wait_s else empty_wait_s
+
+    def sent(self, entry_s: float, execution_s: float) -> int:
+        """Note a request that will enter at `entry_s` and is predicted to execute so long; entries come in order of time.
+
+        Returns its number, to be handed back to `reported`.
+        """
+        if entry_s > self._now_s:
+            self._behind_s = self._lag_s(entry_s)
+            self._now_s = entry_s
+        mirror_s = entry_s - self._behind_s
+        wait_s = self._mirrored_s(mirror_s)
+        if wait_s == 0.0:
+            self._times_empty += 1
+        # Nobody starts before those who entered earlier; with several workers and a shift that fell, their ends do not say so.
+        start_s = max(self._free_at_s[0], self._last_start_s, mirror_s - self._shift_s)
+        heapreplace(self._free_at_s, start_s + execution_s)
+        if self._unused and self._free_at_s[0] > 0.0:
+            heappush(self._free_at_s, 0.0)
+            self._unused -= 1
+        self._last_start_s = start_s
+        number = self._sent
+        self._under_way[number] = _SentRequest(
+            entry_s, wait_s, start_s - mirror_s, self._work_s, self._behind_s, self._times_empty
+        )
+        self._sent = number + 1
+        self._work_s += execution_s / self._parallel
+        return number
+
+    def reported(self, number: int, wait_s: float) -> None:
+        """An answer came: what `sent` returned for its request, and how long this really waited, by the pool's own clock.
+
+        A duration, as all that C-NMT measures: clocks need no synchronisation (CNMT-11), and what the way there took beyond
+        its share of the estimate is no queue. An answer overtaken by a later request's moves nothing.
+        """
+        sent = self._under_way.pop(number)
+        self._reports += 1
+        waited = 1.0 if wait_s > self.EXACT_S else 0.0
+        self._waiting_share += (waited - self._waiting_share) / min(self._reports + 1, self.SHARE_MEMORY)
+        if sent.believed_s == 0.0:
+            self._found_empty += 1
+            # As if seven had waited for nothing before, so that the first one is no verdict.
+            self._empty_wait_s += (wait_s - self._empty_wait_s) / min(self._found_empty + 7, self.WAIT_MEMORY)
+        if number < self._last_number:
+            return
+        if self._last is not None:
+            self._learn_share(self._last, sent, wait_s)
+        self._last, self._last_number, self._last_wait_s = sent, number, wait_s
+        self._heard_s = self._now_s
+        self._shift_s = wait_s - sent.mirrored_s
+
+    def _learn_share(self, last: _SentRequest, sent: _SentRequest, wait_s: float) -> None:
+        """What two requests' waits, one after the other, tell of those who entered between them."""
+        gap_s = sent.entry_s - last.entry_s
+        self._gap_s += (gap_s - self._gap_s) / min(self._reports + 1, self.WAIT_MEMORY)
+        # The earlier one waited beyond the later one's entry, so no worker was idle in between.
+        if self._last_wait_s > gap_s > 0.0 and abs(wait_s - sent.believed_s) > self.EXACT_S:
+            if sent.times_empty == last.times_empty:
+                expected_s = sent.mirrored_s - last.mirrored_s - (sent.behind_s - last.behind_s)
+            else:  # the mirror was met empty in between, wrongly: what was sent is all that is known
+                expected_s = sent.work_s - last.work_s - gap_s
+            kept = 1.0 - 1.0 / self.SHARE_MEMORY
+            self._grown_s = kept * self._grown_s + wait_s - self._last_wait_s - expected_s
+            self._busy_s = kept * self._busy_s + gap_s
+        if self._grown_s > 0.0:
+            # A load of r lets at least r**workers of the requests wait, so seldom a wait means a small load.
+            most = self._waiting_share ** (1.0 / self._parallel)
+            self.others_share = min(self._grown_s / self._busy_s, most, self.MOST)
+        else:
+            self.others_share = 0.0
+
+    def _mirrored_s(self, mirror_s: float) -> float:
+        """The wait by the mirror alone, at a moment of its clock."""
+        wait_s = max(self._free_at_s[0], self._last_start_s) + self._shift_s - mirror_s
+        return wait_s if wait_s > 0.0 else 0.0
+
+    def _lag_s(self, at_s: float) -> float:
+        """What the mirror's clock is behind at a moment."""
+        if self.others_share == 0.0:
+            return self._behind_s
+        return self._behind_s + self.others_share * self._trust(at_s) * (at_s - self._now_s)
+
+    def _trust(self, at_s: float) -> float:
+        """What is left at a moment of what was learnt: half after `FADE` mean gaps without an answer."""
+        silence_s = at_s - self._heard_s
+        memory_s = self.FADE * self._gap_s
+        return memory_s / (memory_s + silence_s) if silence_s > 0.0 and memory_s > 0.0 else 1.0
+
+
+class BatchView:
+    """What a request will take at a batched target beyond the plane, by what the target last reported.
+
+    Four beliefs, each as simple as the facts allow:
+
+    - **Who is there.** One's own that have no answer yet, which the decider counts itself, and others: what reports say beyond
+      one's own. The last report counts as far as it is fresh, the mean of reports as far as it is old: half of what the last
+      one says beyond the mean is forgotten after the time that a request is usually away, half of the mean after 64 times that.
+      (Others fewer than none stand for one's own on the way there or back.)
+    - **How long a request waits.** As many as are beyond the threshold have to end first, one after the other as fast as their
+      batch ends them: a mean output's steps over the sentences that share them. Where servers report longer waits, as they
+      do of batches that are not refilled, it is made longer in proportion; never shorter, as a report knows only of the
+      wait for the encoder, and who is encoded may still lie waiting for a place.
+    - **How slow its steps are.** Those of a batch halfway between the one it finds, itself included, and the one that requests
+      usually leave behind.
+    - **How often it is held up.** Where a running batch is refilled, as many join during a request's stay as end, and nothing
+      is decoded while they are encoded: one by one while there is room, many at once while they queue.
+
+    Nobody there and nothing known of others: 0, the plane itself. Asked and told, it costs 2 us a request, whatever the queue.
+    `docs/policies.md` says how near it comes to the truth.
+    """
+
+    __slots__ = (
+        "_alone_s",
+        "_end_s",
+        "_heard_s",
+        "_last_others",
+        "_left_behind",
+        "_lengthened",
+        "_mean_others",
+        "_modelled_s",
+        "_reports",
+        "_sent",
+        "_servers",
+        "_size",
+        "_slower_s",
+        "_step_alone_s",
+        "_tgt_len",
+        "_threshold",
+        "_time_away_s",
+        "_together_s",
+        "_under_way",
+        "_waited_s",
+    )
+
+    MEMORY, PRIOR = 64, 8
+    """Reports over which all that is learnt is learnt; waits just as modelled, of a mean output's time each, that are supposed
+    before."""
+    KEPT = 1.0 - 1.0 / MEMORY
+    """Of a sum, with each report."""
+
+    def __init__(
+        self,
+        step_s: Callable[[int], float],
+        size: int,
+        threshold: int = 0,
+        servers: int = 1,
+        joining_s: Callable[[int], float] = lambda sentences: 0.0,
+    ) -> None:
+        """`step_s`: seconds of a decode step, gap included, by the sentences in it, 1 to `size`; `threshold`: of its batcher;
+        `servers`: how many share what is sent to the target; `joining_s`: seconds in which so many are encoded and join."""
+        of = [step_s(active) for active in range(1, size + 1)]
+        self._step_alone_s = of[0]
+        self._slower_s = [0.0, 0.0, 0.0]
+        """What a step takes beyond one at batch 1, by twice the sentences in it."""
+        for before_s, at_s in pairwise(of):
+            self._slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
+        self._end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
+        """Time between two ends, per token of a mean output, by the sentences in the batch."""
+        self._alone_s, self._together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
+        """How long each that joins holds a running batch up: one by one, and with many."""
+        self._size, self._threshold, self._servers = size, threshold, servers
+        self._forget()
+
+    def blank(self) -> BatchView:
+        """A view of the same target that has heard of nothing; what it costs is kept once for both."""
+        other = copy(self)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
+        self._sent, self._reports, self._tgt_len = 0, 0, 1.0
+        """Requests sent and reported, and the mean length predicted of the former."""
+        self._under_way: dict[int, tuple[float, float]] = {}
+        """Of each request that is not reported: when it was sent, and the wait modelled for it."""
+        self._last_others, self._mean_others, self._heard_s = 0.0, 0.0, 0.0
+        self._left_behind, self._time_away_s = 0.0, 0.0
+        """Means of the batch that a request leaves behind, and of the time from sending it to its answer."""
+        self._waited_s, self._modelled_s, self._lengthened = 0.0, 0.0, 1.0
+        """Sums of the waits reported, and of those modelled for the same requests, old ones fading; and their ratio."""
+
+    def added_s(self, at_s: float, tgt_len_predicted: float) -> float:
+        """Seconds beyond the plane at batch 1 that a request now sent is believed to take: waiting, and slower steps."""
+        present = self._present(at_s)
+        if present == 0.0:
+            return 0.0
+        twice = min(present + 1.0, float(self._size))
+        left_behind = self._left_behind + 1.0
+        twice += left_behind if left_behind < twice else twice
+        slower_s = self._slower_s[int(twice + 0.5)]
+        each_s = self._together_s if present > self._threshold else self._alone_s
+        slower_s += each_s * (twice / 2.0 - 1.0) / self._tgt_len
+        return self._wait_s(present) * self._lengthened + tgt_len_predicted * slower_s
+
+    def sent(self, now_s: float, tgt_len_predicted: float) -> int:
+        """Note a request that is sent; returns its number, to be handed back to `reported`."""
+        number = self._sent
+        self._sent = number + 1
+        memory = number + 1 if number < self.MEMORY else self.MEMORY
+        # An output takes a step at least.
+        self._tgt_len += (max(tgt_len_predicted, 1.0) - self._tgt_len) / memory
+        self._under_way[number] = now_s, self._wait_s(self._present(now_s))
+        return number
+
+    def reported(self, number: int, wait_s: float, active: int, waiting: int, at_s: float) -> None:
+        """An answer came at `at_s`: how long its request had waited there until its encoding began, and how many were left in
+        its batch, and waited, when it was done."""
+        sent_s, modelled_s = self._under_way.pop(number)
+        self._reports += 1
+        memory = self._reports if self._reports < self.MEMORY else self.MEMORY
+        self._time_away_s += (at_s - sent_s - self._time_away_s) / memory
+        self._left_behind += (active - self._left_behind) / memory
+        self._last_others = active + waiting - len(self._under_way) / self._servers
+        self._mean_others += (self._last_others - self._mean_others) / memory
+        self._heard_s = at_s
+        waited_s = self._waited_s = self._waited_s * self.KEPT + wait_s
+        modelled_s = self._modelled_s = self._modelled_s * self.KEPT + modelled_s
+        if waited_s > modelled_s:
+            prior_s = self.PRIOR * self._tgt_len * self._step_alone_s
+            self._lengthened = (waited_s + prior_s) / (modelled_s + prior_s)
+        else:
+            self._lengthened = 1.0
+
+    def _present(self, at_s: float) -> float:
+        """Sentences believed at a server, at least 0."""
+        others, age_s, away_s = self._last_others, at_s - self._heard_s, self._time_away_s
+        if age_s > 0.0 < away_s:
+            mean, long_s = self._mean_others, self.MEMORY * away_s
+            others = (others - mean) * away_s / (away_s + age_s) + mean * long_s / (long_s + age_s)
+        present = len(self._under_way) / self._servers + others
+        return present if present > 0.0 else 0.0
+
+    def _wait_s(self, present: float) -> float:
+        """The wait of one who finds so many, before it is lengthened."""
+        beyond = present - self._threshold
+        if beyond <= 0.0:
+            return 0.0
+        return beyond * self._tgt_len * self._end_s[int(present) if present < self._size else self._size]
+
+
+NextState = Callable[[int, float], int]
+"""`next_state(state, idle_s)`: the state of a request whose turn comes so long after the end of one in `state`; below 0 while
+that is under way."""
+
+
+class PlanView:
+    """Which plan a request will meet at a remote target, by what its answers told and when they came.
+
+    Each answer tells the state in which its request was executed. The next state follows from that and from how long ago the
+    request ended, by the decider's own clock; while a request is under way the next one is a turn of its engagement. Where
+    others use the boxes as well, or there are several, this errs: so of each state that was believed it is counted which one
+    was then told, and what is expected is the mean over those. As many as `PRIOR` right beliefs are supposed before any, and
+    a belief of `MEMORY` answers ago counts by 1/e.
+
+    Alone before one box there is nothing to learn but how long the ways take. What is never sent to tells nothing: a box that
+    others keep warm, and that is wrongly believed too dear when cold, stays so believed.
+    """
+
+    __slots__ = ("_done_s", "_errs", "_latest", "_next_state", "_state", "_told", "_under_way")
+
+    MEMORY, PRIOR = 64, 1.0
+    _KEPT = 1.0 - 1.0 / MEMORY
+
+    def __init__(self, next_state: NextState, states: int) -> None:
+        """`states`: how many there are; 0 is cold, which is what a box is believed to be at first."""
+        self._next_state = next_state
+        self._latest, self._state, self._done_s = -1, 0, float("-inf")
+        """The last request that was sent, its state as believed or told, and when the last that was told of had ended."""
+        self._told = [[self.PRIOR if told == believed else 0.0 for told in range(states)] for believed in range(states)]
+        """Answers by the state that was believed and the one that was told."""
+        self._errs = [False] * states
+        """Whether a belief was ever wrong."""
+        self._under_way: dict[int, int] = {}
+        """By request, the state that was believed."""
+
+    def believed(self, entry_s: float) -> int:
+        """The state of a request that would reach the target at a moment."""
+        return self._next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Seconds beyond the plane of a request that would reach the target then; `beyond_s`: by state and request."""
+        believed = self.believed(entry_s)
+        if not self._errs[believed]:
+            return beyond_s[believed][in_block]
+        told = self._told[believed]
+        return sum(count * column[in_block] for count, column in zip(told, beyond_s, strict=True)) / sum(told)
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """A request sets out."""
+        self._latest, self._state = request, self.believed(entry_s)
+        self._under_way[request] = self._state
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Its answer came: the state in which it was executed, and when that ended, by the decider's clock."""
+        believed = self._under_way.pop(request)
+        told = self._told[believed]
+        if state != believed:
+            self._errs[believed] = True
+        for number, count in enumerate(told):
+            told[number] = self._KEPT * count
+        told[state] += 1.0
+        if request == self._latest:
+            self._state = state
+        if done_s > self._done_s:
+            self._done_s = done_s

@@ -1,0 +1,387 @@
+"""Seconds of encoding, joining and decoding batches: steps by batch and position, encoders by batch and source length (FNI-18).
+
+A cost over a batch and one length is a bilinear form or an interpolated table. Sums over a run of lengths are closed forms,
+never accumulated step by step: a simulation that skips ahead and one that takes each step must agree (XP-01).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.profile.blocks import EncoderBlock, StepBlock
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSurface:
+    """s_fixed + s_per_row batch + s_per_token length + s_per_row_token batch length."""
+
+    s_fixed: float
+    s_per_row: float
+    s_per_token: float
+    s_per_row_token: float
+
+    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
+        """Broadcasts over its arguments."""
+        rows, tokens = np.asarray(batch, np.float64), np.asarray(length, np.float64)
+        value: Floats = self.s_fixed + self.s_per_row * rows + (self.s_per_token + self.s_per_row_token * rows) * tokens
+        return value
+
+    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
+        """Over the whole lengths first..last, both included; 0 where last < first."""
+        rows, low, high = (np.asarray(each, np.float64) for each in (batch, first, last))
+        count = np.maximum(high - low + 1.0, 0.0)
+        value: Floats = count * self.seconds(rows, 0.5 * (low + high))
+        return value
+
+    def at_batch(self, batch: float) -> Callable[[int, int], float]:
+        """`sum_s` of one batch on plain numbers."""
+        level, slope = self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch
+
+        def sum_s(first: int, last: int) -> float:
+            return (last - first + 1) * (level + slope * 0.5 * (first + last)) if last >= first else 0.0
+
+        return sum_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSurface:
+    """Bilinear between the cells of a grid.
+
+    Outside of it: below the least batch or length the cost of the least holds on; beyond the greatest batch the last segment
+    is prolonged, beyond the greatest length the trend over all lengths, since the noise of a single cell, prolonged, would
+    grow without bound. Neither falls, so that no batch becomes free by being too large.
+    """
+
+    batches: Floats
+    """Rising, shape (batches,)."""
+    lengths: Floats
+    """Rising, shape (lengths,); whole numbers."""
+    cells: Floats
+    """Seconds, shape (batches, lengths)."""
+
+    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
+        """Broadcasts over its arguments."""
+        rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
+        knots = self._knots(rows)
+        segment = np.clip(np.searchsorted(self.lengths, tokens, side="right") - 1, 0, max(self.lengths.size - 2, 0))
+        begin = np.take_along_axis(knots, segment[..., None], axis=-1)[..., 0]
+        if self.lengths.size == 1:
+            return begin
+        end = np.take_along_axis(knots, segment[..., None] + 1, axis=-1)[..., 0]
+        low, high = self.lengths[segment], self.lengths[segment + 1]
+        beyond_s: Floats = np.maximum(tokens - self.lengths[-1], 0.0) * self._trend(knots)[..., 0]
+        return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond_s
+
+    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
+        """Over the whole lengths first..last, both included; 0 where last < first."""
+        rows, low, high = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in (batch, first, last)))
+        knots = self._knots(rows)
+        total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
+        return total
+
+    def at_batch(self, batch: float) -> Callable[[int, int], float]:
+        """`sum_s` of one batch on plain numbers."""
+        knots = self._knots(np.asarray(batch, np.float64))
+        slopes, before = self._slopes(knots).tolist(), self._before(knots).tolist()
+        start, value = self.lengths.tolist(), knots.tolist()
+
+        def up_to(end: int) -> float:
+            at = bisect_right(start, end) - 1
+            if at < 0:
+                return float(value[0] * (end - start[0]))
+            many = end - start[at]
+            return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
+
+        def sum_s(first: int, last: int) -> float:
+            return up_to(last + 1) - up_to(first) if last >= first else 0.0
+
+        return sum_s
+
+    def _knots(self, rows: Floats) -> Floats:
+        """Seconds at each length of the grid; shape (*rows.shape, lengths)."""
+        if self.batches.size == 1:
+            return np.broadcast_to(self.cells[0], (*rows.shape, self.lengths.size))
+        segment = np.clip(np.searchsorted(self.batches, rows, side="right") - 1, 0, self.batches.size - 2)
+        low, high = self.batches[segment], self.batches[segment + 1]
+        return _between(self.cells[segment], self.cells[segment + 1], ((rows - low) / (high - low))[..., None])
+
+    def _slopes(self, knots: Floats) -> Floats:
+        """Seconds per token from each length of the grid on; from the last on, those of the trend."""
+        if self.lengths.size == 1:
+            return np.zeros_like(knots)
+        inner = np.diff(knots, axis=-1) / np.diff(self.lengths)
+        return np.concatenate([inner, self._trend(knots)], axis=-1)
+
+    def _trend(self, knots: Floats) -> Floats:
+        """Seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
+        aside = self.lengths - self.lengths.mean()
+        slope: Floats = (knots @ aside / (aside @ aside))[..., None]
+        return np.maximum(slope, 0.0)
+
+    def _before(self, knots: Floats) -> Floats:
+        """Sum over the lengths from the grid's first up to, and without, each length of the grid."""
+        many = np.diff(self.lengths)
+        slopes = self._slopes(knots)[..., :-1]
+        segments = many * knots[..., :-1] + slopes * 0.5 * many * (many - 1.0)
+        return np.concatenate([np.zeros_like(knots[..., :1]), np.cumsum(segments, axis=-1)], axis=-1)
+
+    def _up_to(self, knots: Floats, end: Floats) -> Floats:
+        """Sum over the lengths from the grid's first up to, and without, `end`; below the first length it is negative."""
+        at = np.searchsorted(self.lengths, end, side="right") - 1
+        inside = np.maximum(at, 0)[..., None]
+        value, slope, before = (
+            np.take_along_axis(each, inside, axis=-1)[..., 0] for each in (knots, self._slopes(knots), self._before(knots))
+        )
+        many = end - self.lengths[inside[..., 0]]
+        rising = np.where(at < 0, 0.0, slope * 0.5 * many * (many - 1.0))
+        total: Floats = before + many * value + rising
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceWithAlone:
+    """A surface whose batch of one has costs of its own: those that agree with whole executions of single sentences.
+
+    A sentence alone is what most requests of an idle server are, and a library may change its kernel from one row to two, so
+    a form that is good over all batch sizes may be several per cent off at 1.
+    """
+
+    alone: TableSurface
+    """A single row, of batch 1."""
+    batched: LinearSurface | TableSurface
+    """From batch 2 on."""
+
+    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
+        """Broadcasts over its arguments."""
+        rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
+        return np.where(rows == 1.0, self.alone.seconds(1, tokens), self.batched.seconds(rows, tokens))
+
+    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
+        """Over the whole lengths first..last, both included; 0 where last < first."""
+        alone = np.asarray(batch, np.float64) == 1.0
+        return np.where(alone, self.alone.sum_s(1, first, last), self.batched.sum_s(batch, first, last))
+
+    def at_batch(self, batch: float) -> Callable[[int, int], float]:
+        """`sum_s` of one batch on plain numbers."""
+        return self.alone.at_batch(1) if batch == 1 else self.batched.at_batch(batch)
+
+
+Surface = LinearSurface | TableSurface | SurfaceWithAlone
+
+
+def _between(begin: Floats, end: Floats, share: Floats) -> Floats:
+    """From begin (share 0) to end (share 1); held before begin, prolonged beyond end without falling."""
+    inner = begin + np.clip(share, 0.0, 1.0) * (end - begin)
+    value: Floats = inner + np.maximum(share - 1.0, 0.0) * np.maximum(end - begin, 0.0)
+    return value
+
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds of one decode step of `batch` sentences when `position` tokens are out."""
+
+    surface: Surface
+    batch_range: Range
+    """Measured, both ends included."""
+    position_range: Range
+
+    @classmethod
+    def of(cls, block: StepBlock) -> StepCost:
+        """What a profile's block says."""
+        own = block.coefficients
+        linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_position, own.s_per_row_position)
+        surface = linear if block.form == "linear" and linear else _table(block.batch, block.position, block.seconds)
+        return cls(_with_alone(surface, block.position, block.alone_s), _ends(block.batch), _ends(block.position))
+
+    def seconds(self, batch: ArrayLike, position: ArrayLike) -> NDArray[np.float64]:
+        """Broadcasts over its arguments."""
+        return self.surface.seconds(batch, position)
+
+    def steps_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> NDArray[np.float64]:
+        """Seconds of the steps at positions first..last, both included, at a constant batch; 0 where last < first."""
+        return self.surface.sum_s(batch, first, last)
+
+    def at_batch(self, batch: int) -> Callable[[int, int], float]:
+        """`steps_s` of one batch on plain numbers: what a simulated server holds per batch size."""
+        return self.surface.at_batch(batch)
+
+    def outside(self, batch: ArrayLike, position: ArrayLike) -> NDArray[np.bool_]:
+        """Which lie outside what was measured, and are extrapolated."""
+        return _outside(batch, self.batch_range) | _outside(position, self.position_range)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderCost:
+    """Seconds of encoding `batch` sentences of `src_len` tokens each."""
+
+    surface: Surface
+    batch_range: Range
+    """Measured, both ends included."""
+    src_len_range: Range
+
+    @classmethod
+    def of(cls, block: EncoderBlock) -> EncoderCost:
+        """What a profile's block says."""
+        own = block.coefficients
+        linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_src_token, own.s_per_row_src_token)
+        surface = linear if block.form == "linear" and linear else _table(block.batch, block.src_len, block.seconds)
+        return cls(_with_alone(surface, block.src_len, block.alone_s), _ends(block.batch), _ends(block.src_len))
+
+    def seconds(self, batch: ArrayLike, src_len: ArrayLike) -> NDArray[np.float64]:
+        """Broadcasts over its arguments."""
+        return self.surface.seconds(batch, src_len)
+
+    def outside(self, batch: ArrayLike, src_len: ArrayLike) -> NDArray[np.bool_]:
+        """Which lie outside what was measured, and are extrapolated."""
+        return _outside(batch, self.batch_range) | _outside(src_len, self.src_len_range)
+
+
+def _table(batch: tuple[int, ...], length: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
+    return TableSurface(*(np.asarray(each, np.float64) for each in (batch, length, seconds)))
+
+
+def _with_alone(surface: LinearSurface | TableSurface, length: tuple[int, ...], alone_s: tuple[float, ...] | None) -> Surface:
+    return surface if alone_s is None else SurfaceWithAlone(_table((1,), length, (alone_s,)), surface)
+
+
+def _ends(values: tuple[int, ...]) -> Range:
+    return values[0], values[-1]
+
+
+def _outside(values: ArrayLike, ends: Range) -> NDArray[np.bool_]:
+    given = np.asarray(values)
+    outside: NDArray[np.bool_] = (given < ends[0]) | (given > ends[1])
+    return outside
+
+
+Sum = Callable[[int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingCost:
+    """Seconds of what a server that batches does. Of all batches a row is a sentence with all of its hypotheses.
+
+    The step at position p is the one that is taken when p tokens are out; in a batch whose sentences joined at different
+    times the position is that of the sentence that has been active longest. Beyond what was measured, costs are
+    extrapolated as `StepCost` and `EncoderCost` do; `most_batch` tells from where on.
+    """
+
+    step: StepCost
+    """Of the usual step."""
+    encoder: EncoderCost
+    mean_over_usual: float = 1.0
+    """What steps take on the average over what the usual one takes: what a server needs in all is a sum, which now and then
+    has a much longer step in it."""
+    gap_s_fixed: float = 0.0
+    """Between two steps: choosing tokens, bookkeeping."""
+    gap_s_per_sentence: float = 0.0
+    refill_s_fixed: float = 0.0
+    """Of joining a batch, whatever the number that joins."""
+    refill_s_per_sentence: float = 0.0
+    """Of joining it and, once done, of being dropped."""
+    leave_s: float = 0.0
+    """Added to a step at whose end some sentence is done, whatever their number: dropping them, before anything else."""
+    packs: bool = False
+    """The encoder is given packed sequences (recurrent); else all are as long as the longest."""
+    padding_share: float = 0.0
+    """Share of the padding's cost that an encoder pays all the same which is given packed sequences."""
+    beam: int = 1
+    """Hypotheses of each sentence with which the steps were measured."""
+    src_len: int | None = None
+    """Source tokens of the longest sentence of a batch, on which attention's part of a step rests; None: not known."""
+    s_per_row_src_token: float = 0.0
+    """What one more of them adds to a step for each sentence."""
+    _encoders: dict[int, Sum] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Seconds by source length, one entry a batch size that was asked for."""
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch with which both steps and encoder were measured."""
+        return min(self.step.batch_range[1], self.encoder.batch_range[1])
+
+    def source_s(self, batch: int, longest: int) -> float:
+        """What is added to each step of so many sentences where the longest source under way has `longest` tokens.
+
+        Steps were measured with sentences that are all alike, of `src_len` tokens, and the decoder attends to padding too: for
+        shorter sources it is below 0, though a step keeps half of its time at least. 0 where it was not measured.
+        """
+        if self.src_len is None or not self.s_per_row_src_token:
+            return 0.0
+        more_s = self.s_per_row_src_token * batch * (longest - self.src_len)
+        return more_s if more_s >= 0.0 else max(more_s, -0.5 * self.steps_at(batch)(0, 0))
+
+    def gap_s(self, batch: int) -> float:
+        """What each step of so many sentences takes beside the model."""
+        return self.gap_s_fixed + self.gap_s_per_sentence * batch
+
+    def steps_at(self, batch: int) -> Sum:
+        """Seconds of the steps at positions first..last, both included, and of their gaps, at a constant batch.
+
+        A closed form on plain numbers, 0 where last < first: what a server holds per batch size.
+        """
+        usual_s, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
+
+        def with_gaps(first: int, last: int) -> float:
+            return times * usual_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
+
+        return with_gaps
+
+    def encode_s(self, src_lens: Sequence[int]) -> float:
+        """One call of the encoder for sentences of these source lengths; 0 for none.
+
+        Packed, the batch shrinks as sentences end: the shortest's length at the whole batch, then up to each next length what
+        that many more tokens cost the batch that is left; and of what padding would cost beyond that, `padding_share`.
+        """
+        if not src_lens:
+            return 0.0
+        left, longest = len(src_lens), max(src_lens)
+        padded_s = self._encoder(left)(longest, longest)
+        if not self.packs or left == 1:
+            return padded_s
+        total_s, before = 0.0, None
+        for length, alike in groupby(sorted(src_lens)):
+            seconds = self._encoder(left)
+            at = seconds(length, length)
+            # Noise of neighbouring cells must not make a longer sentence cheaper.
+            total_s += at if before is None else max(at - seconds(before, before), 0.0)
+            before, left = length, left - sum(1 for _ in alike)
+        return total_s + self.padding_share * max(padded_s - total_s, 0.0)
+
+    def refill_s(self, joining: int) -> float:
+        """So many encoded sentences join what is active; 0 for none."""
+        return self.refill_s_fixed + self.refill_s_per_sentence * joining if joining > 0 else 0.0
+
+    def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+        """One sentence alone in the server: encoded, joined, decoded at batch 1 and dropped; broadcasts over its arguments."""
+        src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+        besides_s = np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src)) + np.where(tgt > 0.0, self.leave_s, 0.0)
+        steps_s = self.mean_over_usual * self.step.steps_s(1, 0, tgt - 1.0)
+        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + besides_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is remembered of the encoder are closures, which cannot be pickled.
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
+    def _sources_s(self, src_len: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`source_s` of batches of one."""
+        if self.src_len is None:
+            return np.zeros_like(src_len)
+        return np.maximum(self.s_per_row_src_token * (src_len - self.src_len), -0.5 * self.steps_at(1)(0, 0))
+
+    def _encoder(self, batch: int) -> Sum:
+        known = self._encoders.get(batch)
+        if known is None:
+            known = self._encoders[batch] = self.encoder.surface.at_batch(batch)
+        return known

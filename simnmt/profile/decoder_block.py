@@ -1,0 +1,376 @@
+"""Measured decoder variants of a profile: decode steps by stage, composition of options, active vocabulary share, fidelity.
+
+Effects of single options multiply within a stage, and stages add (SHARP-11, XP-03). The active share of the vocabulary is
+a distribution over steps and sentences (FVP-11). Fidelity is the share of tokens that agree with the exact decoder (SHARP-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from simnmt.base.configuration import Configuration
+from simnmt.profile.blocks import Count, Duration, Kind, Length
+from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Shares = Annotated[tuple[Share, ...], Field(min_length=2)]
+LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
+"""At which quantiles are kept, least and most included."""
+
+
+class ActiveShare(Configuration):
+    """Active columns of the output layer over the vocabulary, at one batch size, on real text (FVP-11)."""
+
+    vocab: Annotated[int, Field(ge=2)]
+    steps: Annotated[int, Field(ge=1)]
+    """Decode steps that were looked at."""
+    mean: Share
+    """Over steps: what a step multiplies on the average, the union of all its rows (FVP-06)."""
+    levels: Shares = LEVELS
+    by_step: Shares
+    """Quantiles over steps, one a level."""
+    by_sentence: Shares | None = None
+    """Quantiles, over sentences decoded alone, of the mean over a sentence's steps; null where sentences share steps."""
+    s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """What a step would take more with the whole vocabulary active than with nothing of it, seconds: the slope of timed steps
+    over their shares; null: not told by them."""
+
+    @model_validator(mode="after")
+    def _is_a_distribution(self) -> ActiveShare:
+        if self.levels[0] != 0.0 or self.levels[-1] != 1.0 or any(low >= high for low, high in pairwise(self.levels)):
+            raise ValueError("levels: not rising from 0 to 1")
+        for name, quantiles in (("by_step", self.by_step), ("by_sentence", self.by_sentence)):
+            if quantiles is not None and (len(quantiles) != len(self.levels) or list(quantiles) != sorted(quantiles)):
+                raise ValueError(f"{name}: not one quantile a level, none less than the one before")
+        if not self.by_step[0] <= self.mean <= self.by_step[-1]:
+            raise ValueError(f"mean: {self.mean:g} lies outside the quantiles over steps")
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[int],
+        vocab: int,
+        *,
+        by_sentence: Sequence[float] | None = None,
+        s_per_share: float | None = None,
+    ) -> ActiveShare:
+        """Of the active columns of each step, and each sentence's mean share where sentences were decoded alone."""
+        shares = np.asarray(columns, np.float64) / vocab
+        mean = float(np.clip(shares.mean(), shares.min(), shares.max()))  # a mean of equal shares may round past them
+        return cls(
+            vocab=vocab,
+            steps=len(shares),
+            mean=mean,
+            by_step=_quantiles(shares),
+            by_sentence=None if by_sentence is None else _quantiles(np.asarray(by_sentence, np.float64)),
+            s_per_share=s_per_share,
+        )
+
+    def deviation(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of sentences' shares from their mean, by inverse transform of uniform draws in [0, 1), of which the expectation is 0.
+
+        Between quantiles the distribution is taken to be even. 0 where nothing is known of single sentences.
+        """
+        if self.by_sentence is None:
+            return np.zeros_like(uniform)
+        levels, quantiles = np.array(self.levels), np.array(self.by_sentence)
+        expected = float(np.diff(levels) @ (quantiles[1:] + quantiles[:-1]) / 2.0)
+        found: NDArray[np.float64] = np.interp(uniform, levels, quantiles) - expected
+        return found
+
+    def words(self) -> str:
+        """`5.1 % of 12,000 tokens active`."""
+        return f"{100 * self.mean:.3g} % of {self.vocab:,} tokens active"
+
+
+def _quantiles(shares: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(np.quantile(shares, LEVELS).tolist())
+
+
+STAGES = ("body_s", "product_s", "search_s")
+"""Of a decode step; they add up to it."""
+PARTS_DIFFER = 0.02
+"""Of the step: what its stages may sum to beside it."""
+
+
+class DecoderVariant(Configuration):
+    """Time of one decode step of `batch` sentences, the search included, with a decoder so written; seconds."""
+
+    settings: DecoderSettings
+    batch: Count = 1
+    step_s: Duration
+    """The whole: the model, choosing tokens, reordering a beam."""
+    body_s: Duration
+    """All but the other two: recurrence, attention, bookkeeping."""
+    product_s: Duration
+    """The output layer's product (FNI-01's first stage)."""
+    search_s: Duration
+    """Bias, softmax and search (FNI-01's other three, which fusing makes one)."""
+    agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder with the same candidates
+    (SHARP-10); null: exact, or not measured."""
+    likeliest_active: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Of a restricted vocabulary, decoding freely: share of its own rows and steps whose likeliest token of all is active (one
+    less the miss rate of FVP-08); what follows a miss is judged along the path that was taken. null: not measured."""
+    identical: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of sentences whose whole translation is the exact decoder's (FVP-08); null: exact, or not measured."""
+    active: ActiveShare | None = None
+    """Of a restricted vocabulary: what is multiplied of it."""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> DecoderVariant:
+        parts_s = sum(getattr(self, stage) for stage in STAGES)
+        if abs(parts_s - self.step_s) > PARTS_DIFFER * self.step_s:
+            raise ValueError(f"stages of {parts_s:g} s together where the step takes {self.step_s:g} s")
+        if self.active is not None and self.settings.vocabulary == "full":
+            raise ValueError("active: a decoder of the full vocabulary has all of it active")
+        return self
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Of body, product and search in the step; 1 together (FNI-17)."""
+        parts_s = [getattr(self, stage) for stage in STAGES]
+        body, product, search = (part / sum(parts_s) for part in parts_s)
+        return body, product, search
+
+
+class DecoderBlock(Configuration):
+    """Decode steps of several variants, each at some batch sizes, measured in turn so that they can be compared."""
+
+    kind: Kind
+    base: DecoderSettings
+    """The variant that the profile's other costs are of."""
+    src_len: Length | None = None
+    """Source tokens under the steps."""
+    repeats: Count | None = None
+    """Timings of a variant at a batch size."""
+    variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
+    left_out: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _comparable(self) -> DecoderBlock:
+        seen = [(canonical(each.settings), each.batch) for each in self.variants]
+        if len(set(seen)) < len(seen):
+            settings, batch = next(each for each in seen if seen.count(each) > 1)
+            raise ValueError(f"variants: {settings.words()} at batch {batch} stands there twice")
+        lacking = [batch for _, batch in seen if (canonical(self.base), batch) not in seen]
+        if lacking:
+            raise ValueError(f"base: {self.base.words()} is not among the variants at batch {lacking[0]}")
+        return self
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """At which variants were measured, rising."""
+        return tuple(sorted({variant.batch for variant in self.variants}))
+
+    @property
+    def measured(self) -> tuple[DecoderSettings, ...]:
+        """Each variant once, as the block names them."""
+        return tuple(dict.fromkeys(variant.settings for variant in self.variants))
+
+    def at(self, batch: int) -> dict[DecoderSettings, DecoderVariant]:
+        """The variants at a batch size, by their settings in canonical form."""
+        return {canonical(variant.settings): variant for variant in self.variants if variant.batch == batch}
+
+
+def canonical(settings: DecoderSettings) -> DecoderSettings:
+    """The same decoder, said in one way: `frequent_words` means nothing unless embeddings are the frequent ones."""
+    if settings.embeddings == "frequent":
+        return settings
+    return settings.model_copy(update={"frequent_words": FREQUENT_WORDS})
+
+
+OPTIONS = ("beam", "fused", "gemm", "embeddings", "attention", "activations", "merge", "candidates", "vocabulary")
+"""What may vary, each with a factor of its own on each stage."""
+Measured = Mapping[DecoderSettings, DecoderVariant]
+"""Variants at one batch size, by settings in canonical form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Seconds of a decode step at one batch size."""
+
+    body_s: float
+    product_s: float
+    search_s: float
+
+    @property
+    def layer_s(self) -> float:
+        """Of the output layer."""
+        return self.product_s + self.search_s
+
+    @property
+    def step_s(self) -> float:
+        """All of them."""
+        return self.body_s + self.product_s + self.search_s
+
+
+@dataclass(frozen=True, slots=True)
+class CompositionError:
+    """What composing was wrong by on variants that were measured, each told from the others without it."""
+
+    mean: float
+    """Absolute, relative, of the whole step."""
+    most: float
+    judged: int
+    """Variants at batch sizes that could be left out; of the others an option's effect would have been unknown."""
+    beam: int | None = None
+    """Of all that judged; None: of any."""
+
+    def words(self) -> str:
+        """`6.6 % on average, 16 % at most, on 17 measured steps of beam 6, each left out in turn`."""
+        judged = f"{self.judged} measured step{'s' * (self.judged != 1)}{'' if self.beam is None else f' of beam {self.beam}'}"
+        return f"{100 * self.mean:.3g} % on average, {100 * self.most:.3g} % at most, on {judged}, each left out in turn"
+
+
+def value_of(settings: DecoderSettings, option: str) -> object:
+    """Of an option; how many embeddings are kept belongs to keeping them, and a list of so many candidates is told by these."""
+    own: object = getattr(settings, option)
+    if option == "vocabulary" and settings.candidates is not None:
+        return "full"
+    return f"{own} {settings.frequent_words}" if own == "frequent" else own
+
+
+def compose_stages(measured: Measured, settings: DecoderSettings) -> Stages | None:
+    """The stages of a variant by least squares of the logarithms over those measured; None where they do not determine it.
+
+    The model of each stage: a level, times one factor for each option that is not as in the first variant. A target is
+    determined where its row is a combination of the rows that were measured. Variants of the wanted beam alone are fitted
+    where they determine it: with more hypotheses the same technique pays more, or less.
+    """
+    of_the_beam = {other: its for other, its in measured.items() if other.beam == settings.beam}
+    return _fitted(of_the_beam, settings) or _fitted(measured, settings)
+
+
+def _fitted(measured: Measured, settings: DecoderSettings) -> Stages | None:
+    weights = _weights(list(measured), settings)
+    if weights is None:
+        return None
+    logarithms = np.log([[getattr(each, stage) for stage in STAGES] for each in measured.values()])
+    body_s, product_s, search_s = np.exp(weights @ logarithms).tolist()
+    return Stages(body_s, product_s, search_s)
+
+
+def composition_error(block: DecoderBlock, beam: int | None = None) -> CompositionError | None:
+    """Over the variants and batch sizes of a block, each left out in turn; None where none can be. `beam`: of these alone."""
+    off = [error for batch in block.batches for error in _errors(block.at(batch), beam)]
+    return CompositionError(float(np.mean(off)), max(off), len(off), beam) if off else None
+
+
+def _errors(measured: Measured, beam: int | None) -> Iterator[float]:
+    for settings, variant in measured.items():
+        if beam not in (None, settings.beam):
+            continue
+        told = compose_stages({other: its for other, its in measured.items() if other != settings}, settings)
+        if told is not None:
+            yield abs(told.step_s / variant.step_s - 1.0)
+
+
+def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> NDArray[np.float64] | None:
+    """What each measured variant's logarithm counts for; the least squares of least norm."""
+    if not measured:
+        return None
+    effects = dict.fromkeys(
+        (option, value_of(settings, option))
+        for settings in measured
+        for option in OPTIONS
+        if value_of(settings, option) != value_of(measured[0], option)
+    )
+    for option in OPTIONS:
+        value = value_of(wanted, option)
+        if value != value_of(measured[0], option) and (option, value) not in effects:
+            return None
+
+    def row(settings: DecoderSettings) -> list[float]:
+        return [1.0, *(float(value_of(settings, option) == value) for option, value in effects)]
+
+    design, target = np.array([row(each) for each in measured]), np.array(row(wanted))
+    weights: NDArray[np.float64] = np.linalg.lstsq(design.T, target, rcond=None)[0]
+    return weights if np.allclose(design.T @ weights, target, atol=1e-9) else None
+
+
+EXACT_TYPE = "float32"
+"""Of engines; any other rounds what this one tells."""
+
+
+def describe_fidelity(
+    settings: DecoderSettings,
+    agreement: float | None,
+    *,
+    rounding: str | None = None,
+    multiplied: bool = False,
+    identical: float | None = None,
+    likeliest_active: float | None = None,
+) -> str:
+    """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
+
+    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences;
+    `likeliest_active`: of steps, of a restricted vocabulary, which is no agreement of tokens.
+    """
+    sentences = "" if identical is None else f", {_percent(identical)} of sentences"
+    if not settings.noise:
+        told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
+    else:
+        if agreement is None and likeliest_active is not None:
+            told = f"likeliest token of all active in {_percent(likeliest_active)} of its own steps"
+            told += sentences and f"{sentences} as the exact decoder's"
+        elif agreement is None:
+            told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
+        else:
+            told = f"{_percent(agreement)} of tokens as the exact decoder's"
+            told += ", its techniques' agreements multiplied" if multiplied else ""
+            told += sentences
+        told += "" if rounding is None else f", rounding in {rounding} aside"
+    return told if settings.candidates is None else f"{told}, among its candidates"
+
+
+def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
+    """The engine's type where the decoder's products are in it and it is not float32."""
+    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
+
+
+def agreement_of(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
+    """As measured, at its worst; else the product of the techniques' own, and that it is one. Identities change none of it."""
+    if not wanted.noise:
+        return None, False
+    noise = _noise(wanted)
+    if (together := _worst(block, noise)) is not None:
+        return together, False
+    alone = [_worst(block, [each]) for each in noise]
+    known = [each for each in alone if each is not None]
+    return (prod(known), True) if len(known) == len(alone) else (None, False)
+
+
+def worst_of(block: DecoderBlock, wanted: DecoderSettings, share: Literal["identical", "likeliest_active"]) -> float | None:
+    """A share at its worst over batch sizes; None where it was not measured of just this: what a beam finds is its own."""
+    alike = (each for each in _rounding_so(block, _noise(wanted)) if each.settings.beam == wanted.beam)
+    return min((own for each in alike if (own := getattr(each, share)) is not None), default=None)
+
+
+def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
+    """Of the variants that round so and not otherwise."""
+    return min((each.agreement for each in _rounding_so(block, noise) if each.agreement is not None), default=None)
+
+
+def _rounding_so(block: DecoderBlock, noise: list[tuple[str, object]]) -> Iterator[DecoderVariant]:
+    return (each for each in block.variants if _noise(each.settings) == noise)
+
+
+def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
+    """The options that round, and their values."""
+    return [(option, getattr(settings, option)) for option in settings.noise]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"

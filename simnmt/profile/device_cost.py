@@ -1,0 +1,202 @@
+"""Costs of a device beside its processor time: reads from the disk, paced or not (STI-07), and energy of executions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.profile.execution_fit import fit_relative_plane, heldout_plane_error
+from simnmt.profile.least_squares import bounded_least_squares, by_cell, errs_clearly_less, r_squared
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """Holds bytes that may be read at once; fills at `rate_bytes_per_s` up to `burst_bytes`. Full at the start.
+
+    Between any two moments no more is read than the rate times the time between them, plus one burst. It asks no clock: a
+    simulated disk and a real one that is slowed down use it alike.
+    """
+
+    rate_bytes_per_s: float
+    burst_bytes: float = 0.0
+    _empty_s: float = field(default=-inf, init=False, repr=False)
+    """When the bucket was, or will be, empty: between full and empty it holds the rate times the time since."""
+    _begin_s: float = field(default=-inf, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.rate_bytes_per_s) and self.rate_bytes_per_s > 0.0):
+            raise ValueError("the rate must be a positive number of bytes a second")
+        if not (isfinite(self.burst_bytes) and self.burst_bytes >= 0.0):
+            raise ValueError("the burst must be a number of bytes, 0 or more")
+
+    def end_s(self, begin_s: float, size_bytes: float) -> float:
+        """When a read of `size_bytes` that begins at `begin_s` may end; reads queue in the order of the calls.
+
+        Never before `begin_s`. Raises `ValueError` for a negative size or a beginning before that of the read before.
+        """
+        if not size_bytes >= 0.0:
+            raise ValueError("a read has 0 bytes or more")
+        if not begin_s >= self._begin_s:
+            raise ValueError("reads must be asked for in the order in which they begin")
+        self._begin_s = begin_s
+        full_since_s = begin_s - self.burst_bytes / self.rate_bytes_per_s
+        self._empty_s = max(self._empty_s, full_since_s) + size_bytes / self.rate_bytes_per_s
+        return max(begin_s, self._empty_s)
+
+
+GOOD_ENOUGH = 0.01
+"""Error of a line up to which no table replaces it (`errs_clearly_less`)."""
+LEAST_SIZES = 4
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadTable:
+    """Seconds by size, read off between the sizes on logarithmic scales; never less for more bytes.
+
+    Below the least size its time holds, beyond the greatest its rate.
+    """
+
+    size_bytes: Column
+    """Rising."""
+    time_s: Column
+    """Positive; where a larger size took less, the time of the smaller one counts."""
+
+    def seconds(self, size_bytes: Column) -> Column:
+        """Same shape."""
+        within = np.clip(size_bytes, self.size_bytes[0], self.size_bytes[-1])
+        never_less = np.maximum.accumulate(self.time_s)
+        own = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
+        beyond: Column = own * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
+        return beyond
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCost:
+    """Never faster for more bytes; no faster than the pace where one is set."""
+
+    s_fixed: float
+    bytes_per_s: float
+    paced_bytes_per_s: float | None = None
+    table: ReadTable | None = None
+    """Computes in the line's place where there is one."""
+
+    def seconds(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Seconds of one read of that many bytes; same shape."""
+        size = np.asarray(size_bytes, np.float64)
+        own: Column = self.s_fixed + size / self.bytes_per_s if self.table is None else self.table.seconds(size)
+        return own if self.paced_bytes_per_s is None else np.maximum(own, size / self.paced_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFit:
+    """A disk's cost with what its fit says of itself."""
+
+    cost: DiskCost
+    """The line."""
+    table: ReadTable
+    r2: float | None
+    """Of the line, on the sizes' quantiles."""
+    heldout_error: float | None
+    """Of the line: mean absolute relative error on sizes left out in turn, the least and the greatest excepted; None with
+    fewer than four sizes."""
+    heldout_error_table: float | None
+    """Of the table, on the same sizes."""
+
+    @property
+    def form(self) -> Literal["linear", "table"]:
+        """Which of the two errs less; the line, unless the table does clearly."""
+        return "table" if errs_clearly_less(self.heldout_error_table, self.heldout_error, GOOD_ENOUGH) else "linear"
+
+    def block(self) -> dict[str, Any]:
+        """The keys of a profile's block `disk` that a fit knows; its `samples` have to be those that were fitted."""
+        return {
+            "form": self.form,
+            "s_fixed": self.cost.s_fixed,
+            "bytes_per_s": self.cost.bytes_per_s,
+            "r2": self.r2,
+            "heldout_error": self.heldout_error_table if self.form == "table" else self.heldout_error,
+            "heldout_error_linear": self.heldout_error,
+            "heldout_error_table": self.heldout_error_table,
+        }
+
+
+def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.5) -> DiskFit:
+    """Fit cold reads, repeats and all, to a quantile per size by relative error; both columns of shape (reads,).
+
+    Raises `ValueError` for fewer than two sizes, and where larger reads take no longer.
+    """
+    sizes = np.asarray(size_bytes, np.float64)
+    cells = by_cell(sizes, np.zeros_like(sizes), time_s)
+    size, time = cells.first, cells.quantile(quantile)
+    if size.size < 2:
+        raise ValueError("reads of two sizes at least are needed")
+    cost, table = _line(size, time), ReadTable(size, time)
+    line_off: list[float] = []
+    table_off: list[float] = []
+    for left_out in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
+        without = np.delete(size, left_out), np.delete(time, left_out)
+        try:
+            line = _line(*without)
+        except ValueError:
+            return DiskFit(cost, table, r_squared(cost.seconds(size), time), None, None)
+        judged = size[left_out : left_out + 1]
+        for off, predicted in ((line_off, line.seconds(judged)), (table_off, ReadTable(*without).seconds(judged))):
+            off.append(abs(float(predicted[0]) / float(time[left_out]) - 1.0))
+    errors = [float(np.mean(off)) if off else None for off in (line_off, table_off)]
+    return DiskFit(cost, table, r_squared(cost.seconds(size), time), *errors)
+
+
+def _line(size: Column, time: Column) -> DiskCost:
+    design = np.column_stack([np.ones_like(size), size]) / time[:, None]
+    fixed, s_per_byte = bounded_least_squares(design, np.ones_like(time), (True, True)).tolist()
+    if s_per_byte <= 0.0:
+        raise ValueError("larger reads take no longer: no bandwidth can be told")
+    return DiskCost(fixed, 1.0 / s_per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCost:
+    """A plane in joules where energy was measured per cell; else the active power times the execution time."""
+
+    idle_w: float | None = None
+    active_w: float | None = None
+    """While executing, the idle power included."""
+    j_per_src_token: float | None = None
+    j_per_tgt_token: float | None = None
+    j_fixed: float | None = None
+
+    def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> NDArray[np.float64] | None:
+        """Energy of each execution; broadcasts over its arguments; None where nothing is known."""
+        if self.j_per_src_token is not None and self.j_per_tgt_token is not None and self.j_fixed is not None:
+            src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+            return np.maximum(self.j_per_src_token * src + self.j_per_tgt_token * tgt + self.j_fixed, 0.0)
+        if self.active_w is not None:
+            return self.active_w * np.asarray(execution_s, np.float64)
+        return None
+
+    def idle_joules(self, idle_s: ArrayLike) -> NDArray[np.float64] | None:
+        """Energy of waiting; None where the idle power is unknown."""
+        return None if self.idle_w is None else self.idle_w * np.asarray(idle_s, np.float64)
+
+
+def fit_energy(
+    src_len: ArrayLike, tgt_len: ArrayLike, energy_j: ArrayLike, *, quantile: float = 0.5
+) -> dict[str, float | None]:
+    """Plane in joules over both lengths, by relative error: `j_per_src_token`, `j_per_tgt_token`, `j_fixed`, `heldout_error`.
+
+    Columns of shape (inferences,), repeats and all. Raises `ValueError` as `fit_relative_plane` does, energies of 0 included:
+    a counter that did not move was not read.
+    """
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=quantile).plane
+    return {
+        "j_per_src_token": plane.s_per_src_token,
+        "j_per_tgt_token": plane.s_per_tgt_token,
+        "j_fixed": plane.s_fixed,
+        "heldout_error": heldout_plane_error(src_len, tgt_len, energy_j, quantile=quantile),
+    }

@@ -1,0 +1,310 @@
+"""What makes a device profile doubtful: the one place that every verb and page takes its warnings from.
+
+`profile_doubts` reads a whole profile: the state of the box while each cost model was measured, what the fits report about
+their errors, and how a streamed model does on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti plan`,
+`sti run` and the pages only print what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simnmt.base.suggestions import format_list
+from simnmt.profile.consistency import MOST_APART, against_step, alone_vs_plane
+from simnmt.profile.decoder_block import composition_error
+
+if TYPE_CHECKING:
+    from simnmt.profile.blocks import Conditions, MeasuringConditions
+    from simnmt.profile.device_profile import DeviceProfile
+    from simnmt.profile.streaming_block import StiBlock
+
+CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
+COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
+"""Blocks of a profile that may be measured."""
+_MODELS_OF_PART = {"step": ("step", "encoder")}
+"""What a part of a calibration measures, where that is not the block of the same name."""
+_WITH_CELLS = ("execution", "step", "encoder")
+"""Cost models that are measured in cells between readings of the reference cell."""
+ERROR_BOUND = 0.10
+"""Held-out error above which a cost model does not support a decision."""
+DRIFT_BOUND = 0.50
+"""Largest departure of the reference cell that still counts as one box; smaller ones only cost repeated stretches."""
+LEVEL_BOUND = 1.10
+"""On a box that is left alone the mean lies a few hundredths above the least of a few repeats."""
+DISTURBED_BOUND = 0.10
+STI_R2_BOUND = 0.90
+"""Of the line through reads by bits (STI-07)."""
+PACE_BOUND = 1.10
+"""Either way, of whole executions against their parts: measured in the same rounds of a quiet box they agree within 0.05."""
+DECODER_BOUND = 1.25
+"""Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
+CHANCE_Z = 1.645
+"""One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One reason to distrust figures of a profile."""
+
+    source: str
+    """The block that shows it: `conditions`, `reconciliation`, or a name of `COST_MODELS`."""
+    cost_models: tuple[str, ...]
+    """Names of `COST_MODELS` whose figures are concerned."""
+    message: str
+    """One sentence without a full stop."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The same with plain types."""
+        return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message}
+
+
+def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
+    """Return everything that makes these cost models of a profile doubtful, conditions first.
+
+    `beam`: the beam that is searched with, where a variant of the profile's decoder is chosen; None for the profile's own.
+
+    Example:
+        >>> from simnmt.profile import profile_doubts, read_profile
+        >>> from simnmt.base.shipped_files import find
+        >>> [doubt.source for doubt in profile_doubts(read_profile(find("calibration", "@tx2-marian")))]
+        []
+    """
+    doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
+    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
+    if profile.sti is not None:
+        doubts += sti_doubts(profile.sti)
+    return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
+
+
+def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
+    """Return per cost model the mean absolute relative error on what it was not fitted to; None where it is not known.
+
+    `execution` is of the least times, `execution_of_means` of the mean times. In a reconciled profile both are of the plane
+    fitted to whole executions alone; `reconciliation.plane_error` is of the plane in the profile.
+    """
+    quality = profile.execution.quality
+    errors = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
+    for name in ("step", "encoder", "disk", "energy"):
+        errors[name] = getattr(getattr(profile, name), "heldout_error", None)
+    gap = None if profile.overheads is None else profile.overheads.step_gap_s
+    errors["gap"] = None if gap is None else gap.heldout_error
+    errors["sti"] = None if profile.sti is None else profile.sti.compute.heldout_error
+    return errors
+
+
+def sti_doubts(block: StiBlock) -> list[Doubt]:
+    """Return the doubts of a streamed model: its table against whole runs, the line through its reads, its accuracy."""
+    doubts, error, r2 = [], block.compute.heldout_error, block.io.r2
+    if error is not None and error > ERROR_BOUND:
+        doubts.append(_of_model("sti", f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again)"))
+    if block.kind == "measured" and (r2 is None or r2 < STI_R2_BOUND):
+        value = "none" if r2 is None else f"{r2:.2f}"
+        doubts.append(
+            _of_model(
+                "sti", f"sti: R2 of reads by bits {value}, below {STI_R2_BOUND}: fixed part and bandwidth cannot be told apart"
+            )
+        )
+    ranks = block.importance
+    if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
+        message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
+        if message is not None:
+            doubts.append(_of_model("sti", f"sti: {message}, and the order of the shards may be chance"))
+    return doubts
+
+
+def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:
+    """Return the warning of a classifier that is no better than the commonest class; None for a better one.
+
+    `accuracy` and `majority` are shares of `examples`. A better model is above the commonest class by more than chance explains
+    (one-sided, 95 %), or by half of what is left, which lets a handful of examples pass too.
+
+    Example:
+        >>> chance_level_message(0.52, 0.5, 100, "dev.tsv")
+        'right on 52.0 % of dev.tsv, whose commonest class alone gives 50.0 %: nothing shows that the model has learnt the task'
+        >>> chance_level_message(0.9, 0.5, 100, "dev.tsv") is None
+        True
+    """
+    noise = CHANCE_Z * (majority * (1.0 - majority) / examples) ** 0.5
+    if accuracy > majority + min(noise, (1.0 - majority) / 2.0):
+        return None
+    return (
+        f"right on {100 * accuracy:.1f} % of {task}, whose commonest class alone gives {100 * majority:.1f} %: nothing shows "
+        "that the model has learnt the task"
+    )
+
+
+def clipped_weights_message(clipped: int, weights: int) -> str | None:
+    """Return the warning of weights that 16-bit products clip to [-1, 1]; None if they clip none (SHARP-05).
+
+    Example:
+        >>> clipped_weights_message(3, 12_000).partition(" lie")[0]
+        '3 of 12,000 weights (0.025 %)'
+        >>> clipped_weights_message(0, 12_000) is None
+        True
+    """
+    if not clipped:
+        return None
+    share = f"{clipped:,} of {weights:,} weights ({100 * clipped / weights:.2g} %)"
+    return f"{share} lie beyond [-1, 1], where 16-bit products clip them: translations may differ (compare with float32)"
+
+
+def busy_message(others_cpus: float | None, activity: str) -> str:
+    """Return the warning of a busy box; `others_cpus`: processors' worth of time that other programs used."""
+    used = "other programs used it" if others_cpus is None else f"other programs used {others_cpus:.1f} CPUs"
+    return f"the box was busy: {used} before or after {activity} (repeat on a quiet box)"
+
+
+def execution_messages(fit: Mapping[str, Any]) -> list[str]:
+    """Return the warnings of `execution.fit`: medians fitted, a mean far above them or the least, or disturbed executions."""
+    level, disturbed = fit.get("level"), fit.get("disturbed_share")
+    messages = []
+    if fit.get("quantile"):
+        messages.append(
+            "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
+            "times do not predict each other (measure again on a box that shares no cache)"
+        )
+    usual = "medians" if fit.get("quantile") else "undisturbed time"
+    if level is not None and level > LEVEL_BOUND:
+        messages.append(
+            f"the mean of the executions lies {100 * (level - 1):.0f} % above their {usual}: "
+            "the box was busy, or its times are unsteady (measure again on a quiet box)"
+        )
+    if disturbed is not None and disturbed > DISTURBED_BOUND:
+        messages.append(
+            f"{100 * disturbed:.0f} % of the executions were disturbed and count neither for the plane's level nor for its "
+            "spread (measure again on a quiet box)"
+        )
+    return messages
+
+
+def _of_model(name: str, message: str) -> Doubt:
+    return Doubt(name, (name,), message)
+
+
+def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
+    if profile.conditions is None:
+        return
+    for cost_models, state in _sessions(profile, profile.conditions):
+        measuring = format_list(cost_models)
+        if state.busy:
+            yield Doubt(CONDITIONS, cost_models, busy_message(state.others_cpus, f"measuring {measuring}"))
+        yield from _of_drift(state, cost_models, measuring)
+
+
+def _of_drift(state: MeasuringConditions, cost_models: tuple[str, ...], measuring: str) -> Iterator[Doubt]:
+    """Cells that stayed disturbed, or else a reference cell that moved so far that the repeats may hide worse."""
+    named = [cell.split()[0] for cell in state.disturbed]
+    counted = [name for name in named if name in cost_models]
+    # Where a profile names no cells, the count is of all that was measured.
+    count = len(counted) if named else state.disturbed_cells or 0
+    moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
+    if count:
+        concerned = tuple(dict.fromkeys(counted)) or tuple(name for name in cost_models if name in _WITH_CELLS)
+        cells = f"{count} {'cell' if count == 1 else 'cells'} of {', '.join(concerned)} stayed disturbed"
+        yield Doubt(CONDITIONS, concerned, f"{cells}{moved} (measure again on a quiet box)")
+    elif state.drift is not None and state.drift > DRIFT_BOUND:
+        steady = f"the speed of the box drifted while measuring {measuring}"
+        yield Doubt(CONDITIONS, cost_models, f"{steady}{moved}; disturbed stretches were repeated")
+
+
+def _sessions(profile: DeviceProfile, state: Conditions) -> Iterator[tuple[tuple[str, ...], MeasuringConditions]]:
+    """The measuring sessions, first to last, with the cost models whose figures in the profile still come from each."""
+    remaining = [name for name in COST_MODELS if _is_measured(profile, name)]
+    sessions: list[tuple[tuple[str, ...], MeasuringConditions]] = []
+    for later in reversed(state.later):
+        parts = [name for part in later.parts for name in _MODELS_OF_PART.get(part, (part,))]
+        sessions.append((tuple(name for name in remaining if name in parts), later))
+        remaining = [name for name in remaining if name not in parts]
+    sessions.append((tuple(remaining), state))
+    return ((cost_models, session) for cost_models, session in reversed(sessions) if cost_models)
+
+
+def _is_measured(profile: DeviceProfile, name: str) -> bool:
+    block = getattr(profile, name)
+    return block is not None and getattr(block, "kind", "measured") == "measured"
+
+
+def _of_execution(profile: DeviceProfile) -> list[Doubt]:
+    if profile.execution.kind != "measured":
+        return []
+    return [_of_model("execution", message) for message in execution_messages(profile.execution.fit)]
+
+
+def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
+    errors = heldout_errors(profile)
+    of_means, _ = errors.pop("execution_of_means"), errors.pop("sti")
+    if of_means is not None:
+        errors["execution"] = max(of_means, errors["execution"] or 0.0)
+    for name, error in errors.items():
+        if error is not None and error > ERROR_BOUND:
+            share = f"{100 * error:.3g} %, above {100 * ERROR_BOUND:.0f} %"
+            if name == "gap":
+                yield _of_model("step", f"gap between steps: a held-out error of {share} (measure again)")
+            else:
+                yield _of_model(name, f"{name}: a held-out error of {share} (measure again)")
+
+
+def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
+    """A sentence alone that costs differently by plane and by steps, or a model of it that misses whole executions (XP-01)."""
+    apart, block = alone_vs_plane(profile), profile.reconciliation
+    if apart is not None and abs(apart) > MOST_APART:
+        yield Doubt(
+            RECONCILIATION,
+            ("step", "encoder"),
+            f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
+            "batching changes its cost before anything is batched (measure execution and step together)",
+        )
+    if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
+        message = (
+            f"whole executions took {block.pace:.3g} times what encoder, steps and gaps told, and all of these were corrected"
+        )
+        yield Doubt(RECONCILIATION, ("step", "encoder"), f"{message} (measure execution and step together, on a quiet box)")
+    if block is not None and max(block.error, block.plane_error) > ERROR_BOUND:
+        message = (
+            f"whole executions lie {100 * block.error:.3g} % off the reconciled costs and {100 * block.plane_error:.3g} % off "
+            f"the plane derived from them, above {100 * ERROR_BOUND:.0f} %"
+        )
+        yield Doubt(RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)")
+
+
+def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
+    ratios = against_step(profile).items()
+    off = [f"{ratio:.3g} at batch {batch}" for batch, ratio in ratios if not 1.0 / DECODER_BOUND <= ratio <= DECODER_BOUND]
+    if off:
+        yield _of_model(
+            "decoder",
+            f"steps of the decoder's base took {', '.join(off)} times what step and gap tell: variants were not measured under "
+            "the conditions of the rest (measure step and decoder again, on a quiet box)",
+        )
+    error = None if profile.decoder is None else composition_error(profile.decoder)
+    if error is not None and error.mean > ERROR_BOUND:
+        share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
+        yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
+
+
+def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
+    """Doubt a beam whose steps beyond its best output were not counted: they are charged for the calibrated beam only."""
+    calibrated = 1 if profile.engine is None else profile.engine.beam
+    beam = calibrated if chosen is None else chosen
+    if beam > 1 and (profile.beam_overrun is None or beam != calibrated):
+        message = (
+            f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted "
+            f"(calibrate a trained model with --beam {beam} --text FILE)"
+        )
+        yield Doubt("execution", ("execution", "step"), message)
+
+
+def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Weights beyond what 16-bit products can hold: of the engine itself, or of variants of its decoder."""
+    engine, decoder = profile.engine, profile.decoder
+    if engine is None or engine.clipped_weights is None or engine.product_weights is None:
+        return
+    cost_models = ("execution", "decoder") if engine.compute_type == "int16" else ("decoder",)
+    rounds = engine.compute_type == "int16" or (
+        decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
+    )
+    message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
+    if rounds and message is not None:
+        yield Doubt("decoder", cost_models, message)

@@ -1,0 +1,84 @@
+"""Execution time of one sentence alone: a plane over source and target length (CNMT-05), its fit, and the residual factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPlane:
+    """Execution time of one request alone on a device (CNMT-05)."""
+
+    s_per_src_token: float
+    s_per_tgt_token: float
+    s_fixed: float
+
+    def seconds(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+        """Seconds, never negative; broadcasts over its arguments."""
+        src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+        return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
+
+    def times(self, factor: float) -> ExecutionPlane:
+        """The plane of times that are all longer by one factor."""
+        return ExecutionPlane(factor * self.s_per_src_token, factor * self.s_per_tgt_token, factor * self.s_fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneFit:
+    """A plane with what its fit says of itself."""
+
+    plane: ExecutionPlane
+    inferences: int
+    r2: float | None
+    """Share of variance explained; None where the times do not vary."""
+    mse_ms2: float
+    """Mean squared residual, ms squared (the paper prints ms: CNMT-20)."""
+    condition_number: float
+    """Of the design matrix with columns scaled to unit length; large where source and target lengths move together."""
+    collinear: bool
+    """The three coefficients are not determined by these lengths: the minimum-norm solution was taken."""
+
+
+def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> PlaneFit:
+    """Ordinary least squares of measured times over both lengths (CNMT-05).
+
+    All three of shape (inferences,), tokens and seconds. Raises `ValueError` for fewer than one inference or unequal shapes.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    if src.ndim != 1 or not src.shape == tgt.shape == time.shape or src.size == 0:
+        raise ValueError(f"three columns of one length are needed, got shapes {src.shape}, {tgt.shape}, {time.shape}")
+    design = np.column_stack([src, tgt, np.ones_like(src)])
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    singular = np.linalg.svd(design / scale, compute_uv=False)
+    coefficients, _, rank, _ = np.linalg.lstsq(design, time, rcond=None)
+    residual = time - design @ coefficients
+    spread = float(((time - time.mean()) ** 2).sum())
+    return PlaneFit(
+        plane=ExecutionPlane(*(float(c) for c in coefficients)),
+        inferences=int(src.size),
+        r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
+        mse_ms2=float((residual**2).mean()) * 1e6,
+        condition_number=float(singular[0] / singular[-1]) if singular.size == 3 and singular[-1] > 0 else float("inf"),
+        collinear=int(rank) < 3,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalResidual:
+    """A factor on the plane's seconds, of mean one: the spread grows with the time, and so with the lengths.
+
+    The paper's figure 2a shows such growing bands; the lognormal form is a project decision.
+    """
+
+    relative_sd: float
+    """Standard deviation of the factor; 0 makes every execution lie on the plane."""
+
+    def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One factor per standard normal number; same shape, positive."""
+        sigma2 = np.log1p(self.relative_sd**2)
+        factor: NDArray[np.float64] = np.exp(np.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
+        return factor

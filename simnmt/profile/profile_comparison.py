@@ -1,0 +1,224 @@
+"""Profiles side by side: coefficients, ratios of predicted times, which device is faster where, and the same as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simnmt.profile.device_profile import DeviceProfile
+
+_LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
+_MOST = 7
+"""Lengths along each side of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One profile against the first."""
+
+    src_len: tuple[int, ...]
+    """Within what both hold for; empty where they share no length."""
+    tgt_len: tuple[int, ...]
+    ratio: tuple[tuple[float, ...], ...]
+    """Predicted time over that of the first profile; shape (src_len, tgt_len). Below 1 the other is faster."""
+    faster_share: float | None
+    """Share of all common pairs of lengths at which the other is faster."""
+    step_batch: tuple[int, ...]
+    """Batches which both have measured within; empty where one of them knows no steps."""
+    step_position: int | None
+    step_ratio: tuple[float, ...]
+    differences: tuple[str, ...]
+    """What is not alike, so that nobody takes the ratio for the effect of one thing alone."""
+
+    def as_json(self) -> dict[str, Any]:
+        """SI units, plain numbers."""
+        return {
+            "src_len": list(self.src_len),
+            "tgt_len": list(self.tgt_len),
+            "time_ratio": [list(row) for row in self.ratio],
+            "faster_share": self.faster_share,
+            "step": {"batch": list(self.step_batch), "position": self.step_position, "time_ratio": list(self.step_ratio)},
+            "differences": list(self.differences),
+        }
+
+
+def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
+    """The other against the first, over the lengths that both hold for."""
+    src = _common(first.valid_range.src_len, other.valid_range.src_len)
+    tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len)
+    ratio = np.empty((0, 0))
+    share = None
+    if src and tgt:
+        ratio = _ratio(first, other, np.asarray(_some(*src)), np.asarray(_some(*tgt)))
+        all_pairs = _ratio(first, other, _spread(*src), _spread(*tgt))
+        share = float((all_pairs < 1.0).mean())
+    batch, position, step_ratio = _steps(first, other)
+    return Comparison(
+        src_len=_some(*src) if src and tgt else (),
+        tgt_len=_some(*tgt) if src and tgt else (),
+        ratio=tuple(tuple(row) for row in ratio.tolist()),
+        faster_share=share,
+        step_batch=batch,
+        step_position=position,
+        step_ratio=step_ratio,
+        differences=tuple(differences(first, other)),
+    )
+
+
+def coefficients(profile: DeviceProfile) -> dict[str, float | None]:
+    """Every number of a cost model that has one name; None where the profile has none."""
+    found: dict[str, float | None] = {
+        f"execution.{name}": value for name, value in profile.execution.plane.model_dump().items()
+    }
+    found["execution.residual_relative_sd"] = profile.execution.residual_relative_sd
+    for name in ("step", "encoder"):
+        block = getattr(profile, name)
+        own = None if block is None or block.form != "linear" else block.coefficients
+        found |= {f"{name}.{key}": value for key, value in ({} if own is None else own.model_dump()).items()}
+    if profile.overheads is not None:
+        for key in type(profile.overheads).model_fields:
+            overhead = getattr(profile.overheads, key)
+            found[f"overheads.{key}"] = None if overhead is None else overhead.value
+    for name, keys in (("disk", ("s_fixed", "bytes_per_s")), ("energy", ("idle_w", "active_w"))):
+        block = getattr(profile, name)
+        found |= {} if block is None else {f"{name}.{key}": getattr(block, key) for key in keys}
+    return found
+
+
+def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
+    """What is not alike beside the times."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("device", first.device.name, other.device.name),
+        ("model", first.model.name, other.model.name),
+        ("vocabulary", first.model.vocab, other.model.vocab),
+        ("source unit", first.length_unit.src, other.length_unit.src),
+        ("target unit", first.length_unit.tgt, other.length_unit.tgt),
+        ("end of sentence counted", first.length_unit.end_of_sentence, other.length_unit.end_of_sentence),
+        ("kind", first.execution.kind, other.execution.kind),
+    ]
+    if first.engine is not None and other.engine is not None:
+        keys = ("backend", "compute_type", "device", "threads", "beam", "fused", "weights")
+        pairs += [(key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)) for key in keys]
+        one, another = first.engine.decoder or {}, other.engine.decoder or {}
+        pairs += [(key.replace("_", " "), one[key], another[key]) for key in one if key in another and key not in keys]
+        if first.engine.architecture != other.engine.architecture:
+            pairs.append(("architecture", "one", "another"))
+    return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]
+
+
+def _common(one: tuple[int, int], another: tuple[int, int]) -> tuple[int, int] | None:
+    low, high = max(one[0], another[0], 1), min(one[1], another[1])
+    return (low, high) if low <= high else None
+
+
+def _some(low: int, high: int) -> tuple[int, ...]:
+    inner = [each for each in _LENGTHS if low < each < high]
+    wanted = np.linspace(0, len(inner) - 1, min(_MOST - 2, len(inner))).round().astype(int).tolist() if inner else []
+    return tuple(sorted({low, *(inner[at] for at in wanted), high}))
+
+
+def _spread(low: int, high: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.unique(np.linspace(low, high, 200).round())
+
+
+def _ratio(
+    first: DeviceProfile,
+    other: DeviceProfile,
+    src: Sequence[int] | np.ndarray[Any, Any],
+    tgt: Sequence[int] | np.ndarray[Any, Any],
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    src_len, tgt_len = np.asarray(src)[:, None], np.asarray(tgt)[None, :]
+    one, another = first.plane.seconds(src_len, tgt_len), other.plane.seconds(src_len, tgt_len)
+    # A plane of 0 there knows nothing; a nanosecond keeps the ratio a number.
+    return np.maximum(another, 1e-9) / np.maximum(one, 1e-9)
+
+
+def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...], int | None, tuple[float, ...]]:
+    if first.step is None or other.step is None:
+        return (), None, ()
+    low = max(first.step.batch[0], other.step.batch[0])
+    high = min(first.step.batch[-1], other.step.batch[-1])
+    batch = tuple(sorted({each for each in first.step.batch + other.step.batch if low <= each <= high}))
+    start = max(first.step.position[0], other.step.position[0])
+    end = min(first.step.position[-1], other.step.position[-1])
+    if not batch or start > end:
+        return (), None, ()
+    position = (start + end) // 2
+    sizes = np.asarray(batch)
+    one, another = first.step_cost.seconds(sizes, position), other.step_cost.seconds(sizes, position)
+    return batch, position, tuple((np.maximum(another, 1e-9) / np.maximum(one, 1e-9)).tolist())
+
+
+def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
+    """Coefficients of all, then each against the first; files by their last names where these tell them apart."""
+    last = [Path(file).name for file in files]
+    names = last if len(set(last)) == len(last) else list(files)
+    numbers = [coefficients(profile) for profile in profiles]
+    keys = list(dict.fromkeys(key for each in numbers for key in each))
+    rows = [[_named(key), *(_number(key, each.get(key)) for each in numbers)] for key in keys]
+    lines = _aligned(["", *names], rows)
+    for name, other in zip(names[1:], profiles[1:], strict=True):
+        lines += ["", *_against(names[0], name, compare_profiles(profiles[0], other))]
+    return "\n".join(lines)
+
+
+def _against(first: str, other: str, found: Comparison) -> list[str]:
+    lines = [f"note: {each}" for each in found.differences]
+    if found.faster_share is None:
+        return [f"{other} against {first}: they hold for no common lengths", *lines]
+    lines = [f"{other} against {first}: {_verdict(first, other, found.faster_share)}", *lines]
+    lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
+    rows = [[str(src), *(f"{each:.3g}" for each in row)] for src, row in zip(found.src_len, found.ratio, strict=True)]
+    lines += _aligned(["", *map(str, found.tgt_len)], rows)
+    if found.step_batch:
+        lines.append(f"the same of one decode step at position {found.step_position}, by batch:")
+        lines += _aligned(list(map(str, found.step_batch)), [[f"{each:.3g}" for each in found.step_ratio]])
+    return lines
+
+
+def _verdict(first: str, other: str, share: float) -> str:
+    if share == 1.0:
+        return f"{other} is faster at all common lengths"
+    if share == 0.0:
+        return f"{first} is as fast or faster at all common lengths"
+    return f"{other} is faster at {100 * share:.3g} % of the common lengths, {first} at the others"
+
+
+def _named(key: str) -> str:
+    """With the unit in which `_number` tells it."""
+    block, name = key.split(".")
+    if key.endswith("bytes_per_s"):
+        return f"{block} bandwidth, MB/s"
+    if key.endswith("relative_sd"):
+        return f"{block} residual spread, %"
+    if key.endswith("_w"):
+        return f"{block} {name.removesuffix('_w')}, W"
+    plain = name.removeprefix("s_").replace("_s_per_", " per ").removesuffix("_s").replace("_s_", " ").replace("_", " ")
+    return f"{block} {plain}, ms"
+
+
+def _number(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if key.endswith("_w"):
+        return f"{value:.4g}"
+    if key.endswith("bytes_per_s"):
+        return f"{value / 1e6:.4g}"
+    return f"{100 * value:.3g}" if key.endswith("relative_sd") else f"{1e3 * value:.4g}"
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    first_left = header[0] == ""
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if at == 0 and first_left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]

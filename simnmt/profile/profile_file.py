@@ -1,0 +1,104 @@
+"""Read, check and write device profile files; every wrong file gets one message that names the place and the key."""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from simnmt.base.configuration import Configuration
+from simnmt.base.files import read_bounded, written_whole
+from simnmt.base.suggestions import did_you_mean
+from simnmt.profile import blocks, decoder_block, decoder_settings, device_profile, streaming_block
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.device_profile import OPTIONAL_BLOCKS, SCHEMA_VERSION, DeviceProfile
+
+_KEYS = sorted(
+    {
+        key
+        for module in (device_profile, blocks, decoder_block, decoder_settings, streaming_block)
+        for part in vars(module).values()
+        if isinstance(part, type) and issubclass(part, Configuration)
+        for key in part.model_fields
+    }
+)
+"""Every key that a profile may hold anywhere."""
+_MEND = "mend the file, or make the profile again"
+
+
+def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
+    """Read and check a profile of version 1 or 2; raises `ProfileError` naming the place and the key."""
+    try:
+        text = read_bounded(path).decode("utf-8")
+    except OSError as error:
+        raise ProfileError(
+            f"cannot read the profile: {error.strerror}", path=path, remedy="name a readable file, or a shipped one as @name"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
+    except json.JSONDecodeError as error:
+        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_MEND) from None
+    except ValueError as error:
+        raise ProfileError(str(error), path=path, remedy=_MEND) from None
+    except RecursionError:
+        raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
+    if not isinstance(content, dict):
+        raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
+    if content.get("schema_version") not in (1, SCHEMA_VERSION):
+        raise ProfileError(
+            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads 1 and {SCHEMA_VERSION}",
+            path=path,
+            remedy="make the profile again with this version",
+        )
+    return _checked(text, path)
+
+
+def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
+    """The profile of plain JSON-able content (lists where the form has tuples); raises `ProfileError` naming the key."""
+    try:
+        text = json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ProfileError(f"nothing that JSON can hold: {error}") from None
+    return _checked(text, None)
+
+
+def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
+    """Write a profile whole or not at all; raises `ProfileError` where the file cannot be written."""
+    absent = {name: True for name in OPTIONAL_BLOCKS if getattr(profile, name) is None}
+    left_out: dict[str, Any] = absent | {"execution": {"samples"}} if profile.schema_version == 1 else {}
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(profile.model_dump_json(indent=2, exclude=left_out) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+
+
+def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
+    try:
+        return DeviceProfile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        said, remedy = first["msg"].removeprefix("Value error, "), _MEND
+        if first["type"] == "extra_forbidden":
+            name = str(first["loc"][-1])
+            said, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
+        raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number that a profile may hold")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)} stands twice in one object")
+    return content

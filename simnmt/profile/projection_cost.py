@@ -1,0 +1,247 @@
+"""Cost of the output layer with all columns or the active ones alone, from fitted stages, and when the latter pays (FVP-09)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from simnmt.base.configuration import Configuration
+from simnmt.profile.blocks import Kind
+from simnmt.profile.least_squares import bounded_least_squares
+
+Cost = Annotated[float, Field(ge=0.0)]
+"""Seconds, or seconds of each number or column."""
+
+
+class StagePoint(NamedTuple):
+    """One measured time of a stage."""
+
+    rows: int
+    numbers: float
+    """That it walks over: of the weights, of the centroids, or of the list of length V."""
+    columns: float
+    """Weight rows, centroids or indices among them; each may cost something of its own."""
+    seconds: float
+
+
+class StageCost(Configuration):
+    """Seconds of a stage: fixed + per number walked over + per column, for each measured number of rows; between them a line.
+
+    A product is no straight line of its rows from one row on: alone it waits for the memory, with many for the arithmetic.
+    """
+
+    rows: tuple[int, ...]
+    """Sentences x beam at which it was measured, ascending."""
+    fixed_s: tuple[Cost, ...]
+    s_per_number: tuple[Cost, ...]
+    s_per_column: tuple[Cost, ...]
+    heldout_error: Cost | None = None
+    """Mean absolute relative error on points that were not fitted."""
+    heldout_points: int = 0
+
+    @model_validator(mode="after")
+    def _together(self) -> StageCost:
+        if not self.rows or list(self.rows) != sorted(set(self.rows)) or self.rows[0] < 1:
+            raise ValueError("rows: numbers of rows from 1 on, ascending")
+        if {len(self.fixed_s), len(self.s_per_number), len(self.s_per_column)} != {len(self.rows)}:
+            raise ValueError("one cost of each kind is needed for each number of rows")
+        return self
+
+    def seconds(self, rows: int, numbers: float, columns: float) -> float:
+        """At these rows; beyond those measured as the last two go on."""
+        return self._along(rows, [f + n * numbers + c * columns for f, n, c in self._coefficients()])
+
+    def times(self, factor: float) -> StageCost:
+        """The same stage, as many times as slow."""
+        names = ("fixed_s", "s_per_number", "s_per_column")
+        return self.model_copy(update={name: tuple(factor * each for each in getattr(self, name)) for name in names})
+
+    def _coefficients(self) -> Iterable[tuple[float, float, float]]:
+        return zip(self.fixed_s, self.s_per_number, self.s_per_column, strict=True)
+
+    def _along(self, rows: int, at: Sequence[float]) -> float:
+        if len(at) == 1 or rows <= self.rows[0]:
+            return at[0]
+        after = min(bisect_right(self.rows, rows), len(at) - 1)
+        low, high = self.rows[after - 1], self.rows[after]
+        found = at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low)
+        # Noise may let two numbers of rows fall; what is beyond both never costs less than nothing.
+        return max(found, 0.0)
+
+
+def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) -> StageCost:
+    """The nonnegative costs with the least relative errors, and their error on `heldout`.
+
+    Where columns and numbers always go together, as in weights of one width, all is counted to the numbers. Raises
+    `ValueError` without a point and for times that are not positive.
+    """
+    ordered = sorted(points, key=lambda point: point.rows)
+    if not ordered or any(point.seconds <= 0.0 for point in ordered):
+        raise ValueError("times above 0 are needed, one at least")
+    groups = {rows: list(group) for rows, group in groupby(ordered, key=lambda point: point.rows)}
+    costs = [_fit(group) for group in groups.values()]
+    fixed_s, s_per_number, s_per_column = (tuple(column) for column in zip(*costs, strict=True))
+    found = StageCost(rows=tuple(groups), fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
+    return with_heldout_error(found, heldout)
+
+
+def with_heldout_error(cost: StageCost, heldout: Iterable[StagePoint]) -> StageCost:
+    """The same cost with its mean absolute relative error on these points."""
+    off = [abs(cost.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
+    error = float(np.mean(off)) if off else None
+    return cost.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
+
+
+def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
+    seconds = np.array([point.seconds for point in points])
+    features = np.array([(1.0, point.numbers, point.columns) for point in points])
+    used: list[int] = []
+    for feature in (1, 0, 2):  # the numbers first: what cannot be told apart is theirs
+        tried = features[:, [*used, feature]]
+        scale = np.sqrt((tried**2).sum(axis=0))
+        if (scale > 0.0).all() and np.linalg.matrix_rank(tried / scale, tol=1e-9) == len(used) + 1:
+            used.append(feature)
+    found = np.zeros(3)
+    weighed = features[:, used] / seconds[:, None]
+    found[used] = bounded_least_squares(weighed, np.ones(len(points)), [True] * len(used))
+    fixed_s, s_per_number, s_per_column = (float(each) for each in found)
+    return fixed_s, s_per_number, s_per_column
+
+
+ProductMethod = Literal["row_wise", "gather"]
+"""How the active columns are multiplied: straight from the weight's rows, or gathered in blocks first."""
+PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
+AnyProductMethod = Literal["row_wise", "gather", "kept"]
+"""Also from a copy of the active columns that was kept from an earlier step."""
+OVERLAP = 2
+"""Indices in the sets of several rows for each column of their union, where it is not said: sets of one text overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionStages:
+    """Seconds of each stage of one step with active columns."""
+
+    assign_s: float
+    """The nearest centroid of each row (FVP-05)."""
+    union_s: float
+    """From the rows' sets to ascending indices (FVP-06)."""
+    product_s: float
+    scatter_s: float
+    """To their places among V, all others -inf (FVP-07); 0 where the search takes the columns as they are (XP-02)."""
+    search_s: float
+    """Bias, softmax and search: over V after a scatter, else over the active columns."""
+
+    @property
+    def overhead_s(self) -> float:
+        """Beside product and search."""
+        return self.assign_s + self.union_s + self.scatter_s
+
+    @property
+    def total_s(self) -> float:
+        """All of them."""
+        return self.overhead_s + self.product_s + self.search_s
+
+
+class ProjectionCost(Configuration):
+    """Fitted costs of the output layer's stages on one box, for as many threads as were used (FVP-09)."""
+
+    kind: Kind
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = 1
+    vocab: tuple[int, ...]
+    """Sizes V of what was measured, ascending."""
+    width: tuple[int, ...]
+    """Widths d of what was measured, ascending."""
+    provenance: dict[str, str] = Field(default_factory=dict)
+    """Of the box, the versions and the date, and what was measured how."""
+    assign: StageCost
+    """Numbers: clusters x width; columns: clusters."""
+    union: StageCost
+    """Numbers: V; columns: indices in the rows' sets."""
+    row_wise: StageCost
+    """Numbers: active columns x width; columns: active columns. The same of the next three."""
+    gather: StageCost
+    kept: StageCost
+    copy_out: StageCost
+    """Makes the copy that is kept; whatever the rows."""
+    scatter: StageCost
+    """Numbers: V; columns: active columns. Each for one of the rows."""
+    search: StageCost
+    """Bias, softmax and search in one pass. Numbers: columns searched."""
+    dense: StageCost
+    """The product with all columns. Numbers: V x width; columns: V."""
+
+    def product_s(self, columns: int, rows: int, width: int, way: AnyProductMethod | None = None) -> float:
+        """Seconds of one product with the active columns; by the faster way where none is named."""
+        way = way or self.way(columns, rows, width)
+        stage: StageCost = getattr(self, way)
+        return stage.seconds(rows, columns * width, columns)
+
+    def stages_s(
+        self,
+        *,
+        vocab: int,
+        width: int,
+        clusters: int,
+        columns: int,
+        rows: int,
+        way: AnyProductMethod | None = None,
+        indices: int | None = None,
+        scatter: bool = False,
+    ) -> ProjectionStages:
+        """Seconds of each stage of one step; `rows`: sentences x beam.
+
+        `clusters`: 0 for candidate lists, which ask no centroid. `way`: the faster one if none is named. `indices`: in all the
+        rows' sets together; None: one for each active column at one row, `OVERLAP` at more. `scatter`: write the logits to
+        their places among V and search there, as published; else the active columns are searched as they are (XP-02).
+        """
+        indices = (columns if rows == 1 else OVERLAP * columns) if indices is None else indices
+        searched = vocab if scatter else columns
+        return ProjectionStages(
+            assign_s=self.assign.seconds(rows, clusters * width, clusters) if clusters else 0.0,
+            union_s=self.union.seconds(rows, vocab, indices),
+            product_s=self.product_s(columns, rows, width, way),
+            scatter_s=self.scatter.seconds(rows, vocab, columns) if scatter else 0.0,
+            search_s=self.search.seconds(rows, searched, searched),
+        )
+
+    def dense_s(self, *, vocab: int, width: int, rows: int) -> float:
+        """Seconds of one step with all columns: product, bias, softmax and search."""
+        return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
+
+    def break_even_share(
+        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, own: bool = False
+    ) -> float | None:
+        """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V.
+
+        `own`: dense is the product here of all columns where that is faster than the library's, as with few rows it may be.
+        """
+        dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
+        if own:
+            search_s = self.search.seconds(rows, vocab, vocab)
+            dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
+        shares = []
+        for way in PRODUCT_METHODS:
+            # Every stage is a line of the active columns, so two points of it say where it meets the dense one.
+            none_s, all_s = (
+                self.stages_s(
+                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, way=way, scatter=scatter
+                ).total_s
+                for columns in (0, vocab)
+            )
+            if all_s <= dense_s:
+                return None
+            shares.append(max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0)
+        return max(shares)
+
+    def way(self, columns: int, rows: int, width: int) -> ProductMethod:
+        """The faster way to multiply columns of which no copy is kept; `row_wise` of two that are alike."""
+        numbers = columns * width
+        row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
+        return "row_wise" if row_wise_s <= gather_s else "gather"

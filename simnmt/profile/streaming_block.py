@@ -1,0 +1,267 @@
+"""The profile's block `sti`: reads, layer times and importance of a model streamed in shards (STI-07 to STI-09)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from simnmt.base.configuration import Configuration
+from simnmt.profile.blocks import Count, Duration, Kind, Length, Positive, ReadSample, RelativeError, RSquared, Seconds
+from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+LogLikelihood = Annotated[float, Field(ge=-1e9, le=0.0)]
+Slowing = Annotated[float, Field(ge=1.0, le=100.0)]
+Medians = Annotated[tuple[Duration, ...], Field(min_length=1)]
+"""One for each number of shards a layer, from 1 to all of them."""
+
+
+class StiGeometry(Configuration):
+    """Of the layers that are sharded (STI-01): one head and an equal part of the feed-forward neurons make a slice."""
+
+    layers: Annotated[int, Field(ge=1, le=1_000)]
+    heads: Annotated[int, Field(ge=1, le=1_000)]
+    """Slices of a layer."""
+    width: Annotated[int, Field(ge=1, le=10**6)]
+    ffn: Annotated[int, Field(ge=1, le=10**6)]
+    """Feed-forward neurons."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> StiGeometry:
+        for name in ("width", "ffn"):
+            if getattr(self, name) % self.heads:
+                raise ValueError(f"{name}: {getattr(self, name)} cannot be cut into {self.heads} slices")
+        return self
+
+    def ready(self, layers: int, *, cross_attention: bool = False) -> ShardGeometry:
+        """The same for computing, with so many layers: a decoder has its own number."""
+        return ShardGeometry(layers, self.heads, self.width, self.ffn, cross_attention)
+
+
+class ShardReads(ReadSample):
+    """Cold reads of single shards of one bitwidth; `bytes` is the mean record."""
+
+    bits: Literal[2, 3, 4, 5, 6, 32]
+
+
+class _Reads(Configuration):
+    """Reads of all bitwidths."""
+
+    reads: tuple[ShardReads, ...]
+    """By bits, rising: 2, 3, 4, 5, 6, 32."""
+
+    @model_validator(mode="after")
+    def _every_bitwidth(self) -> _Reads:
+        if tuple(each.bits for each in self.reads) != BITS:
+            raise ValueError(f"reads: one entry for each of {', '.join(map(str, BITS))} bits, in this order, is needed")
+        sizes = [each.bytes for each in self.reads]
+        if sizes != sorted(set(sizes)):
+            raise ValueError("reads: bytes that do not rise with the bits")
+        return self
+
+    @property
+    def io_s(self) -> dict[int, float]:
+        """T_io by bits: medians, where more bits took less that of fewer."""
+        found: dict[int, float] = {}
+        for each in self.reads:
+            found[each.bits] = max(each.median_s, *found.values(), 0.0)
+        return found
+
+    @property
+    def shard_bytes(self) -> dict[int, int]:
+        """Mean record by bits."""
+        return {each.bits: each.bytes for each in self.reads}
+
+
+class StiIo(_Reads):
+    """T_io: time to read one shard, by bits (STI-07)."""
+
+    s_fixed: Seconds
+    bytes_per_s: Positive
+    """Of the line s_fixed + bytes / bytes_per_s over the medians."""
+    r2: RSquared | None = None
+    cold: bool
+    """The page cache held nothing of what was read."""
+    paced_bytes_per_s: Positive | None = None
+    """A slower storage that was imitated."""
+    file_system: str | None = None
+
+
+class LayerTimes(Configuration):
+    """T_comp of one padded length: unpacking m shards at 6 bits and the layer's forward pass (STI-08); seconds."""
+
+    length: Annotated[int, Field(ge=1, le=10**6)]
+    """Tokens, padding included."""
+    seconds: Medians
+    p25_s: Medians | None = None
+    p75_s: Medians | None = None
+    p95_s: Medians | None = None
+    unpack_s: Medians | None = None
+    """The part that unpacks; its own medians."""
+    embed_s: Seconds | None = None
+    """Before the first layer; in no T_comp."""
+    head_s: Seconds | None = None
+    """Classifying, after the last layer; in no T_comp."""
+
+    @model_validator(mode="after")
+    def _rises(self) -> LayerTimes:
+        for name in ("p25_s", "p75_s", "p95_s", "unpack_s"):
+            own = getattr(self, name)
+            if own is not None and len(own) != len(self.seconds):
+                raise ValueError(f"{name}: {len(self.seconds)} values, as many as seconds has, are needed")
+        bounds = [each for each in (self.p25_s, self.seconds, self.p75_s, self.p95_s) if each is not None]
+        if any(list(each) != sorted(each) for each in zip(*bounds, strict=True)):
+            raise ValueError("quantiles that do not rise")
+        return self
+
+
+class StiCompute(Configuration):
+    """T_comp over padded lengths and shards a layer."""
+
+    lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1)]
+    """By length, rising."""
+    repeats: Count | None = None
+    """Rounds, each of which times every layer of a model of every width and length."""
+    heldout_error: RelativeError | None = None
+    """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only to judge."""
+    heldout_how: str | None = None
+    slowed_by_reads: Annotated[tuple[Slowing, ...], Field(min_length=1)] | None = None
+    """Times as long that layers of 1, 2, ... shards take while the disk reads, whose copies and pages use the same memory and
+    cores; null: no longer."""
+
+    @model_validator(mode="after")
+    def _comparable(self) -> StiCompute:
+        lengths = [each.length for each in self.lengths]
+        if lengths != sorted(set(lengths)):
+            raise ValueError("lengths: values that do not rise")
+        return self
+
+
+class StiDecoder(_Reads):
+    """The sharded layers of an encoder-decoder's second half: self-attention, attention to the source, feed-forward."""
+
+    layers: Annotated[int, Field(ge=1, le=1_000)]
+    step_s: Medians
+    """One decoder layer for one token in float32 that lies unpacked in memory, by shards a layer; median."""
+    p25_s: Medians | None = None
+    p75_s: Medians | None = None
+    once_s: Medians | None = None
+    """Once for each request: unpacking a layer's shards at 6 bits, and the source's keys and values; median. In no step."""
+    output_s: Seconds | None = None
+    """Embedding a token and the product with the whole vocabulary, in each step: in no layer's time."""
+    src_len: Length
+    """Source tokens under the steps."""
+    tgt_len: Length
+    """Tokens that were out before the timed step."""
+
+    def cost(self, geometry: StiGeometry) -> DecoderShards:
+        """Ready for a planner."""
+        shards = geometry.ready(self.layers, cross_attention=True)
+        return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s, once_s=self.once_s)
+
+
+class StiImportance(Configuration):
+    """What raising one shard from 2 to 32 bits brings, all others at 2 bits (STI-09); shapes (layers, slices).
+
+    A decoder's layers follow the encoder's.
+    """
+
+    task: str
+    """Name of the file whose examples judged."""
+    task_sha256: str
+    examples: Count
+    majority: Share | None = None
+    """Share of the commonest class among the examples; null in profiles from before it was kept."""
+    full_accuracy: Share | None = None
+    """Of all shards at 32 bits; likewise."""
+    base_accuracy: Share
+    base_log_likelihood: LogLikelihood
+    """Of all shards at 2 bits; natural log of the right class's probability, mean over examples."""
+    accuracy: tuple[tuple[Share, ...], ...]
+    log_likelihood: tuple[tuple[LogLikelihood, ...], ...]
+
+    @property
+    def evaluations(self) -> int:
+        """Of the dev set: one for each shard and the base."""
+        return 1 + sum(map(len, self.accuracy))
+
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """Shards as (layer, slice), best first: by accuracy, then log-likelihood, then layer and slice."""
+        shards = [(layer, slice_) for layer, row in enumerate(self.accuracy) for slice_ in range(len(row))]
+        return tuple(sorted(shards, key=lambda at: (-self.accuracy[at[0]][at[1]], -self.log_likelihood[at[0]][at[1]], at)))
+
+
+class StiBlock(Configuration):
+    """One model's shards on one device's disk and processor."""
+
+    kind: Kind
+    model: str
+    """What was sharded, in words."""
+    fingerprint: str | None = None
+    """SHA-256 of the model's weights, as its store holds it; null where no store was read."""
+    geometry: StiGeometry
+    io: StiIo
+    compute: StiCompute
+    decoder: StiDecoder | None = None
+    importance: StiImportance | None = None
+    threads: Count | None = None
+    device_name: str = ""
+    store_bytes: Count | None = None
+    resident_bytes: Count | None = None
+    """Float32 bytes that are in no shard: embeddings, norms, biases, head; null where unknown."""
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _of_one_geometry(self) -> StiBlock:
+        slices = self.geometry.heads
+        layers = self.geometry.layers + (0 if self.decoder is None else self.decoder.layers)
+        for each in self.compute.lengths:
+            if len(each.seconds) != slices:
+                raise ValueError(f"compute: length {each.length} tells {len(each.seconds)} widths where a layer has {slices}")
+        slowed = self.compute.slowed_by_reads
+        if slowed is not None and len(slowed) != slices:
+            raise ValueError(f"compute.slowed_by_reads: {len(slowed)} widths where a layer has {slices}")
+        if self.decoder is not None:
+            for name in ("step_s", "p25_s", "p75_s", "once_s"):
+                own = getattr(self.decoder, name)
+                if own is not None and len(own) != slices:
+                    raise ValueError(f"decoder.{name}: {len(own)} widths where a layer has {slices}")
+        if self.importance is not None:
+            for name in ("accuracy", "log_likelihood"):
+                table = getattr(self.importance, name)
+                if [len(row) for row in table] != [slices] * layers:
+                    raise ValueError(f"importance.{name}: {layers} rows (layer) of {slices} (slice) are needed")
+        return self
+
+    def cost(self) -> StiCost:
+        """T_io, T_comp, what is computed before and after the layers, and importance, ready for a planner.
+
+        A length whose embedding was not timed takes that of the nearest one.
+        """
+        lengths = [each.length for each in self.compute.lengths]
+        timed = {each.length: each.embed_s for each in self.compute.lengths if each.embed_s is not None}
+        return StiCost(
+            geometry=self.geometry.ready(self.geometry.layers),
+            io_s=self.io.io_s,
+            comp_s={each.length: each.seconds for each in self.compute.lengths},
+            shard_bytes=self.io.shard_bytes,
+            decoder=None if self.decoder is None else self.decoder.cost(self.geometry),
+            importance=None if self.importance is None else self.importance.order,
+            embed_s={length: timed[_nearest(length, timed)] for length in lengths} if timed else {},
+            head_s=self._head_s(),
+            slowed=self.compute.slowed_by_reads or (),
+        )
+
+    def _head_s(self) -> float:
+        """Choosing a word, of each step of a decoder, or else the class, mean over lengths; 0 where it was not measured."""
+        if self.decoder is not None:
+            return self.decoder.output_s or 0.0
+        known = [each.head_s for each in self.compute.lengths if each.head_s is not None]
+        return sum(known) / len(known) if known else 0.0
+
+
+def _nearest(length: int, known: Iterable[int]) -> int:
+    return min(known, key=lambda other: abs(other - length))

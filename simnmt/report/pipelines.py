@@ -1,0 +1,192 @@
+"""Pipelines of streamed models drawn as SVG (STI-12), and the page of one streaming plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import floor, log10
+
+from markupsafe import Markup, escape
+
+from simnmt.report.typography import number, significant
+from simnmt.streaming.plan.plan_summary import PlanSummary
+from simnmt.streaming.plan.timeline import Timeline
+
+LABEL, PLOT, ROW, GAP, TOP, BOTTOM = 190.0, 700.0, 22.0, 16.0, 14.0, 40.0
+"""Widths of names and plot, heights of a row, of what is between pipelines, above the first and under the last."""
+MOST_TICKS = 8
+
+STYLE = Markup("""
+.pipelines { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; fill: var(--ink, #1b2326); }
+.pipelines .io { fill: var(--policy-1, #2474b5); } .pipelines .compute { fill: var(--policy-4, #00836a); }
+.pipelines .stall { fill: var(--bad, #a33a12); opacity: 0.35; }
+.pipelines .later { fill: var(--policy-4, #00836a); opacity: 0.5; }
+.pipelines .axis { stroke: var(--line, #e2e4de); } .pipelines .deadline { stroke: var(--bad, #a33a12); stroke-dasharray: 5 3; }
+.pipelines .soft { fill: var(--soft, #59666b); } .pipelines .inside { fill: #fff; }
+""")
+"""For the page that the picture stands on; colours are the pages' own, light and dark."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTimes:
+    """A pipeline to be drawn; seconds, a value per layer in order."""
+
+    name: str
+    load_begin: Sequence[float]
+    load_end: Sequence[float]
+    compute_begin: Sequence[float]
+    compute_end: Sequence[float]
+    stall: Sequence[float]
+    after_s: float = 0.0
+    """What is computed after the last layer: the head, and a decoder's later steps."""
+    layers: Sequence[int] | None = None
+    """Their numbers; None: from 0."""
+    before_s: float = 0.0
+    """What is computed ahead of the first layer: the embedding."""
+
+    @property
+    def end_s(self) -> float:
+        """Of all of it."""
+        return self.compute_end[-1] + self.after_s
+
+
+def pipeline_times(name: str, timeline: Timeline, layers: Sequence[int] | None = None) -> PipelineTimes:
+    """A planned pipeline, or a measured one whose moments were put into the same form."""
+    return PipelineTimes(
+        name,
+        timeline.load_begin.tolist(),
+        timeline.load_end.tolist(),
+        timeline.compute_begin.tolist(),
+        timeline.compute_end.tolist(),
+        timeline.stall.tolist(),
+        timeline.after_s,
+        layers,
+        timeline.before_s,
+    )
+
+
+def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: float | None = None) -> Markup:
+    """One picture of all of them, on one axis of milliseconds from the beginning; `STYLE` has to stand on the page once."""
+    longest_s = max(*(each.end_s for each in pipelines), deadline_s or 0.0, 1e-9)
+    scale = PLOT / longest_s
+    height = TOP + BOTTOM + len(pipelines) * (2 * ROW + GAP)
+    inside = [Markup("<title>{}</title>").format(title)]
+    floor_y = height - BOTTOM
+    for tick_s in _ticks(longest_s):
+        x = LABEL + tick_s * scale
+        inside.append(Markup(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP:.0f}" y2="{floor_y:.0f}"/>'))
+        shown = significant(1e3 * tick_s, 4)
+        inside.append(Markup(f'<text class="soft" x="{x:.1f}" y="{floor_y + 16:.0f}" text-anchor="middle">{shown}</text>'))
+    inside.append(Markup(f'<text class="soft" x="{LABEL + PLOT:.0f}" y="{floor_y + 32:.0f}" text-anchor="end">ms</text>'))
+    for place, each in enumerate(pipelines):
+        inside += _rows(each, TOP + place * (2 * ROW + GAP), scale)
+    if deadline_s is not None:
+        x = LABEL + deadline_s * scale
+        said = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
+        line = Markup(f'<line class="deadline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8:.0f}" y2="{floor_y:.0f}">')
+        inside.append(line + said + Markup("</line>"))
+    opening = f'<svg class="pipelines" role="img" viewBox="0 0 {LABEL + PLOT + 24:.0f} {height:.0f}">'
+    return Markup(opening) + Markup("\n").join(inside) + Markup("</svg>")
+
+
+def _rows(each: PipelineTimes, top: float, scale: float) -> list[Markup]:
+    numbers = range(len(each.load_begin)) if each.layers is None else each.layers
+    found = [
+        Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(each.name) + Markup("</text>"),
+        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
+        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
+    ]
+    columns = (each.load_begin, each.load_end, each.compute_begin, each.compute_end, each.stall)
+    for layer, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):
+        found += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
+        found += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
+        found += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
+    last = each.compute_end[-1]
+    found += _box("later", top + ROW, 0.0, each.before_s, scale, "embedding")
+    return found + _box("later", top + ROW, last, last + each.after_s, scale, "head and later decoder steps")
+
+
+def _box(kind: str, y: float, begin: float, end: float, scale: float, said: str, inside: str = "") -> list[Markup]:
+    width = (end - begin) * scale
+    if width <= 0.0:
+        return []
+    x = LABEL + begin * scale
+    told = f"{said}, {significant(1e3 * begin, 4)} to {significant(1e3 * end, 4)} ms"
+    box = Markup(
+        f'<rect class="{kind}" x="{x:.2f}" y="{y + 2:.0f}" width="{max(width - 0.6, 0.4):.2f}" height="{ROW - 4:.0f}" rx="2">'
+    )
+    found = [box + Markup("<title>{}</title></rect>").format(told)]
+    if inside and width > 9.0 * len(inside):
+        middle = x + width / 2
+        found.append(Markup(f'<text class="inside" x="{middle:.1f}" y="{y + 15:.0f}" text-anchor="middle">{inside}</text>'))
+    return found
+
+
+def _ticks(longest_s: float) -> list[float]:
+    """Round numbers from 0 on."""
+    step = 10.0 ** floor(log10(longest_s / MOST_TICKS))
+    step *= next(factor for factor in (1, 2, 5, 10) if longest_s / (factor * step) <= MOST_TICKS)
+    return [number * step for number in range(int(longest_s / step + 1e-9) + 1)]
+
+
+def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings: Sequence[str] = ()) -> str:
+    """Return the page as text, to be written as UTF-8; it opens from disk without a network.
+
+    Args:
+        outlook: the plan, with what it is compared with.
+        name: of the profile.
+        kind: how its costs are known.
+        model: the model that is streamed, in words.
+        warnings: what makes the profile doubtful.
+    """
+    plan = outlook.plan
+    pipelines = [pipeline_times("STI", outlook.timeline, plan.layer_indices)]
+    for contestant in outlook.contestants[1:]:
+        if contestant.plan is not None and contestant.timeline is not None:
+            size = f"{contestant.plan.layers} x {contestant.plan.slices_per_layer}"
+            pipelines.append(pipeline_times(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
+    style = Markup(files("simnmt.report").joinpath("page.css").read_text(encoding="utf-8")) + STYLE
+    title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
+    facts = (
+        f"{significant(1e3 * plan.latency_s)} ms predicted",
+        f"{significant(1e3 * plan.stall_s)} ms of it waiting",
+        f"{significant(outlook.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
+        f"{plan.length} tokens",
+    )
+    return str(
+        Markup(
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
+            "<style>{style}</style></head>"
+            '<body><p class="eyebrow">streamed model, {kind}</p><h1>{title}</h1><p class="facts">{facts}</p>'
+            '<p class="note">{name}: {model}</p>{warnings}{remarks}'
+            '<section><h2>Disk and processor</h2>{svg}<p class="note">Numbers are layers; faded red: the processor waits; '
+            "dashed: the deadline.</p></section><section><h2>Shards</h2>{table}</section></body></html>\n"
+        ).format(
+            title=title,
+            style=style,
+            kind=f"{kind}, doubtful" if warnings else kind,
+            name=name,
+            model=model,
+            facts=Markup(" ").join(Markup("<span>{}</span>").format(fact) for fact in facts),
+            warnings=Markup("").join(Markup('<p class="caution" data-warning>{}</p>').format(warning) for warning in warnings),
+            remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in outlook.remarks),
+            svg=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
+            table=_layer_table(outlook),
+        )
+    )
+
+
+def _layer_table(outlook: PlanSummary) -> Markup:
+    head = Markup("").join(
+        Markup("<th>{}</th>").format(cell) for cell in ("layer", "bits (* preloaded)", "budget, ms", "left, ms")
+    )
+    rows = []
+    for layer in outlook.layers:
+        bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
+        cells = (str(layer.layer), bits, number(1e3 * layer.granted_s, 2), number(1e3 * layer.left_s, 2))
+        rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells)))
+    return Markup('<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
+        head, Markup("\n").join(rows)
+    )

@@ -1,0 +1,397 @@
+"""The tables of a run's page: policies with their figures, recommendations, and the gap analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simnmt.report.typography import DASH, THIN, is_number, number, typeset, typeset_interval
+from simnmt.results import RunResult
+from simnmt.results.number_text import duration, format_number
+from simnmt.results.recommendation_text import is_gap
+from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads, worst_overload
+from simnmt.results.summary import Row, objective_name
+
+BASELINES = ("edge", "cloud", "oracle")
+"""The order in which changes are shown; others follow as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit that values are shown in."""
+
+    unit: str
+    factor: float = 1.0
+    """What a value is multiplied by before it is shown: 1000 for milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a group of columns measures, in the unit of the rows, and the units it may be shown in."""
+
+    name: str
+    """The upper line of the header, to which the unit is added."""
+    small: Scale
+    large: Scale
+    """For a workload on a network where some value is at least `large_from`."""
+    large_from: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of figures: where it comes from and how it is shown."""
+
+    key: str
+    """Key of the row it shows."""
+    measure: Measure
+    head: str
+    """The lower line of the header."""
+    plain: bool = False
+    """Shown without its interval: the mean's is the total's, divided by the requests."""
+
+
+SECONDS, PERCENT, ONE = Scale("s"), Scale("%", 100.0), Scale("")
+TOTAL = Measure("total time", SECONDS, Scale("h", 1 / 3600), 1e6)
+LATENCY = Measure("latency of a request", Scale("ms", 1e3), SECONDS, 100.0)
+REQUESTS = Measure("requests", PERCENT, PERCENT)
+LOAD = Measure("load", ONE, ONE)
+
+MISROUTED = "misrouted_share"
+"""Left out where it is not known."""
+COLUMNS = (
+    Column("total_latency_s", TOTAL, "sum"),
+    Column("mean_latency_s", LATENCY, "mean", plain=True),
+    Column("p50_latency_s", LATENCY, "p50"),
+    Column("p95_latency_s", LATENCY, "p95"),
+    Column("p99_latency_s", LATENCY, "p99"),
+    Column("offloaded_share", REQUESTS, "offloaded"),
+    Column(MISROUTED, REQUESTS, "misrouted"),
+)
+QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
+"""Shown only where some policy's requests waited."""
+MOST_LOADS = 3
+"""Devices whose loads have a column each; with more of them one column shows the busiest."""
+BUSIEST = Column("busiest", LOAD, "busiest")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell of the table."""
+
+    key: str
+    value: float | None
+    """The unrounded number in the row's own unit, for whoever reads the page with a program."""
+    text: str
+    unit: str = ""
+    """Only where the header cannot say it for the whole column."""
+    interval: str = ""
+    verdict: str = ""
+    """For a change: its verdict, such as faster. For a load: overloaded. For a mean: unstable."""
+    remark: str = ""
+    """What else must be known of the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One policy in one cell of the scenario."""
+
+    policy: str
+    role: str
+    colour: int
+    """Index of the policy's colour, the same on the whole page."""
+    bar_percent: float
+    """Mean latency as a share of the slowest policy's beside it."""
+    figures: list[Figure]
+    changes: list[Figure]
+    """One per baseline."""
+    badge: str = ""
+    """What the recommendation says of the policy: recommended, identical, or not distinguishable; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All lines, grouped by (workload, network), and the header over them."""
+
+    columns: list[Column]
+    groups: list[tuple[str, int]]
+    """Upper header: text and how many columns it spans."""
+    baselines: list[tuple[str, str]]
+    """Policy name and what the header calls it."""
+    lines: dict[tuple[str, str], list[Line]]
+    unclear: bool
+    """Whether some difference cannot be told from none."""
+    bare: bool
+    """Whether nothing has an interval, as after one replication."""
+    loads: bool
+    """Whether loads are shown."""
+    unstable: bool
+    """Whether some policy has no mean to be known."""
+
+
+def policy_table(
+    rows: Sequence[Row],
+    comparisons: Sequence[Row],
+    colours: Mapping[str, int],
+    roles: Mapping[str, str] | None = None,
+    badges: Mapping[tuple[str, str, str], str] | None = None,
+) -> Table:
+    """The table of a run; lines stand in the order of `rows`, the paper's baselines first.
+
+    Args:
+        rows, comparisons: those of the summary.
+        colours: the colour of each policy.
+        roles: what policies do, by name.
+        badges: what the recommendation says of a policy, by workload, network and policy.
+    """
+    roles, badges = roles or {}, badges or {}
+    columns = [column for column in COLUMNS if column.key != MISROUTED or any(is_number(row.get(MISROUTED)) for row in rows)]
+    if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
+        columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
+    loads = _loads(rows)
+    columns += loads
+    beside: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        beside.setdefault(cell_of(row), []).append(row)
+    # What has no steady state sets neither the unit nor the digits of what has one.
+    stable = {cell: [row for row in group if not row.get("unstable")] or group for cell, group in beside.items()}
+    scales = {cell: {m: _scale(group, columns, m) for m in _measures(columns)} for cell, group in stable.items()}
+    units = {m: list(dict.fromkeys(scale[m].unit for scale in scales.values())) for m in _measures(columns)}
+    decimals = {cell: _decimals(group, columns, scales[cell]) for cell, group in stable.items()}
+    present = dict.fromkeys(comparison["baseline"] for comparison in comparisons)
+    baselines = sorted(present, key=lambda name: BASELINES.index(name) if name in BASELINES else len(BASELINES))
+    change = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in comparisons}
+    lines: dict[tuple[str, str], list[Line]] = {}
+    for cell, group in beside.items():
+        means = {row["policy"]: row["mean_latency_s"] for row in stable[cell] if is_number(row.get("mean_latency_s"))}
+        most = max(means.values(), default=0.0)
+        for row in group:
+            policy = row["policy"]
+            share = means.get(policy, 0.0) / most if most > 0 and not row.get("unstable") else 0.0
+            line = Line(
+                policy=policy,
+                role=roles.get(policy, ""),
+                colour=colours[policy],
+                bar_percent=round(100 * share, 1),
+                figures=[
+                    _figure(row, column, scales[cell][column.measure], decimals[cell][column.measure], units[column.measure])
+                    for column in columns
+                ],
+                changes=[_change(change.get((*cell, policy, baseline)), baseline) for baseline in baselines],
+                badge=badges.get((*cell, policy), ""),
+            )
+            lines.setdefault(cell, []).append(line)
+    return Table(
+        columns,
+        _spans(columns, units),
+        [(baseline, roles[baseline] if roles.get(baseline, "").endswith(" only") else baseline) for baseline in baselines],
+        lines,
+        unclear=any(comparison["verdict"] == "not distinguishable" for comparison in comparisons),
+        bare=not any(is_number(comparison.get("low_percent")) for comparison in comparisons),
+        loads=bool(loads),
+        unstable=any(row.get("unstable") for row in rows),
+    )
+
+
+def _loads(rows: Sequence[Row]) -> list[Column]:
+    """A column for the load of each device, or one for the busiest; none where requests come back to back."""
+    names = list(dict.fromkeys(name for row in rows for name in device_names(row)))
+    loaded = [name for name in names if any(is_number(row.get(name + LOAD_SUFFIX)) for row in rows)]
+    if len(names) > MOST_LOADS and loaded:
+        return [BUSIEST]
+    return [Column(name + LOAD_SUFFIX, LOAD, name) for name in names] if loaded else []
+
+
+def cell_of(row: Row) -> tuple[str, str]:
+    """The cell of the scenario a row belongs to."""
+    return row["workload"], row["network"]
+
+
+def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[str]) -> Figure:
+    overload = worst_overload(row)
+    if overload is not None and column.measure is LATENCY:
+        if column.head != "mean":
+            return Figure(column.key, None, DASH)
+        return Figure(column.key, None, "unstable", verdict="unstable", remark=_describe_growth(overload.growth))
+    if column is BUSIEST:
+        return _busiest(row, most)
+    value = row.get(column.key)
+    if not is_number(value):
+        return Figure(column.key, None, DASH)
+    low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
+    decimals = most if column.measure in (REQUESTS, LOAD) else _limit_decimals(most, value * scale.factor)
+    ends = [end * scale.factor if overload is None and is_number(end) else None for end in (low, high)]
+    text, interval = typeset_interval(value * scale.factor, ends[0], ends[1], signs="minus", most=decimals)
+    return Figure(
+        column.key,
+        value,
+        text,
+        unit=scale.unit if len(units) > 1 else "",
+        interval="" if column.plain else interval,
+        verdict=_describe_overload(row, column.head) if column.measure is LOAD else "",
+        remark="this run" if overload is not None and column.measure is TOTAL else "",
+    )
+
+
+def _busiest(row: Row, decimals: int) -> Figure:
+    """The greatest load of any device's boxes, and which device that is."""
+    loads = {name: row[name + LOAD_SUFFIX] for name in device_names(row) if is_number(row.get(name + LOAD_SUFFIX))}
+    if not loads:
+        return Figure(BUSIEST.key, None, DASH)
+    name = max(loads, key=loads.__getitem__)
+    return Figure(BUSIEST.key, loads[name], number(loads[name], decimals), verdict=_describe_overload(row, name), remark=name)
+
+
+def _describe_overload(row: Row, device: str) -> str:
+    """What is said of a device's load; one that is overloaded in some replications alone may have less than 1 on average."""
+    for overload in row_overloads(row):
+        if overload.device == device:
+            partly = overload.replications < overload.of
+            return f"overloaded in {overload.replications} of {overload.of}" if partly else "overloaded"
+    return ""
+
+
+def _describe_growth(growth: float) -> str:
+    return f"waits grow by {number(growth, 2 if growth < 10 else 0)}{THIN}s each second"
+
+
+def _change(comparison: Row | None, baseline: str) -> Figure:
+    key = f"change_vs_{baseline}"
+    if comparison is None or not is_number(comparison["change_percent"]):
+        return Figure(key, None, DASH)
+    percent, low, high = comparison["change_percent"], comparison["low_percent"], comparison["high_percent"]
+    text, interval = typeset_interval(percent, low, high, most=_limit_decimals(2, percent))
+    remark = "this run" if comparison.get("unstable") else ""
+    return Figure(key, percent, text, interval=interval, verdict=comparison["verdict"], remark=remark)
+
+
+def _measures(columns: Iterable[Column]) -> list[Measure]:
+    return list(dict.fromkeys(column.measure for column in columns))
+
+
+def _scale(rows: Iterable[Row], columns: Iterable[Column], measure: Measure) -> Scale:
+    """One unit for all lines of a workload on a network, so that they compare at a glance."""
+    keys = [column.key for column in columns if column.measure is measure]
+    most = max((row[key] for row in rows for key in keys if is_number(row.get(key))), default=0.0)
+    return measure.large if most >= measure.large_from else measure.small
+
+
+def _decimals(rows: Sequence[Row], columns: Iterable[Column], scales: Mapping[Measure, Scale]) -> dict[Measure, int]:
+    """So many that the least total, mean or median shows three digits, at most three; shares and loads show two."""
+    decimals: dict[Measure, int] = {}
+    for measure, scale in scales.items():
+        keys = [column.key for column in columns if column.measure is measure and column.head in ("sum", "mean", "p50")]
+        sizes = [abs(row[key]) * scale.factor for row in rows for key in keys if is_number(row.get(key))]
+        least = min((size for size in sizes if size > 0), default=1.0)
+        decimals[measure] = min(max(2 - math.floor(math.log10(least)), 0), 3) if keys else 2
+    return decimals
+
+
+def _limit_decimals(decimals: int, value: float) -> int:
+    """No more decimals than make four digits in all."""
+    return min(decimals, max(3 - int(f"{value:.3e}".partition("e")[2]), 0))
+
+
+def _spans(columns: Sequence[Column], units: Mapping[Measure, Sequence[str]]) -> list[tuple[str, int]]:
+    """Upper header; it names the unit where all of its columns have but one."""
+    return [
+        (", ".join(filter(None, (m.name, *(units[m] if len(units[m]) == 1 else ())))), sum(c.measure is m for c in columns))
+        for m in _measures(columns)
+    ]
+
+
+MOST_CARDS = 2
+"""Cells whose sentences the page opens with; with more of them an overview comes first and the sentences are folded."""
+
+
+def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[str, Any]]:
+    """One card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
+    policies = {cell_of(record): record["policy"] for record in result.recommendations}
+    return [
+        {**verdict, "policy": policies.get(cell_of(verdict)), "colour": colours.get(policies.get(cell_of(verdict)) or "")}
+        for verdict in result.verdicts
+    ]
+
+
+def overview(result: RunResult, colours: Mapping[str, int]) -> dict[str, Any] | None:
+    """The matrix of recommended policies, workloads down and networks across; None for few cells, which need none."""
+    recommendations = result.recommendations
+    if len(recommendations) <= MOST_CARDS:
+        return None
+    networks = list(dict.fromkeys(record["network"] for record in recommendations))
+    by_cell = {cell_of(record): (index, record) for index, record in enumerate(recommendations)}
+    workloads = dict.fromkeys(record["workload"] for record in recommendations)
+    objective = objective_name(recommendations[0]["objective"])
+    lines = [
+        {"workload": workload, "cells": [_overview_cell(*by_cell[workload, network], colours) for network in networks]}
+        for workload in workloads
+    ]
+    caution = " ".join(dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"]))
+    return {"objective": objective, "caution": caution, "networks": networks, "lines": lines}
+
+
+def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[str, Any]:
+    margin, low, high = (
+        None if record[key] is None else 100.0 * record[key] for key in ("margin", "margin_low", "margin_high")
+    )
+    change, interval = ("", "") if margin is None else typeset_interval(margin, low, high)
+    remark = "unstable" if record["unstable"] else "misses the service level" if record["slo_met"] is False else ""
+    return {
+        "index": index,
+        "policy": record["policy"],
+        "colour": colours.get(record["policy"] or ""),
+        "value": ""
+        if record["objective_s"] is None
+        else duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"]),
+        "margin": change and f"{change}\u202f% against {record['runner_up']}",
+        "interval": interval,
+        "unclear": [name for name in record["indistinguishable"] if name not in record["identical"]],
+        "identical": record["identical"],
+        "remark": remark,
+    }
+
+
+def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+    """What the table writes beside a policy, by workload, network and policy."""
+    badges = {}
+    for record in recommendations:
+        place, policy = cell_of(record), record["policy"]
+        if policy is None or record["unstable"]:
+            continue
+        badges[(*place, policy)] = "recommended"
+        badges |= {(*place, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
+        badges |= {(*place, name): f"identical to {policy}" for name in record["identical"]}
+        if record["slo"]:
+            badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
+    return badges
+
+
+def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
+    """One line per source of loss: total, change with its interval, share of the gap where there is one beyond chance."""
+    shared = is_gap(gaps)
+    lines = []
+    for row in gaps:
+        change, interval = typeset_interval(row["change_percent"], row["low_percent"], row["high_percent"])
+        share = row["share_of_gap_percent"]
+        lines.append(
+            {
+                "policy": row["policy"],
+                "removed": row["removed"],
+                "total": typeset(format_number(row, "total_latency_s")),
+                "change": change,
+                "interval": "" if row["removed"] == "nothing" else interval,
+                "outcome": _gap_verdict(row),
+                "share": number(share, 0) if shared and is_number(share) else DASH,
+            }
+        )
+    return lines
+
+
+def _gap_verdict(row: Row) -> str:
+    low, high = row["low_percent"], row["high_percent"]
+    if not is_number(low) or not is_number(high):
+        return "one replication"
+    if low == high == 0.0:
+        return "same"
+    return "faster" if high < 0.0 else "slower" if low > 0.0 else "not distinguishable"

@@ -1,1 +1,0 @@
-"""The papers' tables as published, and ours beside them."""

@@ -1,0 +1,105 @@
+"""The backlog and the utilisation of every device over the time of a run, by spans of time.
+
+A request is taken to reach its queue when half of its transfer time has passed since it was issued, which is exact where the
+way back takes as long as the way there; it leaves when its execution starts, and occupies a worker until that ends. In a
+batch it occupies a place from its first step on: before, it is encoded and waits for one beside a batch that may be full. Each
+number is a mean over its span, not a sample of it, so that nothing short is missed; summed over all spans, a backlog is the
+sum of the waits (Little's law), and the work is the sum of the executions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.results.summary import Device
+
+Column = NDArray[np.float64]
+Log = Mapping[str, NDArray[Any]]
+
+BLOCK = 1_000_000
+"""Requests looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTimeline:
+    """Means over spans of time; shape (devices, spans)."""
+
+    edges_s: Column
+    """Where the spans begin, and where the last one ends; shape (spans + 1,)."""
+    waiting: Column
+    """Requests that wait, at all boxes of a device together."""
+    busy_share: Column
+    """Share of a device's workers that execute something; where it batches, of the places in its batches those of
+    sentences that have taken their first step."""
+
+
+def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTimeline:
+    """The backlog and the utilisation of one run's devices, in the order of the targets' numbers.
+
+    Four fifths of the spans divide the time until the last request is issued evenly, the others the time in which what is left
+    is worked off; that has none where it lasts no longer than one of the spans before it. At least 2 spans.
+    """
+    last_s = max((float(part["arrival_s"].max()) for part in parts(log)), default=0.0)
+    end_s = max((float((part["arrival_s"] + part["latency_s"]).max()) for part in parts(log)), default=0.0)
+    edges_s = edges(last_s, end_s, spans)
+    waiting_s, busy_s = (np.zeros((len(devices), edges_s.size - 1)) for _ in range(2))
+    for part in parts(log):
+        target, execution_s = part["target"], part["t_exe_s"]
+        entry_s = part["arrival_s"] + part["t_tx_s"] / 2
+        start_s = entry_s + part["t_queue_s"]
+        for number in np.unique(target).tolist():
+            there = target == number
+            starts_s = start_s[there]
+            ends_s = starts_s + execution_s[there]
+            waiting_s[number] += presence_s(entry_s[there], starts_s, edges_s)
+            if devices[number].batch is None:
+                busy_from_s = starts_s
+            else:
+                first_s = entry_s[there] + part["first_token_s"][there]
+                busy_from_s = np.where(np.isnan(first_s), ends_s, first_s)
+            busy_s[number] += presence_s(busy_from_s, ends_s, edges_s)
+    length_s = np.diff(edges_s)
+    workers = np.array([device.servers * (device.batch or device.workers) for device in devices], np.float64)
+    return DeviceTimeline(edges_s, waiting_s / length_s, busy_s / (workers[:, None] * length_s))
+
+
+def edges(last_s: float, end_s: float, spans: int) -> Column:
+    """Where at most so many spans begin and end, from the first moment of a run to its last; see `over_time`.
+
+    At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
+    """
+    if spans < 2:
+        raise ValueError(f"{spans} spans: at least 2 are needed")
+    if end_s <= 0.0:
+        return np.array([0.0, 1.0])
+    body = spans * 4 // 5
+    if last_s <= 0.0 or end_s - last_s <= last_s / body:
+        return np.linspace(0.0, end_s, spans + 1)
+    return np.concatenate([np.linspace(0.0, last_s, body + 1), np.linspace(last_s, end_s, spans - body + 1)[1:]])
+
+
+def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
+    """Seconds that all intervals together spend in each span; shape (spans,).
+
+    Counted at the edges and corrected within the spans where intervals begin and end, which takes one pass whatever their
+    length. What lies before the first edge or after the last one is left out.
+    """
+    present = np.zeros(edges_s.size - 1)
+    for moments_s, sign in ((begin_s, 1.0), (end_s, -1.0)):
+        within = np.clip(moments_s, edges_s[0], edges_s[-1])
+        span = np.clip(np.searchsorted(edges_s, within, side="right") - 1, 0, present.size - 1)
+        rest_s = np.bincount(span, edges_s[span + 1] - within, present.size)
+        before = np.cumsum(np.bincount(span, minlength=present.size)) - np.bincount(span, minlength=present.size)
+        present += sign * (rest_s + before * np.diff(edges_s))
+    return np.maximum(present, 0.0)
+
+
+def parts(log: Log) -> Iterator[Log]:
+    """A long log block by block where it can be read so, else as a whole."""
+    read = getattr(log, "parts", None)
+    yield from [log] if read is None else read(BLOCK)

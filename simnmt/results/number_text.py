@@ -1,0 +1,138 @@
+"""Numbers as the sentences and tables of results write them: durations, shares, and estimates with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor, inf, log10
+from typing import Any, Literal
+
+
+def duration(seconds: float, low_s: float | None = None, high_s: float | None = None) -> str:
+    """Return a duration in the unit that a person would choose: as many digits as its interval allows, or three without one.
+
+    >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
+    ('68.2 ms', '8 s', '2.5 h', '68 ms')
+    """
+    shown_s = _rounded(seconds)
+    units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
+    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if shown_s < below_s)
+    ends = (None if end is None else end / length_s for end in (low_s, high_s))
+    return f"{format_estimate(seconds / length_s, *ends)} {unit}"
+
+
+def digits(value: float) -> str:
+    """Three digits, but never fewer than those before the point.
+
+    >>> digits(999.6), digits(5e-5)
+    ('1,000', '0.00005')
+    """
+    shown = _rounded(value)
+    if abs(shown) >= 1000.0:
+        return f"{value:,.0f}"
+    decimals = 2 - floor(log10(abs(shown))) if shown else 0
+    text = f"{shown:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: float, *, signed: bool = False) -> str:
+    """A share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
+
+    >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
+    ('0.43 %', '13 %', '99.96 %', '-8.1 %')
+    >>> percent(-0.00003), percent(0.999999)
+    ('less than 0.01 %', 'more than 99.99 %')
+    """
+    value = 100.0 * share
+    size = abs(value)
+    if 0.0 < size < 0.01:
+        return "less than 0.01 %"
+    if 99.99 < size < 100.0:
+        return f"{'+' if value > 0.0 else '-'}99.99 %" if signed else "more than 99.99 %"
+    decimals = 2 if size < 1.0 or 99.0 < size < 100.0 else 1 if size < 10.0 else 0
+    return f"{value:{'+' if signed else ''}.{decimals}f} %"
+
+
+def interval_decimals(low: float, high: float, most: int = 2) -> int:
+    """Return how many decimals a number and its interval deserve: those that show the interval's width with two digits.
+
+    At most `most`. More than the width asks for where the bound next to zero would otherwise be rounded to zero.
+
+    >>> interval_decimals(90.92, 110.63), interval_decimals(-1.93, -1.71), interval_decimals(0.31, 24.8)
+    (0, 2, 1)
+    """
+    width = abs(high - low)
+    decimals = min(max(1 - floor(log10(width)), 0), most) if width > 0.0 else most
+    nearest = min(abs(low), abs(high)) if low * high > 0.0 else 1.0
+    while decimals < most and round(nearest, decimals) == 0.0:
+        decimals += 1
+    return decimals
+
+
+Signs = Literal["both", "minus", "none"]
+"""Which signs a number shows: plus and minus, as of a change; minus alone; or none, where a sentence gives the direction."""
+
+
+def format_interval(
+    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
+) -> tuple[str, str]:
+    """Return a number and its interval as texts, with as many decimals as the interval allows (`interval_decimals`).
+
+    Args:
+        value: the number.
+        low, high: the ends of its interval, in the same unit; None where there is no interval, whose text is then empty.
+        signs: without signs the smaller bound stands first. Zero has no sign.
+        most: decimals at most, and those of a number without an interval.
+
+    >>> format_interval(100.54, 90.92, 110.63)
+    ('+101', '[+91, +111]')
+    >>> format_interval(-12.34, -15.1, -9.6, signs="none")
+    ('12.3', '[9.6, 15.1]')
+    """
+    if low is None or high is None:
+        return _fixed(value, most, signs), ""
+    decimals = interval_decimals(low, high, most)
+    first, second = sorted((low, high), key=abs) if signs == "none" else (low, high)
+    return _fixed(value, decimals, signs), f"[{_fixed(first, decimals, signs)}, {_fixed(second, decimals, signs)}]"
+
+
+def format_estimate(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a number without its interval, but with as many digits as that allows; three digits where there is none.
+
+    >>> format_estimate(7850.46, 7830.1, 7865.5), format_estimate(68.42, 66.9, 70.0), format_estimate(68.4231)
+    ('7,850', '68.4', '68.4')
+    """
+    return digits(value) if low is None or high is None else format_interval(value, low, high, signs="minus")[0]
+
+
+def format_number(row: Mapping[str, Any], key: str, factor: float = 1.0) -> str:
+    """Return `format_estimate` of a number of a row, whose interval stands beside it as `..._low` and `..._high`.
+
+    `factor`: what the number is multiplied by before it is shown, such as 1000 for milliseconds.
+    """
+    ends = (row.get(f"{key}_{end}") for end in ("low", "high"))
+    return format_estimate(factor * row[key], *(None if end is None else factor * end for end in ends))
+
+
+def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both", unit: str = "%") -> str:
+    """Return a percentage with its interval for a sentence; one that is not 0 is not shown as 0.
+
+    `unit`: what follows the number, such as `points` where it is a difference of percentages.
+
+    >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
+    ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
+    """
+    text, interval = format_interval(value, low, high, signs=signs)
+    if value != 0.0 and not text.strip("0."):
+        text = f"less than {text[:-1]}1"
+    return f"{text} {unit} {interval}".rstrip()
+
+
+def _fixed(value: float, decimals: int, signs: Signs) -> str:
+    """Return a number with so many decimals and the signs asked for; none before zero."""
+    text = f"{abs(value) if signs == 'none' else value:{'+' if signs == 'both' else ''},.{decimals}f}"
+    return text if text.strip("+-0.") else text.lstrip("+-")
+
+
+def _rounded(value: float) -> float:
+    """To three digits."""
+    return float(f"{value:.3g}")

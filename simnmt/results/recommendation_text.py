@@ -1,0 +1,346 @@
+"""The recommendation and the gap analysis (CNMT-19) as sentences.
+
+Which policy to deploy, by how much it wins, what is left to the oracle and why; then which wrong belief of a policy costs how
+much, and where one truth alone makes things worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simnmt.base.suggestions import format_list
+from simnmt.results.number_text import duration, format_interval, percent, percent_interval
+from simnmt.results.precision import describe_short_tail
+from simnmt.results.recommendation import Roles
+from simnmt.results.stability import describe_overload, format_unstable_policy
+from simnmt.results.summary import Row, objective_name
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What is behind a recommendation."""
+
+    transfer_s: float
+    """Mean transfer time on this network, to the last device."""
+    kept: Mapping[str, str]
+    """By policy, the source lengths that C-NMT's rule keeps at the first device at that transfer time, such as
+    `up to 17 tokens`; without policies that have no such border."""
+    best_offloaded_share: float
+    """Share of requests whose execution plus transfer is truly least on another device than the first."""
+    queues: bool
+    """Whether requests wait, so that the device that is faster alone is not the whole story."""
+    devices: Sequence[str] = ("gateway", "cloud")
+    """Where requests may be executed, nearest first."""
+
+
+def describe_recommendation(
+    recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason
+) -> Row:
+    """Return the sentences on one workload and network.
+
+    Args:
+        recommendation: the record of `recommendation.recommend`.
+        rows, comparisons: those of the same workload and network.
+        roles: what the policies are.
+        reason: what is behind it.
+
+    Returns:
+        `sentence`: what to deploy, and by how much it wins. `caution`: that the intervals are not reliable, where requests are
+        too few. `gap`: what is left to the oracle. `reason`: what the policy does, `short_reason`: the same in a clause.
+        `triviality`: what the choice is worth, where that is little. `variants`: how policies beyond the paper's compare with
+        the plain one. Each may be empty, but the first.
+    """
+    by_policy = {row["policy"]: row for row in rows}
+    policy = recommendation["policy"]
+    place = f"{recommendation['workload']} on {recommendation['network']}"
+    record: Row = {"workload": recommendation["workload"], "network": recommendation["network"]}
+    variants = _variants(comparisons, roles.variants)
+    if policy is None:
+        what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
+        empty = dict.fromkeys(("caution", "gap", "reason", "short_reason", "triviality"), "")
+        return record | {"sentence": f"{place}: {what}.", **empty, "variants": variants}
+    stable = recommendation["unstable"] is None
+    head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
+    return record | {
+        "sentence": f"{place}: {head}{_service_level(recommendation)}",
+        "caution": _caution(recommendation, by_policy[policy]),
+        "gap": _gap(recommendation),
+        "reason": _offloading_reason(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
+        "short_reason": _short_offloading_reason(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
+        "triviality": _triviality(recommendation),
+        "variants": variants,
+    }
+
+
+def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
+    """What to deploy, and by how much it wins."""
+    policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
+    value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
+    unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
+    alone = f" Every other deployable policy is unstable: {format_list([format_unstable_policy(row) for row in unstable])}."
+    also = f" Unstable: {format_list([format_unstable_policy(row) for row in unstable])}." if unstable else ""
+    identical = record["identical"]
+    if identical:
+        are = "decides" if len(identical) == 1 else "decide"
+        also = f" {format_list(identical)} {are} exactly as {policy} does for every request.{also}"
+    if runner_up is None:
+        if len(roles.deployable) == 1:
+            return f"{policy} is the only deployable policy; its {what} is {value}."
+        if unstable and len(unstable) == len(roles.deployable) - 1:
+            return f"deploy {policy}, with a {what} of {value}.{alone}"
+        return f"deploy {policy}, with a {what} of {value}.{also}"
+    margin = record["margin"]
+    unclear = [name for name in record["indistinguishable"] if name not in identical]
+    if runner_up in unclear:
+        more = [name for name in unclear if name != runner_up]
+        others = f", nor {'are' if len(more) > 1 else 'is'} {format_list(more)}" if more else ""
+        return (
+            f"deploy {policy}, with a {what} of {value}; {runner_up} is not distinguishable from it "
+            f"({_change(record, 'margin')} against {runner_up}){others}.{also}"
+        )
+    direction = "less" if margin < 0.0 else "more"
+    size = f"{_size(record, 'margin')} {direction} than"
+    also = f" Not distinguishable from {policy}: {format_list(unclear)}.{also}" if unclear else also
+    return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
+
+
+def _caution(record: Row, row: Row) -> str:
+    """Return that the recommendation's changes are not reliable; empty where the requests suffice or no change is shown."""
+    shown = any(record[name] is not None for name in ("margin", "above_oracle", "spread", "over_fixed"))
+    return describe_short_tail(record["objective"], row["requests"], row["replications"]) if shown else ""
+
+
+def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
+    """What is known where every deployable policy is overloaded."""
+    others = [format_unstable_policy(by_policy[name]) for name in roles.deployable if name != policy]
+    first = "no deployable policy is stable, so none can be recommended without more servers. " if others else ""
+    rest = f" The others: {format_list(others)}." if others else ""
+    closest = f"{policy} comes closest. " if others else ""
+    return f"{first}{closest}{describe_overload(by_policy[policy])}{rest}"
+
+
+def _service_level(record: Row) -> str:
+    if not record["slo"]:
+        return ""
+    limits = format_list([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
+    if not record["slo_met"]:
+        return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
+    unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
+    clear = [name for name in record["slo_missed_by"] if name not in record["slo_uncertain"]]
+    unclear = [name for name in record["slo_missed_by"] if name in record["slo_uncertain"]]
+    missed = f" Missed by {format_list(clear)}." if clear else ""
+    if unclear:
+        missed += f" Missed on average by {format_list(unclear)}, with a limit within the interval over replications."
+    return f" It meets the service level ({limits}){unsure}.{missed}"
+
+
+def _gap(record: Row) -> str:
+    """What is left to the oracle."""
+    above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
+    if above is None or oracle is None:
+        return ""
+    what, size = objective_name(record["objective"]), _size(record, "above_oracle")
+    if above <= 0.0:
+        reached = "reaches" if above == 0.0 else f"is {size} below"
+        greedy = "" if above == 0.0 else ", which minimises the latency of one request at a time and so is no bound here"
+        return f"{policy} {reached} the {what} of the oracle{greedy}."
+    left = ""
+    if record["gap_left"] is not None:
+        fixed = record["best_fixed"]
+        nothing = policy == fixed
+        left = f"; {percent(record['gap_left'])} of the gap between the best fixed policy ({fixed}) and the oracle is left"
+        left = ", all of which routing per request could gain at most" if nothing else left
+    return f"{policy} is {size} above the {what} of the oracle{left}."
+
+
+def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
+    """What the recommended policy does with the requests, and what the oracle does."""
+    policy, away = row["policy"], row["offloaded_share"]
+    devices = reason.devices
+    if len(devices) == 1:
+        return f"{devices[0]} is the only device, so every request is executed there."
+    there = _format_destination(devices)
+    kept = _kept_lengths(row, reason)
+    kept = f"keeps most sentences of {kept} at the {devices[0]} and " if kept else ""
+    first = (
+        f"With a mean transfer time of {duration(reason.transfer_s)}, {policy} {kept}{_format_offloaded_share(away)} {there}"
+    )
+    if oracle is not None:
+        return f"{first}; the oracle {_format_offloaded_share(oracle['offloaded_share'])} there."
+    faster = f"the {devices[1]}" if len(devices) == 2 else "another device"
+    alone = " if nothing waits" if reason.queues else ""
+    return f"{first}; {faster} is truly faster for {percent(reason.best_offloaded_share)} of them{alone}."
+
+
+def _short_offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
+    """Return the same as `_deed` in a clause, for a list of many workloads and networks."""
+    devices = reason.devices
+    if len(devices) == 1:
+        return f"{devices[0]} is the only device"
+    kept = _kept_lengths(row, reason)
+    kept = f"keeps {kept} and " if kept else ""
+    best = reason.best_offloaded_share if oracle is None else oracle["offloaded_share"]
+    bound = f"for {percent(best)} it is truly faster" if oracle is None else f"the oracle {percent(best)}"
+    deed = f"{row['policy']} {kept}{_format_offloaded_share(row['offloaded_share'])} {_format_destination(devices)}"
+    return f"transfer {duration(reason.transfer_s)}; {deed}, {bound}"
+
+
+def _format_destination(devices: Sequence[str]) -> str:
+    return f"to the {devices[1]}" if len(devices) == 2 else f"away from the {devices[0]}"
+
+
+def _kept_lengths(row: Row, reason: Reason) -> str:
+    """The source lengths that a policy keeps at the first device; empty where nearly all requests go one way."""
+    return reason.kept.get(row["policy"], "") if 0.01 <= row["offloaded_share"] <= 0.99 else ""
+
+
+def _format_offloaded_share(share: float) -> str:
+    if share in (0.0, 1.0):
+        return f"sends {'every request' if share else 'no request'}"
+    return f"sends {percent(share)} of the requests"
+
+
+def _triviality(record: Row) -> str:
+    """That the choice is worth little, or that a fixed policy suffices; empty where neither holds."""
+    if record["trivial"] and record["runner_up"] is None:
+        return "There is nothing to choose: all deployable policies decide alike."
+    what = objective_name(record["objective"])
+    if record["trivial"]:
+        return (
+            f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {what} "
+            f"only {_size(record, 'spread') if record['spread'] > 0.0 else percent(0.0)} above the best."
+        )
+    fixed, policy = record["best_fixed"], record["policy"]
+    if not record["fixed_suffices"]:
+        return ""
+    if fixed == policy:
+        return f"A fixed policy suffices: no policy that routes each request does much better than {fixed}."
+    return f"A fixed policy suffices: {policy} changes the {what} of {fixed} by only {_change(record, 'over_fixed')}."
+
+
+def _change(record: Row, name: str) -> str:
+    """A relative change in percent with its sign and interval, digits as the interval allows."""
+    return _with_interval(record, name, signed=True)
+
+
+def _size(record: Row, name: str) -> str:
+    """The same without its sign, which the sentence puts in words; with signs where the interval leaves the sign open."""
+    low, high = record[f"{name}_low"], record[f"{name}_high"]
+    unclear = low is not None and high is not None and (low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0))
+    return _with_interval(record, name, signed=unclear)
+
+
+def _with_interval(record: Row, name: str, *, signed: bool) -> str:
+    value, low, high = record[name], record[f"{name}_low"], record[f"{name}_high"]
+    if low is None or high is None:
+        return f"{percent(value if signed else abs(value), signed=signed)} (one replication: no interval)"
+    return percent_interval(100 * value, 100 * low, 100 * high, signs="both" if signed else "none")
+
+
+def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
+    """How the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
+    effects: dict[str, list[str]] = {}
+    for policy, plain in variants.items():
+        for pair in comparisons:
+            if (pair["policy"], pair["baseline"]) == (policy, plain):
+                effects.setdefault(plain, []).append(f"{policy} {_variant_effect(pair)}")
+    return " ".join(f"Total time against {plain}: {', '.join(of_plain)}." for plain, of_plain in effects.items())
+
+
+def _variant_effect(pair: Row) -> str:
+    change, low, high, plain = pair["change_percent"], pair["low_percent"], pair["high_percent"], pair["baseline"]
+    in_run = f"{change:+.2f} % in this run"
+    unstable = {
+        "policy": f"is unstable, while {plain} is stable ({in_run})",
+        "baseline": f"is stable, while {plain} is unstable ({in_run})",
+        "both": f"is unstable as well ({in_run})",
+    }
+    if pair.get("unstable"):
+        return unstable[pair["unstable"]]
+    if pair["verdict"] == "same":
+        return "is identical in every replication"
+    size = percent_interval(change, low, high) + " [one replication]" * (low is None)
+    outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
+    if pair["verdict"] == "not distinguishable":
+        outcome = "is not distinguishable"
+    return f"{outcome} ({size})"
+
+
+TRUTH_NAMES = {
+    "length regression": "the true target lengths",
+    "scatter of execution times": "the true execution times for the lengths it expects",
+    "stale transfer time": "the present transfer time",
+    "unseen queues": "the true waits",
+    "unseen queues and states": "the true waits and states of streamed models",
+    "unseen states": "the true states of streamed models",
+    "everything": "the truth of all that it must guess",
+}
+"""What removes a source of loss."""
+
+
+def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
+    """One sentence per source of loss of one workload and network, and one on what they make together.
+
+    `rows`: the same workload's and network's, to tell whether the policy has a mean to be known as it is.
+    """
+    if not gaps:
+        return []
+    at_best = next(row for row in gaps if row["removed"] == "everything")
+    sources = [row for row in gaps if row["removed"] not in ("nothing", "everything")]
+    policy = at_best["policy"]
+    whole = {"faster": "that is the whole gap", "unclear": "there is no gap that could be told from chance"}
+    outcome = whole.get(_gap_outcome(at_best), "its beliefs leave no gap to be explained")
+    sentences = [f"Told {TRUTH_NAMES['everything']}, {policy} would be {_gap_effect(at_best)}: {outcome}."]
+    sentences += [
+        f"Told {TRUTH_NAMES.get(row['removed'], row['removed'])} alone, it would be {_gap_effect(row)}"
+        f"{_format_gap_share(row, at_best)}."
+        for row in sources
+    ]
+    unstable = next((row.get("unstable") for row in rows if row["policy"] == policy), None)
+    if unstable:
+        sentences.append(
+            f"As it is, {policy} is unstable ({unstable}): these changes are this run's and depend on how long it lasts."
+        )
+    if any(row["removed"].endswith("states") and _gap_outcome(row) == "slower" for row in sources):
+        sentences.append("Who knows the states weighs one request at a time, and may never warm a model for those that follow.")
+    elif any(_gap_outcome(row) == "slower" for row in sources):
+        sentences.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
+    if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:
+        sentences.append(
+            "The sources overlap: removing one also removes part of what the others cost, so their shares add up to more."
+        )
+    return sentences
+
+
+def is_gap(gaps: Sequence[Row]) -> bool:
+    """Whether the truth of all that a policy must guess would make it faster beyond chance, so that there is a gap to share."""
+    return any(row["removed"] == "everything" and _gap_outcome(row) == "faster" for row in gaps)
+
+
+def _gap_outcome(row: Row) -> str:
+    if row["low_percent"] is None:
+        return "faster" if row["change_percent"] < 0.0 else "slower" if row["change_percent"] > 0.0 else "the same"
+    if row["low_percent"] == row["high_percent"] == 0.0:
+        return "the same"
+    if row["low_percent"] > 0.0 or row["high_percent"] < 0.0:
+        return "faster" if row["change_percent"] < 0.0 else "slower"
+    return "unclear"
+
+
+def _gap_effect(row: Row) -> str:
+    change, low, high, outcome = row["change_percent"], row["low_percent"], row["high_percent"], _gap_outcome(row)
+    if outcome == "the same":
+        return "exactly as fast " + ("in every replication" if low is not None else "[one replication: no interval]")
+    if outcome == "unclear":
+        return f"no different beyond the interval ({percent_interval(change, low, high)})"
+    size, interval = format_interval(change, low, high, signs="none")
+    return f"{size} % {outcome} {interval or '[one replication: no interval]'}"
+
+
+def _format_gap_share(row: Row, at_best: Row) -> str:
+    """Which part of the gap it makes, where there is one and it makes a part of it."""
+    share = row["share_of_gap_percent"]
+    if share is None or _gap_outcome(row) != "faster" or _gap_outcome(at_best) != "faster":
+        return ""
+    return f", {share:.0f} % of the gap"

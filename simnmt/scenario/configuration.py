@@ -1,0 +1,353 @@
+"""The schema of a scenario file: workloads, networks, devices, policies, and the settings of a run.
+
+Each room owns the configuration of what it builds; this module composes them. It declares itself what belongs to no lower
+room: devices with their streaming (STI-10 to STI-18), the fit, and the service level.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.network import configuration as network_room
+from simnmt.network.configuration import NetworkConfiguration
+from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.results.summary import OBJECTIVES, Objective
+from simnmt.workload import arrivals as arrivals_room
+from simnmt.workload import configuration as workload_room
+from simnmt.workload.configuration import WorkloadConfiguration
+
+MEGABYTE = 10**6
+"""Bytes of an MB."""
+Megabytes = Annotated[float, Field(ge=0.0, le=1e7)]
+Deadline = Annotated[float, Field(ge=1e-3, le=1e9)]
+"""Milliseconds."""
+Seconds = Annotated[float, Field(ge=0.0, le=1e9)]
+Tokens = Annotated[int, Field(ge=1, le=10**6)]
+
+
+class StreamingChange(Configuration):
+    """Another deadline, another preload buffer or both, from a moment of the run on (STI-18)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("deadline_ms", "preload_mb")}}}
+    )
+
+    at_s: Annotated[float, Field(gt=0.0, le=1e9)]
+    """Seconds after the run began."""
+    deadline_ms: Deadline | None = None
+    """Left out: as before."""
+    preload_mb: Megabytes | None = Field(default=None, validate_default=True)
+    """Likewise."""
+
+    @field_validator("preload_mb")
+    @classmethod
+    def _changes_something(cls, preload_mb: float | None, info: ValidationInfo) -> float | None:
+        if preload_mb is None and "deadline_ms" in info.data and info.data["deadline_ms"] is None:
+            raise PydanticCustomError("no_change", "a change of neither deadline_ms nor preload_mb (give one, or remove it)")
+        return preload_mb
+
+
+class StreamingConfiguration(Configuration):
+    """A model streamed from the disk, planned against a deadline and a preload buffer (STI-10 to STI-18)."""
+
+    deadline_ms: Deadline
+    """Within which a box is to answer a request of the planned lengths; decides how many layers and slices are computed."""
+    preload_mb: Megabytes
+    """Buffer of shards that stay in memory between engagements; 0: none."""
+    cache_mb: Megabytes | None = Field(default=None, validate_default=True)
+    """What the buffer may grow to from turn to turn of an engagement; left out: `preload_mb`."""
+    engagement_gap_s: Seconds = 30.0
+    """Requests that a box begins within this time after the one before ended are turns of one engagement."""
+    keeps_preload: bool = True
+    """Whether a box keeps its preload buffer when an engagement is over; else the next one finds the model cold."""
+    keeps_cache: bool = False
+    """Whether it keeps the enlarged buffer too, with all that the last turn left in it; needs `keeps_preload`."""
+    reclaimed_after_s: Seconds | None = Field(default=300.0, validate_default=True)
+    """Idle for longer than this, a box loses the memory of its model whatever it keeps: the next request finds it cold; null:
+    never."""
+    cold_read_mb: Megabytes | None = None
+    """What a cold start reads first of all, beside the plan's shards; left out: what the profile's block `sti` says is in no
+    shard (embeddings, norms, head); 0: that outlives the shards."""
+    similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Of the most shards that can be computed in time, the share that a deeper submodel may lack and be taken."""
+    fills_deadline: bool = False
+    """Beyond the paper: whether the pipeline may wait for reads as long as the deadline allows."""
+    src_len: Tokens | None = None
+    """Source tokens that the plans are made for; left out: those that 95 % of the workload's sources do not exceed."""
+    tgt_len: Tokens | None = None
+    """Target tokens, the decoder's steps, that the plans are made for; left out: likewise of its targets."""
+    changes: list[StreamingChange] = Field(default_factory=list, max_length=1_000)
+    """Of deadline and preload buffer during the run, in order of time; the model is planned anew at each."""
+
+    @field_validator("keeps_cache")
+    @classmethod
+    def _keeps_what_it_enlarges(cls, keeps_cache: bool, info: ValidationInfo) -> bool:
+        if keeps_cache and info.data.get("keeps_preload") is False:
+            what = "a box that gives its preload buffer back keeps no cache (set keeps_preload: true, or leave keeps_cache out)"
+            raise PydanticCustomError("cache_without_preload", what)
+        return keeps_cache
+
+    @field_validator("changes")
+    @classmethod
+    def _in_order(cls, changes: list[StreamingChange], info: ValidationInfo) -> list[StreamingChange]:
+        for before, after in pairwise(changes):
+            if after.at_s <= before.at_s:
+                what = "a change at {after} s after one at {before} s (order them by time, one for each moment)"
+                raise PydanticCustomError(
+                    "changes_out_of_order", what, {"after": f"{after.at_s:g}", "before": f"{before.at_s:g}"}
+                )
+        cache_mb = info.data.get("cache_mb")
+        for change in changes:
+            if cache_mb is not None and change.preload_mb is not None and change.preload_mb > cache_mb:
+                what = (
+                    "cache_mb of {cache} MB cannot hold the {preload} MB from {at} s on (give as much or more, or leave it out)"
+                )
+                given = {"cache": f"{cache_mb:g}", "preload": f"{change.preload_mb:g}", "at": f"{change.at_s:g}"}
+                raise PydanticCustomError("cache_too_small", what, given)
+        return changes
+
+    def phases(self) -> list[tuple[float, StreamingConfiguration]]:
+        """Return the moments at which the model is planned, the first at 0 s, each with the settings from then on.
+
+        A change that leaves deadline and buffer as they are is none.
+        """
+        phases = [(0.0, self)]
+        for change in self.changes:
+            settings = phases[-1][1]
+            given = {name: value for name in ("deadline_ms", "preload_mb") if (value := getattr(change, name)) is not None}
+            changed = settings.model_copy(update=given)
+            if changed != settings:
+                phases.append((change.at_s, changed))
+        return phases
+
+    @field_validator("cache_mb")
+    @classmethod
+    def _holds_the_preload(cls, cache_mb: float | None, info: ValidationInfo) -> float | None:
+        preload_mb = info.data.get("preload_mb")
+        if cache_mb is not None and preload_mb is not None and cache_mb < preload_mb:
+            what = "{cache} MB cannot hold the {preload} MB of preload_mb (give as much or more, or leave it out)"
+            raise PydanticCustomError("cache_too_small", what, {"cache": f"{cache_mb:g}", "preload": f"{preload_mb:g}"})
+        return cache_mb
+
+    @field_validator("reclaimed_after_s")
+    @classmethod
+    def _outlasts_an_engagement(cls, reclaimed_after_s: float | None, info: ValidationInfo) -> float | None:
+        gap_s = info.data.get("engagement_gap_s")
+        if reclaimed_after_s is not None and gap_s is not None and reclaimed_after_s < gap_s:
+            what = (
+                "memory reclaimed after {idle} s ends engagements before their engagement_gap_s of {gap} s does (give as much "
+                "or more, or a shorter engagement_gap_s)"
+            )
+            raise PydanticCustomError("reclaimed_too_soon", what, {"idle": f"{reclaimed_after_s:g}", "gap": f"{gap_s:g}"})
+        return reclaimed_after_s
+
+    @property
+    def cold_read_bytes(self) -> int | None:
+        """Beside shards; None: as the profile says."""
+        return None if self.cold_read_mb is None else round(self.cold_read_mb * MEGABYTE)
+
+    @property
+    def preload_bytes(self) -> int:
+        """Of the buffer between engagements."""
+        return round(self.preload_mb * MEGABYTE)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of the buffer within an engagement."""
+        return self.preload_bytes if self.cache_mb is None else round(self.cache_mb * MEGABYTE)
+
+    @property
+    def deadline_s(self) -> float:
+        """T."""
+        return self.deadline_ms / 1e3
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
+"""Shown in tables and pages; no control characters, no slashes."""
+
+
+def _profile_form(value: Any) -> str | None:
+    """The tag of the form that a value means to have: it stands in the location of pydantic's errors and is no key."""
+    return "one" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else None
+
+
+ProfileConfiguration = Annotated[
+    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], Discriminator(_profile_form)
+]
+"""A device's profile: one, or one per workload."""
+
+
+DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
+"""Part of column names, such as `cloud_load`."""
+END_NODE = "end_node"
+"""The device of which every end node has one."""
+Balancer = Literal["attached", "round_robin", "least_work", "two_choices", "random"]
+
+
+class DeviceConfiguration(Configuration):
+    """A kind of box that executes translations, and how many of them there are."""
+
+    profile: ProfileConfiguration
+    """Device profile: `@name` of a shipped one or a path; or one per workload."""
+    outside_range_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
+    """Largest share of requests that may lie outside the lengths for which the profile holds."""
+    count: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
+    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Requests that each box executes side by side, each as fast as the profile says."""
+    batching: BatchingConfiguration | None = None
+    """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
+    after another, or `workers` of them side by side."""
+    decoder: DecoderSettings | None = None
+    """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
+    not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
+    sti: StreamingConfiguration | None = None
+    """How its model is streamed from the disk, layer by layer, where it does not stay in memory; needs a profile with the block
+    `sti`. Left out: the model stays in memory."""
+    beyond_measured_batch: bool = False
+    """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
+    balancer: Balancer | None = None
+    """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest; of
+    boxes that batch, where fewest target tokens are left), `two_choices` (the better of two drawn) or `random`. Left out:
+    `round_robin` for the last device, else `attached`."""
+
+
+class FitConfiguration(Configuration):
+    """What the policies learn from before the run; no request of the run is used for it."""
+
+    share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    """Share of the corpus's pairs that is set apart for fitting the length regression and the planes."""
+    inferences: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
+    """Simulated calibration inferences per device, from which policies fit their planes (CNMT-05); 0: the profile's planes."""
+
+
+Limit = Annotated[float, Field(gt=0.0, le=1e9)]
+"""Milliseconds that a latency must not exceed."""
+
+
+class ServiceLevel(Configuration):
+    """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {f"{name}_ms": {"type": "null"} for name in OBJECTIVES}}}
+    )
+
+    mean_ms: Limit | None = None
+    """Limit of the mean latency."""
+    p95_ms: Limit | None = None
+    """Limit of the 95th percentile."""
+    p99_ms: Limit | None = None
+    """Limit of the 99th percentile."""
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> ServiceLevel:
+        if not self.limits_ms:
+            raise PydanticCustomError("no_limit", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
+        return self
+
+    @property
+    def limits_ms(self) -> dict[Objective, float]:
+        """The limits by the name of what they limit."""
+        limits = {name: getattr(self, f"{name}_ms") for name in OBJECTIVES}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+class Scenario(Configuration):
+    """A scenario: workloads x networks x policies, replicated."""
+
+    version: Annotated[Literal[1], NO_TRUTH_VALUE]
+    """Of the scenario file's form."""
+    name: Name
+    """Names the run directory."""
+    description: str = ""
+    """What the scenario is about."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Same seed, same bytes."""
+    replications: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Independent repeats over which intervals are formed; the trace starts elsewhere in each."""
+    requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+    """Requests per workload, network, policy and replication."""
+    objective: Objective = "mean"
+    """The latency by which the best policy is chosen: its mean, 95th or 99th percentile."""
+    slo: ServiceLevel | None = None
+    """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
+    workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
+    """What is translated."""
+    networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
+    """Links between gateway and cloud."""
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
+    """Where it is translated, nearest first. The first decides: the end nodes' own device if it is named `end_node`, else the
+    gateway to which end nodes are attached."""
+    fit: FitConfiguration = FitConfiguration()
+    """What the policies learn from."""
+    policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
+    """What decides; a policy named after its kind need not say `kind`."""
+    gap_analysis: bool = False
+    """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
+    foresee_misroutes: bool = False
+    """Where requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle
+    foresees of queues, batches and states at that moment: as dear as an oracle for each policy. Otherwise misroutes are not
+    known with such a device.
+    Plain queues are always foreseen, for a sample of the requests."""
+    published: Literal["cnmt-table-1"] | None = None
+    """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kinds_by_name(cls, content: Any) -> Any:
+        """`policies: {edge: {}}` and `{edge: null}` mean kind `edge`."""
+        if not isinstance(content, dict) or not isinstance(content.get("policies"), dict):
+            return content
+        policies = {}
+        for name, policy in content["policies"].items():
+            policy = {} if policy is None else policy
+            if isinstance(policy, dict) and "kind" not in policy and name in KINDS:
+                policy = {"kind": name, **policy}
+            policies[name] = policy
+        return {**content, "policies": policies}
+
+    def profile_of(self, device: str, workload_name: str) -> str:
+        """The profile that a device uses for a workload, as the file names it."""
+        profile = self.devices[device].profile
+        return profile if isinstance(profile, str) else profile[workload_name]
+
+    def count_of(self, device: str, workload_name: str) -> int:
+        """Boxes of a kind that a workload meets."""
+        return self.workloads[workload_name].end_nodes if device == END_NODE else self.devices[device].count or 1
+
+    def balancer_of(self, device: str) -> Balancer:
+        """Which box of a kind a request enters."""
+        default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
+        return self.devices[device].balancer or default
+
+
+def resolved(scenario: Scenario, base: Path) -> Scenario:
+    """The same scenario with every path absolute, so that it means the same from any folder; `@names` stay."""
+
+    def absolute(profile: str) -> str:
+        return profile if profile.startswith("@") else str((base / profile).absolute())
+
+    def device(configuration: DeviceConfiguration) -> DeviceConfiguration:
+        profile = configuration.profile
+        changed = absolute(profile) if isinstance(profile, str) else {key: absolute(path) for key, path in profile.items()}
+        return configuration.model_copy(update={"profile": changed})
+
+    def workload_part(part: WorkloadConfiguration) -> WorkloadConfiguration:
+        lengths = workload_room.resolved(part.lengths, base)
+        return part.model_copy(update={"lengths": lengths, "arrivals": arrivals_room.resolved(part.arrivals, base)})
+
+    return scenario.model_copy(
+        update={
+            "workloads": {name: workload_part(part) for name, part in scenario.workloads.items()},
+            "networks": {name: network_room.resolved(part, base) for name, part in scenario.networks.items()},
+            "devices": {name: device(part) for name, part in scenario.devices.items()},
+        }
+    )

@@ -1,0 +1,171 @@
+"""Load an encoder by folder or preset name, and write the folder of a trained one.
+
+A folder of `simnmt sti train` holds configuration, weights, vocabulary and a record of the training. Folders of
+`transformers` and presets with random weights can be loaded too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from simnmt.base.files import MOST_MODEL_BYTES, read_bounded, written_whole
+from simnmt.nmt.checkpoint import TensorFileError, read_tensors, write_tensors
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights, check_resident
+from simnmt.streaming.encoder.tokenizer import PIECES_FILE, Pieces, Tokenizer
+from simnmt.streaming.errors import StreamingError
+
+ENCODER_FILE, WEIGHTS_FILE, STATE_FILE, ACCOUNT_FILE = "encoder.json", "model.safetensors", "state.safetensors", "training.json"
+VERSION = 1
+_NOTE = "simnmt"
+_AGAIN = "train again, or copy the folder again"
+_MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
+
+
+def is_elastic_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether `simnmt sti train` has written this folder."""
+    return (Path(folder) / ENCODER_FILE).is_file()
+
+
+def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
+    """Write a trained encoder and its account, the file that makes it one last; raises `ElasticError`."""
+    tensors = dict(weights.resident)
+    for index in range(weights.geometry.layers):
+        tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
+    try:
+        write_tensors(folder / WEIGHTS_FILE, tensors)
+        write_json(folder / ACCOUNT_FILE, account)
+        write_json(folder / ENCODER_FILE, {"schema_version": VERSION, **weights.configuration.as_json()})
+    except (OSError, SafetensorError) as error:
+        raise unusable(folder, error) from None
+
+
+def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces]:
+    """The encoder and its tokenizer; raises `ElasticError` where a file is missing, damaged or does not fit."""
+    path = Path(folder)
+    said = read_json(path / ENCODER_FILE)
+    if said.pop("schema_version", None) != VERSION:
+        raise StreamingError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
+    configuration = EncoderConfiguration.from_json(said, path / ENCODER_FILE)
+    try:
+        tensors, _ = read_tensors(path / WEIGHTS_FILE)
+        pieces = Pieces(read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES))
+    except OSError as error:
+        raise unusable(path, error) from None
+    except TensorFileError:
+        raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
+    matrices: list[LayerWeights] = []
+    shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
+    for index in range(configuration.layers):
+        found: dict[str, Tensor] = {}
+        for name in _MATRICES:
+            tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
+            if tensor is None or tuple(tensor.shape) != shapes.get(name, (configuration.width,) * 2):
+                what = f"layers.{index}.{name}.weight is missing or of another shape"
+                raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
+            found[name] = tensor
+        matrices.append(LayerWeights(**found))
+    check_resident(configuration, tensors, path / WEIGHTS_FILE)
+    if pieces.size != configuration.vocabulary:
+        raise StreamingError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)
+    return EncoderWeights(configuration, tensors, matrices.__getitem__, origin=os.fspath(folder)), pieces
+
+
+def class_names(folder: Path, classes: int) -> tuple[str, ...]:
+    """What the account calls the classes, in their order; raises `ElasticError` where it does not name each."""
+    names = read_json(folder / ACCOUNT_FILE).get("label_names")
+    if (
+        not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+        or not len(names) == len(set(names)) == classes
+    ):
+        raise StreamingError(f"no label_names of {classes} classes", path=folder / ACCOUNT_FILE, remedy=_AGAIN)
+    return tuple(names)
+
+
+def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write all that the next step depends on; raises `ElasticError` where there is no room for it."""
+    try:
+        write_tensors(path, tensors, {_NOTE: json.dumps(note)})
+    except (OSError, SafetensorError) as error:
+        raise unusable(path, error) from None
+
+
+def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `save_state` was given; raises `ElasticError`."""
+    try:
+        # Copies: else the optimiser would write into the file's mapped memory.
+        tensors, notes = read_tensors(path, copies=True)
+        return dict(json.loads(notes[_NOTE])), tensors
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise StreamingError("the training's state cannot be read", path=path, remedy="start again in another folder") from None
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole."""
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object; raises `ElasticError`."""
+    try:
+        content = json.loads(read_bounded(path))
+    except OSError as error:
+        raise unusable(path, error) from None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise StreamingError("no JSON object", path=path, remedy=_AGAIN)
+    return content
+
+
+def unusable(path: Path, error: Exception) -> StreamingError:
+    """What the system said of a path, as an error of ours."""
+    return StreamingError(
+        f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy="give another folder"
+    )
+
+
+PRESETS = ("bert-base",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedEncoder:
+    """Weights, and what turns text into their tokens and classes into names."""
+
+    weights: EncoderWeights
+    tokenizer: Tokenizer | None
+    """None: token ids alone can be run."""
+    label_names: tuple[str, ...]
+
+
+def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncoder:
+    """The encoder in a folder, or of a preset's name; `seed`: of random weights, where there are no others.
+
+    Raises `ElasticError`, naming the folder and the remedy.
+    """
+    path = Path(model)
+    if is_elastic_folder(path):
+        weights, pieces = load_elastic(path)
+        return LoadedEncoder(weights, pieces, class_names(path, weights.configuration.classes))
+    if path.is_dir():
+        if (path / ACCOUNT_FILE).is_file():
+            raise StreamingError("its training has not ended", path=path, remedy="give its simnmt sti train again")
+        from simnmt.streaming.encoder.hugging_face_encoders import load_hugging_face
+
+        return LoadedEncoder(*load_hugging_face(path, seed=seed))
+    if os.fspath(model) in PRESETS:
+        from simnmt.streaming.encoder.hugging_face_encoders import bert_base
+
+        weights = bert_base(seed=seed)
+        return LoadedEncoder(weights, None, tuple(str(index) for index in range(weights.configuration.classes)))
+    remedy = f"name a folder that simnmt sti train wrote or one of transformers, or {', '.join(PRESETS)}"
+    raise StreamingError("no such model", path=model, remedy=remedy)

@@ -1,0 +1,351 @@
+"""Learner of an elastic classifier: the recipe, the trained model, and one training step.
+
+The model is pre-norm and keeps its weights slice by slice, so that any depth and any slices can run. A step trains the whole
+model and a random submodel of it; the running mean of the weights is what is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simnmt.base.random_streams import stream
+from simnmt.nmt.checkpoint import check_tensors
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.streaming.encoder.tokenizer import UNKNOWN
+from simnmt.streaming.errors import StreamingError
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRecipe:
+    """All that the weights depend on beside the task; raises `ElasticError` for what cannot be trained.
+
+    The same recipe and task give the same weights on the same machine and number of threads, in however many sittings; with
+    `minutes`, which the pace of the machine turns into steps, they differ.
+    """
+
+    layers: int = 12
+    slices: int = 12
+    width: int = 96
+    ffn: int = 192
+    vocab: int = 4000
+    """Most subwords."""
+    positions: int = 64
+    """Most tokens of a text; longer ones are cut."""
+    pooling: str = "mean"
+    """`mean` over all tokens, or the `first` one's vector."""
+    epochs: float | None = 7.0
+    """Of SST-2's training part: where its dev part rose no more. On its test part eighteen do as well, in thrice the time."""
+    minutes: float | None = None
+    """Of training, all sittings together; takes the place of `epochs`."""
+    batch_tokens: int = 700
+    """Most of a batch, padding included."""
+    rate: float = 7e-4
+    """Greatest learning rate; reached after `warmup`, and from there falling to 0 as half a cosine."""
+    embedding_rate: float = 5.0
+    """By how much more the word vectors and the classifier learn."""
+    warmup: float = 0.08
+    """Share of the training."""
+    dropout: float = 0.1
+    embedding_dropout: float = 0.3
+    """Of the word vectors, and of what the classifier reads."""
+    word_dropout: float = 0.1
+    """Share of tokens that are hidden behind the unknown one."""
+    smoothing: float = 0.1
+    """Probability that is spread over all classes."""
+    decay: float = 0.01
+    averaging: float = 0.998
+    """Of the running mean of the weights, which is what is kept."""
+    least_slices: float = 0.25
+    """Share of the slices that a submodel drawn while training has at least."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "slices", "width", "ffn", "positions", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise _bad(name, getattr(self, name), "give 1 or more")
+        if self.width % self.slices or self.ffn % self.slices or self.width % 2:
+            raise StreamingError(
+                f"a width of {self.width} and {self.ffn} neurons do not divide into {self.slices} slices",
+                remedy=f"give an even --width and a --ffn that {self.slices} divides",
+            )
+        if self.positions < 2 or self.vocab < 8:
+            raise _bad(
+                "positions" if self.positions < 2 else "vocab",
+                self.positions if self.positions < 2 else self.vocab,
+                "give more",
+            )
+        if self.pooling not in ("mean", "first"):
+            raise _bad("pooling", self.pooling, "known: mean, first")
+        for name in ("dropout", "embedding_dropout", "word_dropout", "smoothing", "warmup", "averaging", "least_slices"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise _bad(name, getattr(self, name), "give a share of 0 or more, below 1")
+        for name in ("rate", "embedding_rate", "epochs", "minutes"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < math.inf:
+                raise _bad(name, value, "give a number above 0")
+        if self.epochs is None and self.minutes is None:
+            raise StreamingError("nothing ends the training", remedy="give --epochs or --minutes")
+
+    def rate_at(self, share: float) -> float:
+        """The learning rate when `share` of the training is done."""
+        if share < self.warmup:
+            return self.rate * share / self.warmup
+        fallen = min((share - self.warmup) / (1.0 - self.warmup), 1.0)
+        return self.rate * 0.5 * (1.0 + math.cos(math.pi * fallen))
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field."""
+        return asdict(self)
+
+
+def _bad(name: str, value: object, remedy: str) -> StreamingError:
+    return StreamingError(f"--{name.replace('_', '-')} {value} cannot be", remedy=remedy)
+
+
+def recipe_with(**given: Any) -> ElasticRecipe:
+    """The usual recipe with fields replaced; what is None keeps its default. `minutes` alone takes the place of `epochs`."""
+    kept = {name: value for name, value in given.items() if value is not None}
+    if "minutes" in kept and "epochs" in kept:
+        raise StreamingError("--epochs beside --minutes", remedy="give one of them")
+    until: dict[str, Any] = {"epochs": None} if "minutes" in kept else {}
+    return ElasticRecipe(**until, **kept)
+
+
+class ElasticLayer(nn.Module):
+    """One pre-norm Transformer layer of M slices: a head and F/M feed-forward neurons each (STI-01)."""
+
+    def __init__(self, configuration: EncoderConfiguration, dropout: float) -> None:
+        super().__init__()
+        width, slices = configuration.width, configuration.heads
+        self.head, self.neurons, self.dropout = width // slices, configuration.ffn // slices, dropout
+        self.width = width
+        self.qkv = nn.Parameter(torch.empty(3, slices, self.head, width))
+        self.o = nn.Parameter(torch.empty(slices, self.head, width))
+        self.ffn_in = nn.Parameter(torch.empty(slices, self.neurons, width))
+        self.ffn_out = nn.Parameter(torch.empty(slices, self.neurons, width))
+        self.qkv_bias = nn.Parameter(torch.zeros(3, slices, self.head))
+        self.o_bias = nn.Parameter(torch.zeros(width))
+        self.in_bias = nn.Parameter(torch.zeros(slices, self.neurons))
+        self.out_bias = nn.Parameter(torch.zeros(width))
+        self.norm_attention = nn.LayerNorm(width, eps=configuration.norm_epsilon)
+        self.norm_ffn = nn.LayerNorm(width, eps=configuration.norm_epsilon)
+        shrink = 1.0 / math.sqrt(2.0 * configuration.layers)
+        """So that the sum over all layers starts no larger than what enters the first."""
+        nn.init.normal_(self.qkv, std=width**-0.5)
+        nn.init.normal_(self.o, std=width**-0.5 * shrink)
+        nn.init.normal_(self.ffn_in, std=width**-0.5)
+        nn.init.normal_(self.ffn_out, std=configuration.ffn**-0.5 * shrink)
+
+    def forward(self, hidden: Tensor, mask: Tensor, slices: Tensor | None) -> Tensor:
+        """`hidden` [b, l, d], `mask` [b, 1, 1, l] of what may be attended to; `slices`: which are run, None for all."""
+        qkv: Tensor = self.qkv
+        qkv_bias: Tensor = self.qkv_bias
+        o: Tensor = self.o
+        ffn_in: Tensor = self.ffn_in
+        in_bias: Tensor = self.in_bias
+        ffn_out: Tensor = self.ffn_out
+        if slices is not None:
+            qkv, qkv_bias, o = qkv[:, slices], qkv_bias[:, slices], o[slices]
+            ffn_in, in_bias, ffn_out = ffn_in[slices], in_bias[slices], ffn_out[slices]
+        batch, length, width = hidden.shape
+        dropout = self.dropout if self.training else 0.0
+        read = functional.linear(self.norm_attention(hidden), qkv.reshape(-1, width), qkv_bias.reshape(-1))
+        query, key, value = read.view(batch, length, 3, -1, self.head).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, mask).transpose(1, 2).reshape(batch, length, -1)
+        hidden = hidden + functional.dropout(mixed @ o.reshape(-1, width) + self.o_bias, dropout, self.training)
+        inner = functional.gelu(functional.linear(self.norm_ffn(hidden), ffn_in.reshape(-1, width), in_bias.reshape(-1)))
+        return hidden + functional.dropout(inner @ ffn_out.reshape(-1, width) + self.out_bias, dropout, self.training)
+
+    def weights(self) -> LayerWeights:
+        """As transformers keep them: rows the outputs."""
+        q, k, v = (part.reshape(-1, self.width).detach().clone() for part in self.qkv)
+        o, out = (part.reshape(-1, self.width).t().detach().contiguous() for part in (self.o, self.ffn_out))
+        return LayerWeights(q, k, v, o, self.ffn_in.reshape(-1, self.width).detach().clone(), out)
+
+
+class ElasticClassifier(nn.Module):
+    """Embeddings, layers, a last norm, the mean over the tokens, and a line of classes."""
+
+    def __init__(self, configuration: EncoderConfiguration, *, dropout: float, embedding_dropout: float) -> None:
+        super().__init__()
+        self.configuration, self.embedding_dropout = configuration, embedding_dropout
+        self.word = nn.Embedding(configuration.vocabulary, configuration.width)
+        self.position = nn.Parameter(_waves(configuration.positions, configuration.width))
+        self.layers = nn.ModuleList(ElasticLayer(configuration, dropout) for _ in range(configuration.layers))
+        self.final_norm = nn.LayerNorm(configuration.width, eps=configuration.norm_epsilon)
+        self.classifier = nn.Linear(configuration.width, configuration.classes)
+        nn.init.normal_(self.word.weight, std=0.3)
+        nn.init.zeros_(self.classifier.weight)
+
+    def forward(
+        self, tokens: Tensor, mask: Tensor, *, depth: int | None = None, slices: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """Logits [b, classes] of the bottom `depth` layers with `slices` of each, None: all; `mask` [b, l], True: a token."""
+        hidden = self.word(tokens) + self.position[: tokens.shape[1]]
+        hidden = functional.dropout(hidden, self.embedding_dropout, self.training)
+        attended = mask[:, None, None, :]
+        for index, layer in enumerate(self.layers[:depth]):
+            hidden = layer(hidden, attended, None if slices is None else slices[index])
+        hidden = self.final_norm(hidden)
+        if self.configuration.pooling == "first":
+            pooled = hidden[:, 0]
+        else:
+            weight = mask.to(hidden.dtype)[:, :, None]
+            pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
+        logits: Tensor = self.classifier(functional.dropout(pooled, self.embedding_dropout, self.training))
+        return logits
+
+    def exported(self, origin: str = "") -> EncoderWeights:
+        """The weights as every encoder's are kept."""
+        resident = {
+            "embeddings.word": self.word.weight,
+            "embeddings.position": self.position,
+            "final_norm.weight": self.final_norm.weight,
+            "final_norm.bias": self.final_norm.bias,
+            "classifier.weight": self.classifier.weight,
+            "classifier.bias": self.classifier.bias,
+        }
+        layers = [layer for layer in self.layers if isinstance(layer, ElasticLayer)]
+        for index, layer in enumerate(layers):
+            q, k, v = (part.reshape(-1) for part in layer.qkv_bias)
+            biases = {"q": q, "k": k, "v": v, "o": layer.o_bias, "ffn_in": layer.in_bias.reshape(-1), "ffn_out": layer.out_bias}
+            resident |= {f"layers.{index}.{name}.bias": bias for name, bias in biases.items()}
+            for name, norm in (("norm_attention", layer.norm_attention), ("norm_ffn", layer.norm_ffn)):
+                resident |= {f"layers.{index}.{name}.weight": norm.weight, f"layers.{index}.{name}.bias": norm.bias}
+        kept = [layer.weights() for layer in layers]
+        return EncoderWeights(
+            self.configuration,
+            {name: tensor.detach().clone() for name, tensor in resident.items()},
+            kept.__getitem__,
+            origin=origin,
+        )
+
+
+def _waves(positions: int, width: int) -> Tensor:
+    """Sines and cosines of falling frequency [positions, width]: neighbours are found by a fixed turn from the start."""
+    angles = torch.arange(positions)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    waves = torch.zeros(positions, width)
+    waves[:, 0::2], waves[:, 1::2] = angles.sin(), angles.cos()[:, : width // 2]
+    return 0.3 * waves
+
+
+_FAST = ("word.", "classifier.")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class ElasticLearner:
+    """A model, Adam, and the mean of the weights; what a step draws depends on the seed and its number, on nothing before it.
+
+    Each step learns from the whole model and from one submodel of random depth whose layers have as many slices each, drawn
+    anew for each layer: so any slices can be left out, as a planner will that takes the most important ones. The submodel
+    learns half from the labels and half from the whole model's answer (the manner of DynaBERT).
+    """
+
+    def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device) -> None:
+        torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
+        self.recipe, self.device = recipe, device
+        self.model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
+        self.model.to(device)
+        self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
+        self.mean.to(device).load_state_dict(self.model.state_dict())
+        self.whole = True
+        """Whether all weights are of one step; False once an update has failed midway."""
+        named = list(self.model.named_parameters())
+        fast = [tensor for name, tensor in named if name.startswith(_FAST)]
+        matrices = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() > 1]
+        vectors = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() <= 1]
+        self._factors = (recipe.embedding_rate, 1.0, 1.0)
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": fast, "weight_decay": recipe.decay},
+                {"params": matrices, "weight_decay": recipe.decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=recipe.rate,
+            betas=(0.9, 0.98),
+            fused=True,
+        )
+
+    def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
+        """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
+
+        Raises `ElasticError` where a loss or its slope is no number, before it spoils the weights.
+        """
+        recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
+        torch.manual_seed(int(draw.integers(2**62)))
+        self.model.train()
+        if recipe.word_dropout:
+            hidden = torch.from_numpy(draw.random(tokens.shape) < recipe.word_dropout)
+            hidden[:, 0] = False
+            tokens = torch.where(hidden & mask, UNKNOWN, tokens)
+        tokens, mask, labels = tokens.to(self.device), mask.to(self.device), labels.to(self.device)
+        depth, slices = self._drawn(draw)
+        answer = self.model(tokens, mask)
+        loss = functional.cross_entropy(answer, labels, label_smoothing=recipe.smoothing)
+        value = float(loss.detach())
+        smaller = self.model(tokens, mask, depth=depth, slices=slices)
+        taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
+        loss = loss + 0.5 * (functional.cross_entropy(smaller, labels, label_smoothing=recipe.smoothing) + taught)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        slope = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        # Of both models: a submodel may overflow where the whole does not, and slopes where losses do not.
+        if not math.isfinite(float(loss.detach() + slope)):
+            raise StreamingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
+        for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
+            group["lr"] = factor * recipe.rate_at(share)
+        self.whole = False
+        self.optimizer.step()
+        with torch.no_grad():
+            keep = min(recipe.averaging, (1 + step) / (10 + step))
+            for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(now, 1.0 - keep)
+        self.whole = True
+        return value
+
+    def _drawn(self, draw: np.random.Generator) -> tuple[int, list[Tensor]]:
+        recipe = self.recipe
+        depth = int(draw.integers(1, recipe.layers + 1))
+        count = int(draw.integers(max(1, math.ceil(recipe.least_slices * recipe.slices)), recipe.slices + 1))
+        chosen = [np.sort(draw.permutation(recipe.slices)[:count]) for _ in range(depth)]
+        return depth, [torch.from_numpy(slices).to(self.device) for slices in chosen]
+
+    @torch.inference_mode()
+    def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """The class that the mean weights give each text."""
+        logits: Tensor = self.mean(tokens.to(self.device), mask.to(self.device))
+        return logits.argmax(1).cpu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the next step depends on, by name."""
+        kept = {f"weights.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        kept |= {f"mean.{name}": tensor for name, tensor in self.mean.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            kept |= {f"{kind}.{name}": value for kind, value in self.optimizer.state.get(parameter, {}).items()}
+        return kept
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `tensors` gave; raises `ValueError`, which names the first that does not fit."""
+        models, parameters = {"weights": self.model, "mean": self.mean}, dict(self.model.named_parameters())
+        # A parameter that no step has moved yet has no moments.
+        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
+        shapes: dict[str, Sequence[int]] = {
+            f"{kind}.{name}": tensor.shape for kind, model in models.items() for name, tensor in model.state_dict().items()
+        }
+        for kind in _MOMENTS:
+            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
+        check_tensors(tensors, shapes)
+        for kind, model in models.items():
+            model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
+        for name in learnt:
+            self.optimizer.state[parameters[name]] = {
+                kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
+            }

@@ -1,0 +1,249 @@
+"""Pipeline that executes a plan, and the measured times of one execution (STI-16).
+
+One thread reads shards in layer order while another unpacks and computes the layers before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simnmt.profile.streaming_cost import Shard
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.pipeline.shard_reader import Loads, PreloadBuffer, ShardReader
+from simnmt.streaming.plan.streaming_plan import longest_prefix
+from simnmt.streaming.plan.timeline import Timeline
+from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
+
+if TYPE_CHECKING:
+    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.plan.streaming_plan import StreamingPlan
+    from simnmt.streaming.store.shard_store import ShardStore
+
+
+@dataclass(frozen=True, slots=True)
+class LayerExecution:
+    """One layer, in seconds since the execution began."""
+
+    layer: int
+    io_begin_s: float
+    io_end_s: float
+    """When the last of its shards was in memory; both 0 where all of them were beforehand."""
+    begin_s: float
+    """When its shards began to be unpacked."""
+    wait_s: float
+    """How long the processor had waited for its shards: the stall."""
+    unpack_s: float
+    forward_s: float
+    bytes_read: int
+
+    @property
+    def io_s(self) -> float:
+        """That the disk, or the pace it is held to, took."""
+        return self.io_end_s - self.io_begin_s
+
+    @property
+    def compute_s(self) -> float:
+        """Unpacking and forward pass together: what T_comp predicts."""
+        return self.unpack_s + self.forward_s
+
+    @property
+    def end_s(self) -> float:
+        """When its output stood."""
+        return self.begin_s + self.compute_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Execution:
+    """A plan, executed once."""
+
+    logits: Tensor
+    """[batch, classes]"""
+    layers: tuple[LayerExecution, ...]
+    embed_s: float
+    """Before the first layer, while its shards were being read."""
+    head_s: float
+    """After the last layer."""
+    latency_s: float
+    peak_bytes: int
+    """Of compressed shards in memory at once, preloaded ones included: the working buffer comes on top."""
+    cold: bool
+    """Whether nothing of the store's file was in this system's memory beforehand."""
+
+    @property
+    def stall_s(self) -> float:
+        """Of all layers together."""
+        return sum(layer.wait_s for layer in self.layers)
+
+    @property
+    def bytes_read(self) -> int:
+        """From the store."""
+        return sum(layer.bytes_read for layer in self.layers)
+
+    @property
+    def compute_s(self) -> float:
+        """Of all layers together, unpacking included."""
+        return sum(layer.compute_s for layer in self.layers)
+
+    @property
+    def timeline(self) -> Timeline:
+        """In the terms of what was predicted; the embedding comes ahead of its rows, the head behind them."""
+        columns = [
+            (each.io_begin_s, each.io_end_s, each.begin_s, each.end_s, each.wait_s) for each in self.layers
+        ]  # a row per layer
+        load_begin, load_end, begin, end, stall = np.array(columns, np.float64).T
+        return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """Times alone."""
+        fields = ("layer", "io_begin_s", "io_end_s", "begin_s", "wait_s", "unpack_s", "forward_s", "bytes_read")
+        return {
+            "latency_s": self.latency_s,
+            "stall_s": self.stall_s,
+            "embed_s": self.embed_s,
+            "head_s": self.head_s,
+            "bytes_read": self.bytes_read,
+            "peak_bytes": self.peak_bytes,
+            "cold": self.cold,
+            "layers": [{name: getattr(layer, name) for name in fields} for layer in self.layers],
+        }
+
+
+class Pipeline:
+    """A plan, ready to be executed again and again: a disk, a processor, a preload buffer and one layer's working buffer.
+
+    A layer is one job of reading and one of computing, in layer order: reads of later layers overlap the computing of
+    earlier ones, nothing is reordered. After each execution the buffer keeps as much of what was executed as it has room for,
+    from the bottom layer up. Raises `ElasticError` where plan, store and encoder are of different models.
+    """
+
+    def __init__(
+        self,
+        store: ShardStore,
+        encoder: ElasticEncoder,
+        plan: StreamingPlan,
+        buffer: PreloadBuffer,
+        *,
+        pace_bytes_per_s: float | None = None,
+        cold: bool = True,
+        filled: bool = True,
+        threads: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`cold`: the file is dropped from memory ahead of each execution. `threads`: of unpacking and of torch.
+
+        `filled`: the buffer is filled here with what the plan has preloaded; else what it holds is all there is, and the rest
+        is read during the execution: a cold start, or a later turn.
+        """
+        check_plan(plan, store)
+        self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
+        self.reader = ShardReader(store, pace_bytes_per_s, clock)
+        self.cold, self.threads, self._clock = cold, threads, clock
+        self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
+        self.working.array.fill(0.0)  # its pages are there before the clock runs
+        if filled:
+            buffer.fill(ShardReader(store), plan)  # ahead of time, so at no pace
+        self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]
+
+    def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
+        """Execute the plan on tokens [batch, length] and their mask.
+
+        `in_turn`: everything is read before anything is computed, as Load&Exec does (STI-19). Raises `StoreError` for a record
+        that is not what was written, as soon as it is read.
+        """
+        with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
+            reading.submit(int).result()  # the thread is there before the clock runs
+            cold = self.cold and self.reader.drop_cache()
+            begin_s = self._clock()
+            loads = Loads(self.plan, self.buffer, self.reader, reading, lambda: self._clock() - begin_s)
+            try:
+                return self._executed(loads, begin_s, token_ids, mask, in_turn=in_turn, cold=cold)
+            finally:
+                loads.stop()
+
+    def _executed(
+        self, loads: Loads, begin_s: float, token_ids: Tensor, mask: Tensor, *, in_turn: bool, cold: bool
+    ) -> Execution:
+        hidden = self.encoder.embed(token_ids, mask)
+        embed_s = free_s = self._clock() - begin_s
+        if in_turn:
+            loads.wait()
+        layers, kept, staying = [], dict[Shard, Packed](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
+        for index in self.plan.layer_indices:
+            loaded = loads.of(index)
+            start_s = self._clock() - begin_s
+            unpack_into(self.working, list(loaded.packed.values()), threads=self.threads)
+            unpacked_s = self._clock() - begin_s
+            hidden = self.encoder.layer(hidden, mask, index, [piece for _, piece in loaded.packed], self.working)
+            end_s = self._clock() - begin_s
+            layers.append(
+                LayerExecution(
+                    layer=index,
+                    io_begin_s=loaded.begin_s,
+                    io_end_s=loaded.end_s,
+                    begin_s=start_s,
+                    wait_s=start_s - free_s,
+                    unpack_s=unpacked_s - start_s,
+                    forward_s=end_s - unpacked_s,
+                    bytes_read=loaded.bytes_read,
+                )
+            )
+            free_s = end_s
+            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
+            gone = loaded.packed.keys() - staying
+            del loaded  # else its shards stayed until those of the next layer are there
+            loads.forget(index, gone)
+        logits = self.encoder.logits(hidden, mask)
+        latency_s = self._clock() - begin_s
+        self.buffer.keep(kept)
+        return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, loads.peak_bytes, cold)
+
+
+def load_then_run(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    plan: StreamingPlan,
+    token_ids: Tensor,
+    mask: Tensor,
+    *,
+    pace_bytes_per_s: float | None = None,
+    cold: bool = True,
+    threads: int = 1,
+) -> Execution:
+    """Load&Exec (STI-19): with an empty buffer all of the plan's shards are read, then computed. Errors as of `Pipeline`."""
+    bare = replace(plan, preloaded=frozenset())
+    pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
+    return pipeline.run(token_ids, mask, in_turn=True)
+
+
+def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
+    """Raise `ElasticError` for a plan that the store cannot serve: other shards, or bits that it has not."""
+    geometry, again = store.geometry, "plan for this store: `simnmt sti plan`"
+    if plan.steps != 1.0 or any(layer >= geometry.layers or piece >= geometry.heads for layer, piece in plan.bits):
+        sizes = f"{geometry.layers} layers of {geometry.heads} slices"
+        raise StreamingError(f"a plan for another model than the store's {sizes}", remedy=again)
+    absent = sorted(set(plan.bits.values()) - set(store.bits))
+    if absent:
+        there = ", ".join(map(str, store.bits))
+        raise StreamingError(
+            f"the plan has shards of {absent[0]} bits, the store has {there}", remedy="shard with --bits again"
+        )
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Hold torch to so many threads until the block ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

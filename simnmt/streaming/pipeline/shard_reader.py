@@ -1,0 +1,241 @@
+"""Reads of shards: the paced IO channel, the preload buffer, and the read jobs of one execution (STI-07, STI-15 to STI-17)."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simnmt.profile.device_cost import TokenBucket
+from simnmt.profile.streaming_cost import Shard
+from simnmt.streaming import page_cache
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.plan.streaming_plan import longest_prefix
+from simnmt.streaming.store.shard_format import Packed, aligned_bytes, decode, record_size
+
+if TYPE_CHECKING:
+    from simnmt.streaming.plan.streaming_plan import StreamingPlan
+    from simnmt.streaming.store.shard_store import ShardStore
+
+_SET_TIMER_SLACK = 29
+_LEAST_SLACK_NS = 1
+
+_timer_state = threading.local()
+
+
+def sleep_until(end_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    """Return at that moment of the clock, or at once where it has passed.
+
+    Linux gathers the timers of a thread within 50 us unless the thread asks for better: measured, that wakes it 73 us late, and
+    23 us once asked. A paced read of a small shard takes no longer than that itself.
+    """
+    if not getattr(_timer_state, "yes", False):
+        _timer_state.yes = True
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _LEAST_SLACK_NS, 0, 0, 0)
+    while (left_s := end_s - clock()) > 0.0:
+        time.sleep(left_s)
+
+
+class ShardReader:
+    """The one IO channel of a pipeline.
+
+    Paced, a read ends when a disk of that rate would have ended it; the next one begins there, however late we woke up, so that
+    what the clock adds to one read is not lost for the rest. A read that takes longer than its pace ends when it ends.
+    Raises `ElasticError` for a pace that is no positive number.
+    """
+
+    def __init__(
+        self, store: ShardStore, pace_bytes_per_s: float | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        if pace_bytes_per_s is not None and not 0.0 < pace_bytes_per_s < math.inf:
+            raise StreamingError(f"a pace of {pace_bytes_per_s:g} bytes a second", remedy="give a positive number of MB/s")
+        self.store, self.pace_bytes_per_s = store, pace_bytes_per_s
+        self.clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the reads before: the channel has been idle."""
+        self._bucket = None if self.pace_bytes_per_s is None else TokenBucket(self.pace_bytes_per_s)
+        self._free_s = -math.inf
+
+    def read(self, shard: Shard, bits: int) -> Packed:
+        """One shard's record, verified: the checksum is reckoned within the time that its pace leaves.
+
+        Raises `StoreError` for what is not what was written.
+        """
+        record = self.store.record(*shard, bits)
+        out = aligned_bytes(record.size)
+        if self._bucket is None:
+            self.store.read_into(record, out)
+            self.store.verify(record, out)
+            return decode(out)
+        begin_s = self.clock() if self._free_s == -math.inf else self._free_s
+        end_s = self._bucket.end_s(begin_s, record.size)
+        self.store.read_into(record, out)
+        self.store.verify(record, out)
+        found = decode(out)
+        self._free_s = max(self.clock(), end_s)
+        sleep_until(end_s, self.clock)
+        return found
+
+    def drop_cache(self) -> bool:
+        """Drop the store's file from this system's memory; whether nothing of it is left there."""
+        return page_cache.drop(self.store.file) == 0
+
+
+class PreloadBuffer:
+    """Holds records as they lie on the disk, up to `capacity_bytes`. Raises `ElasticError` for a negative capacity."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        if capacity_bytes < 0:
+            raise StreamingError(f"a preload buffer of {capacity_bytes:,} bytes", remedy="give 0 or more")
+        self.capacity_bytes = capacity_bytes
+        self._held: dict[Shard, Packed] = {}
+
+    @property
+    def contents(self) -> dict[Shard, int]:
+        """Shard to bits, in layer order: what the next plan takes as cached."""
+        return {shard: packed.bits for shard, packed in sorted(self._held.items())}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all records held, headers and outliers included."""
+        return sum(map(packed_bytes, self._held.values()))
+
+    def get(self, shard: Shard, bits: int) -> Packed | None:
+        """The shard, where it is held at so many bits."""
+        packed = self._held.get(shard)
+        return packed if packed is not None and packed.bits == bits else None
+
+    def fill(self, reader: ShardReader, plan: StreamingPlan) -> int:
+        """Make the contents what the plan has preloaded; bytes read for it.
+
+        What is not planned goes; of what is planned, the longest prefix in layer order stays that fits: a plan reckons with a
+        mean record, and one with more outliers is larger. What does not fit is read during the execution.
+        """
+        wanted = {shard: plan.bits[shard] for shard in sorted(plan.preloaded)}
+        self._held = {shard: self._held[shard] for shard, bits in wanted.items() if self.get(shard, bits) is not None}
+        read = 0
+        for shard, bits in wanted.items():
+            if shard in self._held:
+                continue
+            size = reader.store.record(*shard, bits).size
+            if self.size_bytes + size > self.capacity_bytes:
+                break
+            self._held[shard] = reader.read(shard, bits)
+            read += size
+        return read
+
+    def keep(self, shards: Mapping[Shard, Packed]) -> None:
+        """Hold these and no others, then evict: what an execution leaves."""
+        self._held = dict(shards)
+        self.evict()
+
+    def evict(self) -> tuple[Shard, ...]:
+        """From the top layer down, and within it from the last slice, until the rest fits; those that went, in this order."""
+        sizes = [(shard, packed_bytes(packed)) for shard, packed in sorted(self._held.items())]
+        kept = longest_prefix(sizes, self.capacity_bytes)
+        gone = tuple(shard for shard, _ in reversed(sizes) if shard not in kept)
+        for shard in gone:
+            del self._held[shard]
+        return gone
+
+
+def packed_bytes(packed: Packed) -> int:
+    """Of the record that it is a view of."""
+    return record_size(packed.weights, packed.bits, len(packed.outlier_at))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A layer's shards, in memory; seconds since the execution began."""
+
+    packed: dict[Shard, Packed]
+    """In slice order."""
+    begin_s: float
+    end_s: float
+    bytes_read: int
+
+
+class Loads:
+    """Begins to read at once, and notes how many bytes of compressed shards are in memory."""
+
+    def __init__(
+        self,
+        plan: StreamingPlan,
+        buffer: PreloadBuffer,
+        reader: ShardReader,
+        pool: ThreadPoolExecutor,
+        clock: Callable[[], float],
+    ) -> None:
+        """`pool`: of one thread. `clock`: seconds since the execution began."""
+        self._plan, self._buffer, self._reader, self._clock = plan, buffer, reader, clock
+        self._stopped, self._counting = threading.Event(), threading.Lock()
+        self._bytes = self.peak_bytes = buffer.size_bytes
+        reader.begin()
+        self._jobs: dict[int, Future[Loaded]] = {}
+        for layer in plan.layer_indices:
+            held = {shard: buffer.get(shard, plan.bits[shard]) for shard in plan.shards_of(layer)}
+            there = {shard: packed for shard, packed in held.items() if packed is not None}
+            # What is there needs no job: handing it over would take longer than a small layer.
+            self._jobs[layer] = _done(Loaded(there, 0.0, 0.0, 0)) if len(there) == len(held) else pool.submit(self._load, layer)
+
+    def of(self, layer: int) -> Loaded:
+        """Wait for a layer. Raises what reading it raised."""
+        return self._jobs[layer].result()
+
+    def wait(self) -> None:
+        """Wait for all layers."""
+        for job in self._jobs.values():
+            job.result()
+
+    def forget(self, layer: int, shards: Iterable[Shard]) -> None:
+        """Let go of a layer that was computed; these of its shards do not stay in the buffer.
+
+        Those that it holds already count until it is evicted, after the execution.
+        """
+        packed = self._jobs.pop(layer).result().packed
+        size = sum(packed_bytes(packed[shard]) for shard in shards if self._buffer.get(shard, packed[shard].bits) is None)
+        with self._counting:  # in one step: else what is read between the two counted on top of what is gone
+            del packed
+            self._bytes -= size
+
+    def stop(self) -> None:
+        """Read no more than what is being read."""
+        self._stopped.set()
+        for job in self._jobs.values():
+            job.cancel()
+        wait(self._jobs.values())
+
+    def _load(self, layer: int) -> Loaded:
+        begin_s, read, packed = self._clock(), 0, dict[Shard, Packed]()
+        for shard in self._plan.shards_of(layer):
+            if self._stopped.is_set():
+                raise CancelledError
+            bits = self._plan.bits[shard]
+            held = self._buffer.get(shard, bits)
+            if held is None:
+                size = self._reader.store.record(*shard, bits).size
+                self._count(size)  # it takes its room while it is read
+                held = self._reader.read(shard, bits)
+                read += size
+            packed[shard] = held
+        return Loaded(packed, begin_s, self._clock(), read)
+
+    def _count(self, size: int) -> None:
+        with self._counting:
+            self._bytes += size
+            self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+
+def _done(loaded: Loaded) -> Future[Loaded]:
+    job: Future[Loaded] = Future()
+    job.set_result(loaded)
+    return job

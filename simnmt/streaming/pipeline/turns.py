@@ -1,0 +1,193 @@
+"""Execute the turns of one engagement, and the baselines that STI is compared with (STI-17, STI-19).
+
+Each turn is planned on the true contents of the buffer, which is evicted afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from simnmt.profile.streaming_cost import Shard, StiCost
+from simnmt.streaming.encoder.tokenizer import padded
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.plan.baselines import Contestant, contestants
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
+from simnmt.streaming.plan.timeline import Timeline
+
+if TYPE_CHECKING:
+    from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.encoder.task import Text
+    from simnmt.streaming.store.shard_store import ShardStore
+
+Input = tuple[Tensor, Tensor]
+"""Token ids and mask, [1, length]."""
+
+
+def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int, *, seed: int = 0) -> list[Input]:
+    """One for each turn, padded to `length`; the last text repeats, and without texts tokens are drawn.
+
+    Raises `ElasticError` for a length that the model has no positions for, and `StoreError` for texts and a store without a
+    tokenizer.
+    """
+    configuration = store.configuration
+    most = configuration.positions
+    if not 1 <= length <= most:
+        raise StreamingError(f"{length} padded tokens, the model takes 1 to {most}", remedy="give a --length within")
+    if not texts:
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(configuration.vocabulary, (turns, length), generator=generator)
+        return [(row[None], torch.ones((1, length), dtype=torch.bool)) for row in ids]
+    tokenizer = store.tokenizer()
+    encoded = tokenizer.encode(list(texts), length)
+    rows = [encoded[min(turn, len(encoded) - 1)] for turn in range(turns)]
+    return [padded([row], tokenizer.padding, length) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class EngagementSettings:
+    """How a model is streamed for as long as its app is used."""
+
+    deadline_s: float
+    preload_bytes: int
+    """Of the buffer between engagements."""
+    length: int
+    """Padded tokens that are planned for."""
+    cache_bytes: int | None = None
+    """Of the buffer within the engagement; None: no more than before it."""
+    cold: bool = False
+    """The first turn finds the buffer empty, as after the system has reclaimed the memory."""
+    pace_bytes_per_s: float | None = None
+    threads: int = 1
+    fills_deadline: bool = False
+    """Beyond the paper: the pipeline may wait for reads as long as the deadline allows."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Of the buffer while the engagement lasts."""
+        return max(self.preload_bytes, self.cache_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """One execution and what was expected of it."""
+
+    plan: StreamingPlan
+    held: Mapping[Shard, int]
+    """In the buffer beforehand, in bits."""
+    held_bytes: int
+    predicted: Timeline
+    """With what the buffer truly held."""
+    execution: Execution
+    kept_bytes: int
+    """In the buffer afterwards."""
+
+
+def run_engagement(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    cost: StiCost,
+    engaged: EngagementSettings,
+    inputs: Sequence[tuple[Tensor, Tensor]],
+    buffer: PreloadBuffer | None = None,
+) -> Iterator[Turn]:
+    """Execute a turn for each of `inputs`, token ids and mask [batch, length].
+
+    A turn is planned anew, its submodel excepted, where the one before left another buffer than it was planned with (STI-18).
+    After the last the buffer is evicted to its size between engagements. `buffer`: the one to be used, so that it can be had
+    afterwards. Raises `PlanError`, `StoreError`, and `ElasticError` for costs that are another model's.
+    """
+    if cost.geometry != store.geometry or cost.decoder is not None:
+        raise StreamingError(
+            "the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`"
+        )
+    own = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
+    plan = make_plan(
+        cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length, fills_deadline=engaged.fills_deadline
+    )
+    for number, (token_ids, mask) in enumerate(inputs):
+        if number and own.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
+            plan = make_plan(
+                cost,
+                engaged.deadline_s,
+                engaged.capacity_bytes,
+                length=engaged.length,
+                cached=own.contents,
+                fills_deadline=engaged.fills_deadline,
+                size=(plan.layers, plan.slices_per_layer),
+            )
+        pipeline = Pipeline(
+            store,
+            encoder,
+            plan,
+            own,
+            pace_bytes_per_s=engaged.pace_bytes_per_s,
+            filled=not number and not engaged.cold,
+            threads=engaged.threads,
+        )
+        held, held_bytes = own.contents, own.size_bytes
+        own.capacity_bytes = engaged.capacity_bytes
+        execution = pipeline.run(token_ids, mask)
+        yield Turn(plan, held, held_bytes, predicted(plan, cost, held, token_ids.shape[1]), execution, own.size_bytes)
+    own.capacity_bytes = engaged.preload_bytes
+    own.evict()
+
+
+def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], length: int) -> Timeline:
+    """The plan's execution where the buffer holds what it holds, planned so or not."""
+    there = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
+    return timeline_of(replace(plan, preloaded=there), cost, length)
+
+
+LOAD_FIRST = "Load&Exec"
+"""The contestant that overlaps nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineRun:
+    """One way of running the model, planned and executed."""
+
+    contestant: Contestant
+    execution: Execution | None
+    """None where nothing ends in time this way."""
+
+
+def run_baselines(
+    store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
+) -> Iterator[BaselineRun]:
+    """Execute each of `contestants` once, for the same deadline and pace. Errors of `Pipeline`."""
+    for each in contestants(cost, engaged.deadline_s, length=engaged.length):
+        plan = each.plan
+        if plan is None:
+            yield BaselineRun(each, None)
+        elif each.name == LOAD_FIRST:
+            yield BaselineRun(
+                each,
+                load_then_run(
+                    store,
+                    encoder,
+                    plan,
+                    token_ids,
+                    mask,
+                    pace_bytes_per_s=engaged.pace_bytes_per_s,
+                    threads=engaged.threads,
+                ),
+            )
+        else:
+            # Sized by what is there: a mean record is smaller than some.
+            sizes = [store.record(*shard, bits).size for shard, bits in plan.bits.items() if shard in plan.preloaded]
+            pipeline = Pipeline(
+                store,
+                encoder,
+                plan,
+                PreloadBuffer(sum(sizes)),
+                pace_bytes_per_s=engaged.pace_bytes_per_s,
+                threads=engaged.threads,
+            )
+            yield BaselineRun(each, pipeline.run(token_ids, mask))

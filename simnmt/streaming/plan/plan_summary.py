@@ -1,0 +1,230 @@
+"""Summary of a plan: budgets, timeline, memory, baselines, and the distance from the exact optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from simnmt.profile.streaming_cost import BITS, StiCost
+from simnmt.streaming.plan.baselines import Contestant, ExactPlan, contestants
+from simnmt.streaming.plan.baselines import find_exact_plan as exact_plan
+from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, budgets_of, loads_s, make_plan, memory_of, timeline_of
+from simnmt.streaming.plan.submodel import PlanError, compute_s
+from simnmt.streaming.plan.timeline import Timeline
+
+UNUSED_SHARE = 0.05
+"""Of the deadline: what may stay unused before waiting in it is proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayer:
+    """One executed layer."""
+
+    layer: int
+    bits: tuple[int, ...]
+    """Of its slices."""
+    slices: tuple[int, ...]
+    preloaded: tuple[bool, ...]
+    load_s: float
+    granted_s: float
+    """Its accumulated IO budget before anything is deducted."""
+    left_s: float
+    """After all deductions; below 0, it comes late."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """All of it."""
+
+    cost: StiCost
+    plan: StreamingPlan
+    timeline: Timeline
+    layers: tuple[PlannedLayer, ...]
+    memory: Memory
+    contestants: tuple[Contestant, ...]
+    """STI itself first, where there was to be a comparison; else none."""
+    exact: ExactPlan | None
+    """None where it was not asked for, or where no plan avoids waiting."""
+    remarks: tuple[str, ...]
+    """What a reader has to know, a sentence each."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, seconds and bytes."""
+        return {
+            "plan": self.plan.as_json(),
+            "layers": [asdict(layer) for layer in self.layers],
+            "timeline": timeline_json(self.timeline),
+            "memory": asdict(self.memory),
+            "comparison": [_contestant_json(each) for each in self.contestants],
+            "exact": None
+            if self.exact is None
+            else {
+                "plan": self.exact.plan.as_json(),
+                "fidelity": self.exact.fidelity,
+                "bound": self.exact.bound,
+                "greedy_fidelity": self.exact.greedy_fidelity,
+                "gap": self.exact.gap,
+            },
+            "remarks": list(self.remarks),
+        }
+
+
+def summarise_plan(
+    cost: StiCost,
+    deadline_s: float,
+    preload_bytes: int,
+    *,
+    length: int | None = None,
+    steps: int | None = None,
+    cold: bool = False,
+    similar: float = 0.0,
+    fills_deadline: bool = False,
+    compares: bool = False,
+    exactly: bool = False,
+) -> PlanSummary:
+    """Plan, and look at it from all sides. `length`: None for the greatest that was measured. Raises `PlanError`."""
+    if steps is not None and cost.decoder is None:
+        raise PlanError("steps: the model has no decoder", remedy="leave out --steps")
+    padded = max(cost.comp_s) if length is None else length
+    of_steps = float(steps or 1)
+    plan = make_plan(
+        cost,
+        deadline_s,
+        preload_bytes,
+        length=padded,
+        cached={} if cold else None,
+        similar=similar,
+        steps=of_steps,
+        fills_deadline=fills_deadline,
+    )
+    timeline, memory = timeline_of(plan, cost), memory_of(cost, plan)
+    others: tuple[Contestant, ...] = ()
+    if compares:
+        others = (
+            Contestant("STI", plan, timeline, memory),
+            *contestants(cost, deadline_s, length=padded, steps=of_steps),
+        )
+    best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
+    remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best)]
+    if not fills_deadline:
+        remarks += filter(None, [fill_proposal(cost, plan, cold=cold, similar=similar)])
+    return PlanSummary(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, tuple(remarks))
+
+
+def fill_proposal(
+    cost: StiCost, plan: StreamingPlan, *, cold: bool = False, similar: float = 0.0, reclaimed: bool = False
+) -> str | None:
+    """Return the sentence that proposes `--fill` where it would use what a plan leaves of its deadline; None elsewhere.
+
+    A pipeline that never waits (STI-12) may end long before its deadline, because its first layers have to arrive first.
+    Waiting within the deadline buys bits with that time. `cold` and `similar` are those that the plan was made with.
+    `reclaimed`: plans are made for a filled buffer, and executed with an empty one (STI-18), which has to read more.
+    """
+    unused_s = plan.deadline_s - _executed(cost, plan, reclaimed=reclaimed).latency_s
+    if unused_s < UNUSED_SHARE * plan.deadline_s:
+        return None
+    filled = make_plan(
+        cost,
+        plan.deadline_s,
+        plan.preload_bytes,
+        length=plan.length,
+        cached={} if cold else None,
+        similar=similar,
+        steps=plan.steps,
+        fills_deadline=True,
+    )
+    filled = _executed(cost, filled, reclaimed=reclaimed)
+    if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
+        return None
+    before, after = (sum(each.bits.values()) / len(each.bits) for each in (plan, filled))
+    return (
+        f"{1e3 * unused_s:.3g} ms of the deadline stay unused: waiting for reads within it (--fill) would raise the bits of a "
+        f"shard from {before:.2f} to {after:.2f} on average, in {1e3 * filled.latency_s:.4g} ms."
+    )
+
+
+def _executed(cost: StiCost, plan: StreamingPlan, *, reclaimed: bool) -> StreamingPlan:
+    """Return the plan with the latency of its execution, which is another one where the buffer is empty."""
+    if not reclaimed:
+        return plan
+    empty = replace(plan, preloaded=frozenset())
+    timeline = timeline_of(empty, cost)
+    return replace(empty, latency_s=timeline.latency_s, stall_s=timeline.stall_s)
+
+
+def timeline_json(timeline: Timeline) -> dict[str, Any]:
+    """Its columns as lists, and the two sums."""
+    names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
+    columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
+    return columns | {
+        "before_s": timeline.before_s,
+        "after_s": timeline.after_s,
+        "latency_s": timeline.latency_s,
+        "total_stall_s": timeline.stall_s,
+    }
+
+
+def _best(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> ExactPlan | None:
+    """By the rules that the plan was made by."""
+    computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=plan.length, steps=plan.steps)
+    may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
+    return exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
+
+
+def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:
+    granted, left = budgets_of(plan, cost)
+    load_s = loads_s(cost, plan.bits, plan.preloaded)
+    for layer, load, before, after in zip(plan.layer_indices, load_s, granted.tolist(), left.tolist(), strict=True):
+        shards = plan.shards_of(layer)
+        yield PlannedLayer(
+            layer,
+            tuple(plan.bits[shard] for shard in shards),
+            tuple(piece for _, piece in shards),
+            tuple(shard in plan.preloaded for shard in shards),
+            load,
+            before,
+            after,
+        )
+
+
+def _contestant_json(each: Contestant) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "plan": None if each.plan is None else each.plan.as_json(),
+        "timeline": None if each.timeline is None else timeline_json(each.timeline),
+        "memory": None if each.memory is None else asdict(each.memory),
+    }
+
+
+def _remarks(
+    cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool, exactly: bool, best: ExactPlan | None
+) -> Iterator[str]:
+    least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
+    if least_s > plan.deadline_s:
+        beside = " with embedding and head" if cost.embed_s or cost.head_s else ""
+        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already{beside}: nothing meets the deadline."
+    elif plan.misses_deadline:
+        late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
+        why = "for which the processor waits for reads" if plan.stalls else "by which reads slow the processor"
+        yield f"The deadline is missed by {late_ms:.4g} ms, {why}."
+        if plan.stalls and not fills_deadline:
+            yield "Planned to wait within the deadline (--fill), a smaller submodel may keep it."
+    if plan.short_of_io and plan.misses_deadline:
+        what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
+        yield (
+            f"The disk is too slow for {what}: not even shards of 2 bits all arrive in time, and the processor waits "
+            f"{1e3 * plan.stall_s:.4g} ms."
+        )
+    elif plan.stalls:
+        so = ", as it would with 2 bits everywhere" if plan.short_of_io else ""
+        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{so}."
+    least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
+    if not cold and plan.preload_bytes < least:
+        yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."
+    if plan.length > max(cost.comp_s):
+        yield f"No more than {max(cost.comp_s)} tokens were measured: {plan.length} are taken to cost in proportion."
+    if cost.importance is None:
+        yield "Importance was not measured: slices and upgrades go in layer order."
+    if exactly and best is None:
+        yield "No plan of this submodel avoids waiting, so there is nothing to compare the greedy one with."

@@ -1,0 +1,82 @@
+"""Costs of the paper's two boards, inferred from its text: disk, processor and GPU (STI-10, STI-20, STI-21, STI-24).
+
+The only model of these boards: `simnmt sti plan` and the studies of trained classifiers both use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
+
+Board = Literal["odroid", "jetson"]
+LAYER_LOAD_S, LAYER_COMP_S = 0.339, 0.095
+"""Of a whole layer in 32 bits on the paper's Arm board (STI-21)."""
+GPU_LAYER_S, GPU_FLAT = 0.400 / 7, 0.007
+"""Of a whole layer on its GPU, where fewer than 7 layers fit into 400 ms; by how much 12 slices take longer than 3 (STI-24)."""
+FIXED_PART = 1 / 31
+"""Of a whole layer's computation on a processor: what does not grow with slices, as 1 + 2.5 m has it (STI-10)."""
+OUTLIERS = 0.0015
+"""Of the weights, as published."""
+LENGTH = 128
+"""Padded tokens that presets are said to be of; these costs depend on none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A cost and where it comes from."""
+
+    cost: StiCost
+    kind: str
+    model: str
+    """The size of the model and what it costs, in words."""
+    preload_bytes: int
+    """The paper's buffer on that board."""
+
+
+def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, order: tuple[Shard, ...] | None = None) -> StiCost:
+    """Return the costs of a board for shards of any geometry; `order`: of importance, best first.
+
+    A whole layer takes the paper's own times, whatever its number of slices; on the Arm processor in proportion to the slices
+    but for a fixed part, on the GPU nearly the same with any number.
+    """
+    slices = geometry.heads
+    shard_bytes = {bits: _record_bytes(geometry, bits) for bits in BITS}
+    per_byte = LAYER_LOAD_S / (slices * shard_bytes[32])
+    io_s = {bits: size * per_byte for bits, size in shard_bytes.items()}
+    if board == "odroid":
+        fixed = FIXED_PART * LAYER_COMP_S
+        comp_s = tuple(fixed + (LAYER_COMP_S - fixed) * count / slices for count in range(1, slices + 1))
+    else:
+        comp_s = tuple(GPU_LAYER_S * (1.0 - GPU_FLAT * (slices - count) / (slices * 3 / 4)) for count in range(1, slices + 1))
+    return StiCost(geometry, io_s, {length: comp_s}, shard_bytes, None, order)
+
+
+def preset(name: str) -> Preset | None:
+    """By its name, with the @; None where there is none of that name."""
+    made = PRESETS.get(name)
+    return None if made is None else made()
+
+
+def odroid() -> Preset:
+    """A processor whose layers cost in proportion to their shards."""
+    model = f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"
+    return Preset(board_cost("odroid", BERT_BASE), "inferred", model, 10**6)
+
+
+def jetson() -> Preset:
+    """A GPU, whose layers cost nearly the same with any number of shards."""
+    model = f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster"
+    return Preset(board_cost("jetson", BERT_BASE), "inferred", model, 5 * 10**6)
+
+
+_SIZE = "12 x 12 of BERT-base's size; a layer of 28.3 MB read in 339 ms"
+PRESETS: dict[str, Callable[[], Preset]] = {"@odroid-sti": odroid, "@jetson-sti": jetson}
+
+
+def _record_bytes(geometry: ShardGeometry, bits: int) -> int:
+    """Indices, dictionary, and outliers with their places."""
+    outliers = 0 if bits == 32 else 8 * round(OUTLIERS * geometry.weights_per_shard)
+    return geometry.index_bytes(bits) + geometry.dictionary_bytes(bits) + outliers

@@ -1,0 +1,293 @@
+"""Format of a shard: its segments, its record in a store's file, and the working buffer of a layer (STI-01, STI-05, STI-06).
+
+A record holds codes of a few bits, the centroids that the codes stand for, and outliers. Code i lies in bits
+[i * b, (i + 1) * b) of a byte stream, the least significant bit first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.unpack import at_once, unpack
+from simnmt.profile.streaming_cost import BITS
+from simnmt.streaming.errors import StoreError
+
+if TYPE_CHECKING:
+    from simnmt.profile.streaming_cost import ShardGeometry
+    from simnmt.streaming.encoder.encoder_configuration import LayerWeights
+
+SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")
+"""The parts of a shard, in this order, each of rows of width d: those of Wq, Wk and Wv of its head, Wo's columns transposed,
+its neurons' rows of the first feed-forward matrix, and their columns of the second transposed."""
+ALIGNMENT = 64
+"""Bytes: where a record's fields and the buffers begin, as wide as the widest vector register."""
+
+
+class Place(NamedTuple):
+    """Where one segment of a shard goes; all three count weights."""
+
+    shard_offset: int
+    buffer_offset: int
+    length: int
+
+
+def segment_rows(geometry: ShardGeometry) -> tuple[int, ...]:
+    """Rows of width d of each of a shard's segments."""
+    head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
+    return (head, head, head, head, neurons, neurons)
+
+
+def check_layout(geometry: ShardGeometry) -> None:
+    """Raise `StoreError` for sizes whose segments would not begin at whole bytes at every number of bits."""
+    head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
+    for rows, what in ((head, "rows of a head"), (neurons, "neurons of a slice")):
+        if rows * geometry.width % 8:
+            raise StoreError(
+                f"{rows} {what} of width {geometry.width} are no multiple of 8 weights, so that their codes end amid a byte",
+                remedy="take a width that 8 divides",
+            )
+
+
+def shard_of(geometry: ShardGeometry, weights: LayerWeights, index: int) -> NDArray[np.float32]:
+    """A shard of a layer's matrices: slice `index` of `geometry.heads`, flat, float32 [geometry.weights_per_shard], a copy."""
+    if not 0 <= index < geometry.heads:
+        raise IndexError(index)
+    head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
+    heads, feed = slice(index * head, (index + 1) * head), slice(index * neurons, (index + 1) * neurons)
+    q, k, v, o, ffn_in, ffn_out = (np.asarray(getattr(weights, name), np.float32) for name in SEGMENTS)
+    parts = (q[heads], k[heads], v[heads], o[:, heads].T, ffn_in[feed], ffn_out[:, feed].T)
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def aligned_bytes(count: int) -> NDArray[np.uint8]:
+    """Memory for `count` bytes that begins at a multiple of `ALIGNMENT`, not cleared."""
+    raw = np.empty(count + ALIGNMENT, np.uint8)
+    begin = -raw.ctypes.data % ALIGNMENT
+    return raw[begin : begin + count]
+
+
+class LayerBuffer:
+    """Room for m shards of one layer in float32, each segment of all of them one block [m * rows, d].
+
+    So a layer's forward pass is plain products on contiguous blocks, of whatever width. The working buffer of STI-16: one is
+    enough for a pipeline.
+    """
+
+    def __init__(self, geometry: ShardGeometry, slices: int) -> None:
+        """For `slices` shards, 1 to `geometry.heads`."""
+        if not 1 <= slices <= geometry.heads:
+            raise ValueError(f"{slices} slices of {geometry.heads}")
+        self.geometry, self.slices = geometry, slices
+        self.array: NDArray[np.float32] = aligned_bytes(4 * slices * geometry.weights_per_shard).view(np.float32)
+        """Flat, [slices * geometry.weights_per_shard]."""
+        lengths = [rows * geometry.width for rows in segment_rows(geometry)]
+        self._lengths = dict(zip(SEGMENTS, lengths, strict=True))
+        ends = np.cumsum(lengths).tolist()
+        self._begins = {name: end - length for name, end, length in zip(SEGMENTS, ends, lengths, strict=True)}
+
+    def segment(self, name: str) -> NDArray[np.float32]:
+        """The block of one of `SEGMENTS`, [slices * rows, d]: a view, the shards' rows in the order of their positions."""
+        begin, length = self.slices * self._begins[name], self.slices * self._lengths[name]
+        return self.array[begin : begin + length].reshape(-1, self.geometry.width)
+
+    def places(self, position: int) -> tuple[Place, ...]:
+        """Where the segments of the shard at `position`, from 0 to below `slices`, begin in it and in `array`."""
+        if not 0 <= position < self.slices:
+            raise IndexError(position)
+        return tuple(
+            Place(begin, self.slices * begin + position * length, length)
+            for begin, length in zip(self._begins.values(), self._lengths.values(), strict=True)
+        )
+
+    def put(self, position: int, shard: NDArray[np.float32]) -> None:
+        """Copy a flat shard to its places."""
+        for place in self.places(position):
+            part = shard[place.shard_offset : place.shard_offset + place.length]
+            self.array[place.buffer_offset : place.buffer_offset + place.length] = part
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the index: (layer, slice, bits)."""
+
+    layer: int
+    slice: int
+    bits: int
+    offset: int
+    """Bytes from the beginning of the file, a multiple of 64."""
+    size: int
+    """Bytes, a multiple of 64: what is read, header and all."""
+    outliers: int
+    crc32: int
+    """Over all its bytes."""
+    squared_error: float
+    """Sum over its weights of (as read - as they were) ** 2."""
+
+
+def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """The stream of codes below 2 ** bits, its last byte filled up with zeros."""
+    return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
+
+
+def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
+    """The first `count` codes of a stream, a byte each."""
+    each = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.packbits(each, axis=1, bitorder="little")[:, 0]
+
+
+_HEADER = struct.Struct("<8sHHHHII")
+"""Magic, version, layer, slice, bits, weights, outliers."""
+_MAGIC, _VERSION = b"simnmtSh", 1
+FULL = 32
+"""Bits of a weight that is kept as it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """One shard at one fidelity; all arrays are views of the record's bytes, aligned to 64 where the record is."""
+
+    layer: int
+    slice: int
+    bits: int
+    """2 to 6, or 32: then `codes` are the float32 weights themselves and the other arrays empty."""
+    weights: int
+    """How many."""
+    codes: NDArray[np.uint8]
+    """The little-endian stream of `bits` a weight, [weights * bits / 8]."""
+    centroids: NDArray[np.float32]
+    """[2 ** bits]"""
+    outlier_at: NDArray[np.int32]
+    """Ascending positions in the shard of weights that stand for themselves; their code is 0."""
+    outlier_values: NDArray[np.float32]
+    """Beside `outlier_at`."""
+
+
+def record_size(weights: int, bits: int, outliers: int) -> int:
+    """Bytes of a record, up to the next multiple of 64."""
+    return sum(_field_sizes(weights, bits, outliers))
+
+
+def encode(
+    layer: int,
+    index: int,
+    bits: int,
+    codes: NDArray[np.uint8],
+    centroids: NDArray[np.float32],
+    outlier_at: NDArray[np.int32],
+    outlier_values: NDArray[np.float32],
+) -> bytes:
+    """The record of a quantised shard; `codes` [weights], a byte each."""
+    return _joined(
+        _HEADER.pack(_MAGIC, _VERSION, layer, index, bits, len(codes), len(outlier_at)),
+        packed_bits(codes, bits),
+        centroids.astype("<f4", copy=False),
+        outlier_at.astype("<i4", copy=False),
+        outlier_values.astype("<f4", copy=False),
+    )
+
+
+def encode_full(layer: int, index: int, shard: NDArray[np.float32]) -> bytes:
+    """The record of a shard in full precision."""
+    return _joined(_HEADER.pack(_MAGIC, _VERSION, layer, index, FULL, len(shard), 0), shard.astype("<f4", copy=False))
+
+
+class Header(NamedTuple):
+    """What a record says of itself."""
+
+    layer: int
+    slice: int
+    bits: int
+    weights: int
+    outliers: int
+
+
+def header(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Header:
+    """The beginning of a record; raises `StoreError` for bytes that are none."""
+    raw = np.frombuffer(record, np.uint8)
+    if len(raw) < ALIGNMENT:
+        raise StoreError("no record of a shard: too short", remedy="shard the model again")
+    magic, version, *rest = _HEADER.unpack(raw[: _HEADER.size].tobytes())
+    found = Header(*rest)
+    if (magic, version) != (_MAGIC, _VERSION) or found.bits not in BITS:
+        raise StoreError("no record of a shard", remedy="shard the model again")
+    return found
+
+
+def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed:
+    """Views of a record's fields; nothing is copied.
+
+    Raises `StoreError` for bytes that are no record, or not all of one. Whether a bit of it has flipped the checksum tells, not
+    this: `ShardStore.verify`.
+    """
+    raw = np.frombuffer(record, np.uint8)
+    layer, index, bits, weights, outliers = header(raw)
+    sizes = _field_sizes(weights, bits, outliers)
+    if len(raw) < sum(sizes):
+        raise StoreError(f"a record of {sum(sizes):,} bytes cut short at {len(raw):,}", remedy="shard the model again")
+    at = np.cumsum(sizes).tolist()
+    groups = 0 if bits == FULL else 1 << bits
+    return Packed(
+        layer,
+        index,
+        bits,
+        weights,
+        raw[at[0] : at[0] + -(-weights * bits // 8)],
+        raw[at[1] : at[1] + 4 * groups].view("<f4"),
+        raw[at[2] : at[2] + 4 * outliers].view("<i4"),
+        raw[at[3] : at[3] + 4 * outliers].view("<f4"),
+    )
+
+
+def dequantised(packed: Packed) -> NDArray[np.float32]:
+    """The shard's weights, float32 [weights]: centroids in place of codes, then outliers (STI-06); the kernel's reference."""
+    if packed.bits == FULL:
+        return packed.codes.view("<f4").astype(np.float32)
+    values = packed.centroids[unpacked_bits(packed.codes, packed.bits, packed.weights)]
+    values[packed.outlier_at] = packed.outlier_values
+    return values.astype(np.float32, copy=False)
+
+
+def _field_sizes(weights: int, bits: int, outliers: int) -> tuple[int, ...]:
+    groups = 0 if bits == FULL else 1 << bits
+    fields = (_HEADER.size, -(-weights * bits // 8), 4 * groups, 4 * outliers, 4 * outliers)
+    return tuple(-(-size // ALIGNMENT) * ALIGNMENT for size in fields)
+
+
+def _joined(header: bytes, *fields: NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int32]) -> bytes:
+    parts = []
+    for part in (header, *(field.tobytes() for field in fields)):
+        parts += [part, bytes(-len(part) % ALIGNMENT)]
+    return b"".join(parts)
+
+
+def unpack_into(buffer: LayerBuffer, shards: Sequence[Packed], *, threads: int = 1, level: str | None = None) -> None:
+    """Write the shard at each position of `shards` to its places in the buffer; whole shards are divided among `threads`.
+
+    Raises `KernelError` for records whose fields do not fit each other, `ValueError` for more shards than the buffer has room.
+    """
+    if len(shards) > buffer.slices:
+        raise ValueError(f"{len(shards)} shards for a buffer of {buffer.slices}")
+
+    def work(first: int, step: int) -> None:
+        for position in range(first, len(shards), step):
+            packed = shards[position]
+            unpack(
+                packed.codes,
+                packed.bits,
+                packed.centroids,
+                packed.outlier_at,
+                packed.outlier_values,
+                buffer.array,
+                buffer.places(position),
+                level=level,
+            )
+
+    parts = max(1, min(threads, len(shards)))
+    at_once([partial(work, part, parts) for part in range(parts)])

@@ -1,0 +1,322 @@
+"""Read a shard store: any shard at any number of bits by one positioned read; statistics of a store (STI-03 to STI-05)."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from simnmt.base.files import MOST_MODEL_BYTES, check_regular, read_bounded
+from simnmt.nmt.checkpoint import TensorFileError, read_tensors
+from simnmt.profile.streaming_cost import ShardGeometry
+from simnmt.streaming import page_cache
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.streaming.encoder.tokenizer import Tokenizer, tokenizer_from
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store.index import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
+from simnmt.streaming.store.shard_format import (
+    FULL,
+    SEGMENTS,
+    LayerBuffer,
+    Record,
+    aligned_bytes,
+    decode,
+    dequantised,
+    header,
+    record_size,
+)
+
+_seek_lock = Lock()
+
+
+def read_at(file: int, out: memoryview, offset: int) -> int:
+    """Bytes read from `offset` of an open file to the beginning of `out`, which is not empty; 0 at the end of the file.
+
+    Straight to its place where the system can, else by way of a copy. Raises `OSError`.
+    """
+    if sys.platform != "win32" and hasattr(os, "preadv"):
+        return os.preadv(file, [out], offset)
+    if sys.platform != "win32":
+        content = os.pread(file, len(out), offset)
+    else:
+        with _seek_lock:
+            os.lseek(file, offset, os.SEEK_SET)
+            content = os.read(file, len(out))
+    out[: len(content)] = content
+    return len(content)
+
+
+class ShardStore:
+    """What `write_store` wrote. Reads of several threads may overlap: they share no position in the file."""
+
+    def __init__(self, path: Path, index: Index, file: int) -> None:
+        """As `open` makes it."""
+        self.path, self.index, self.file = path, index, file
+        self.configuration = EncoderConfiguration.from_json(index.configuration)
+        self.geometry: ShardGeometry = self.configuration.geometry
+        self._records = {(each.layer, each.slice, each.bits): each for each in index.records}
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> ShardStore:
+        """Open a store; raises `StoreError` where there is none, or one that is damaged as far as sizes tell: see `check`."""
+        folder = Path(path)
+        index = Index.read(folder)
+        expected = {SHARDS: sum(record.size for record in index.records)} | {n: f.size for n, f in index.files.items()}
+        for name, size in expected.items():
+            _check_size(folder / name, size)
+        try:
+            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
+        try:
+            page_cache.read_only_what_is_asked(file)
+            return cls(folder, index, file)
+        except BaseException:
+            os.close(file)
+            raise
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that was sharded."""
+        return self.index.fingerprint
+
+    @property
+    def kind(self) -> str:
+        """Of encoder."""
+        return self.configuration.kind
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Of the classes, in their order; empty where nobody named them."""
+        return self.index.label_names
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """The fidelities that are there, ascending."""
+        return self.index.bits
+
+    def record(self, layer: int, index: int, bits: int) -> Record:
+        """Where a shard lies; raises `StoreError` for bits that were not stored, `IndexError` for a shard that is not there."""
+        found = self._records.get((layer, index, bits))
+        if found is None:
+            if bits in self.bits:
+                raise IndexError((layer, index))
+            stored = ", ".join(map(str, self.bits))
+            raise StoreError(f"no shards of {bits} bits, but of {stored}", path=self.path, remedy="shard it with --bits")
+        return found
+
+    def mean_size(self, bits: int) -> float:
+        """Mean bytes of a record of so many bits; raises `StoreError` for bits that were not stored."""
+        self.record(0, 0, bits)
+        return float(np.mean([record.size for record in self.index.records if record.bits == bits]))
+
+    def read(self, record: Record, *, verified: bool = True) -> NDArray[np.uint8]:
+        """A record's bytes, aligned to 64, for `decode`. Raises `StoreError` where they are not what was written."""
+        out = aligned_bytes(record.size)
+        self.read_into(record, out)
+        if verified:
+            self.verify(record, out)
+        return out
+
+    def read_into(self, record: Record, out: NDArray[np.uint8]) -> None:
+        """Read a record's bytes to the beginning of `out`, by positioned reads alone; nothing is verified.
+
+        Raises `StoreError` where the file ends before, or cannot be read.
+        """
+        rest, offset = out.data[: record.size], record.offset
+        while rest:
+            try:
+                read = read_at(self.file, rest, offset)
+            except OSError as error:
+                what = f"{_called(record)} cannot be read: {error.strerror}"
+                raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN) from None
+            if not read:
+                raise StoreError(f"ends within {_called(record)}", path=self.path / SHARDS, remedy=AGAIN)
+            rest, offset = rest[read:], offset + read
+
+    def verify(self, record: Record, read: NDArray[np.uint8]) -> None:
+        """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written.
+
+        Or where they are another shard's: the checksum is of whatever lies there.
+        """
+        if zlib.crc32(read.data[: record.size]) != record.crc32:
+            what = f"{_called(record)} is not what was written: its checksum differs"
+            raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
+        found = header(read[: record.size])
+        wanted = (record.layer, record.slice, record.bits, self.geometry.weights_per_shard, record.outliers)
+        if found != wanted or record.size != record_size(found.weights, found.bits, found.outliers):
+            raise StoreError(f"{_called(record)}: another one lies in its place", path=self.path / SHARDS, remedy=AGAIN)
+
+    def shard(self, layer: int, index: int, bits: int) -> NDArray[np.float32]:
+        """A shard's weights as they are computed with, verified."""
+        return dequantised(decode(self.read(self.record(layer, index, bits))))
+
+    def layer_buffer(self, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
+        """A layer's shards by slice, each at its bits, in the mapping's order: what the reference computes with."""
+        buffer = LayerBuffer(self.geometry, len(bits))
+        for position, (index, each) in enumerate(bits.items()):
+            buffer.put(position, self.shard(layer, index, each))
+        return buffer
+
+    def resident(self) -> dict[str, Tensor]:
+        """What always is in memory: embeddings, norms, biases and the classifier, float32; verified."""
+        self._check_file(RESIDENT)
+        path = self.path / RESIDENT
+        try:
+            return read_tensors(path)[0]
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+        except TensorFileError:  # its digest tells of accidents; anybody can write one that fits
+            raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
+
+    def weights(self) -> EncoderWeights:
+        """The model, its layers read anew, in full precision, each time they are asked for.
+
+        Raises `StoreError` for a store without 32 bits, once a layer is asked for.
+        """
+        return EncoderWeights(
+            self.configuration, self.resident(), self._layer, origin=self.index.origin, random=self.index.random
+        )
+
+    def beside(self) -> dict[str, bytes]:
+        """The files that were stored along, by name: a tokenizer's. Raises `StoreError` where one is not what was written."""
+        names = [name for name in self.index.files if name.startswith(f"{BESIDE}/")]
+        for name in names:
+            self._check_file(name)
+        return {name.removeprefix(f"{BESIDE}/"): self._small_file(name) for name in names}
+
+    def _small_file(self, name: str) -> bytes:
+        try:
+            return read_bounded(self.path / name, MOST_MODEL_BYTES)
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=self.path / name, remedy=AGAIN) from None
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's own; raises `StoreError` where none was stored, as for random weights."""
+        found = tokenizer_from(self.beside())
+        if found is None:
+            raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
+        return found
+
+    def check_model(self, fingerprint: str) -> None:
+        """Raise `StoreError` where the store is of another model than the one with that fingerprint."""
+        if fingerprint != self.fingerprint:
+            what = f"shards of another model, {self.index.origin or self.fingerprint[:12]}"
+            raise StoreError(what, path=self.path, remedy="give this model's store")
+
+    def check(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read everything; raises `StoreError` for the first thing that is not what was written. `progress`: bytes, of all."""
+        for name in self.index.files:
+            self._check_file(name)
+        total = sum(record.size for record in self.index.records)
+        done = 0
+        buffer = aligned_bytes(max(record.size for record in self.index.records))
+        for record in self.index.records:
+            self.read_into(record, buffer)
+            self.verify(record, buffer)
+            done += record.size
+            if progress is not None:
+                progress(done, total)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def _layer(self, layer: int) -> LayerWeights:
+        buffer = self.layer_buffer(layer, dict.fromkeys(range(self.geometry.heads), FULL))
+        parts = {name: from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
+
+    def _check_file(self, name: str) -> None:
+        path = self.path / name
+        try:
+            found = StoredFile.of(path)
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+        if found != self.index.files[name]:
+            raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
+
+    def __enter__(self) -> ShardStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _check_size(path: Path, size: int) -> None:
+    try:
+        check_regular(path, sys.maxsize)  # the index says how long each is, also 0, which is the length of a pipe
+        found = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+    if found != size:
+        what = "cut short" if found < size else "too long"
+        raise StoreError(f"{what}: {found:,} bytes where {size:,} were written", path=path, remedy=AGAIN)
+
+
+def _called(record: Record) -> str:
+    return f"shard {record.slice} of layer {record.layer} at {record.bits} bits"
+
+
+def describe_store(store: ShardStore) -> dict[str, Any]:
+    """JSON: the model, what each fidelity takes and loses, and each layer's Gaussian and outliers.
+
+    `rmse_over_s`: root of the mean squared rounding error in standard deviations of the layer's weights. Shares are of weights.
+    """
+    geometry, index = store.geometry, store.index
+    outliers = [0] * geometry.layers
+    for record in index.records:
+        if record.bits == min(store.bits):
+            outliers[record.layer] += record.outliers
+    return {
+        "model": index.origin,
+        "random": index.random,
+        "kind": store.kind,
+        "fingerprint": store.fingerprint,
+        "layers": geometry.layers,
+        "slices": geometry.heads,
+        "width": geometry.width,
+        "ffn": geometry.ffn,
+        "weights_per_shard": geometry.weights_per_shard,
+        "records": len(index.records),
+        "shards_bytes": sum(record.size for record in index.records),
+        "low_bits_bytes": sum(record.size for record in index.records if record.bits != FULL),
+        "resident_bytes": index.files[RESIDENT].size,
+        "outlier_share": None if store.bits == (FULL,) else sum(outliers) / (geometry.layers * geometry.weights_per_layer),
+        "by_bits": [_describe_bits(store, bits) for bits in store.bits],
+        "by_layer": [
+            {
+                "layer": layer,
+                "mean": fit.mean,
+                "deviation": fit.deviation,
+                "outlier_share": None if store.bits == (FULL,) else outliers[layer] / geometry.weights_per_layer,
+            }
+            for layer, fit in enumerate(index.layers)
+        ],
+    }
+
+
+def _describe_bits(store: ShardStore, bits: int) -> dict[str, Any]:
+    geometry, deviations = store.geometry, [fit.deviation for fit in store.index.layers]
+    records = [record for record in store.index.records if record.bits == bits]
+    total = sum(record.size for record in records)
+    error = sum(record.squared_error / deviations[record.layer] ** 2 for record in records)
+    return {
+        "bits": bits,
+        "bytes": total,
+        "shard_bytes": total / len(records),
+        "smaller": 4 * geometry.weights_per_layer * geometry.layers / total,
+        "rmse_over_s": math.sqrt(error / (geometry.layers * geometry.weights_per_layer)),
+    }

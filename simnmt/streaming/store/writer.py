@@ -1,0 +1,294 @@
+"""Write a shard store, layer by layer; an interrupted run resumes from its journal (STI-05)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from simnmt.base.files import is_still_at, try_lock
+from simnmt.nmt.checkpoint import write_tensors
+from simnmt.profile.streaming_cost import BITS
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store.index import BESIDE, INDEX, JOURNAL, RESIDENT, SHARDS, VERSION, Index, StoredFile
+from simnmt.streaming.store.quantisation import GaussianFit, layer_fit, layer_records
+from simnmt.streaming.store.shard_format import Record, check_layout, record_size
+
+
+def synced(path: Path) -> None:
+    """Return once a file's content, or a folder's names, are on the disk. Raises `OSError`.
+
+    Not every system can be asked this of a folder; then its names are as safe as they are there.
+    """
+    folder = path.is_dir()
+    if folder and sys.platform == "win32":
+        return
+    file = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+    try:
+        with suppress(*((OSError,) if folder else ())):
+            os.fsync(file)
+    finally:
+        os.close(file)
+
+
+class Unfinished:
+    """The folder of an unfinished store, held alone by one process: shards so far, and a journal that tells which.
+
+    What lies there is read at once, and what is done of it stays until `begin`, whatever refuses before. Raises `StoreError`
+    where the folder holds another model's shards or another run writes to it, and `OSError`.
+    """
+
+    def __init__(self, folder: Path, header: Mapping[str, Any], *, resume: bool = True) -> None:
+        """`header`: what tells one run from another, JSON. Unless `resume`, what lies there counts for nothing."""
+        self.folder = folder
+        self.fits: list[GaussianFit] = []
+        """Of the layers that are done."""
+        self.records: list[Record] = []
+        folder.mkdir(exist_ok=True)
+        there = {path.name for path in folder.iterdir()}
+        if there and JOURNAL not in there:
+            raise StoreError("no unfinished store", path=folder, remedy="remove it, or choose another --out")
+        self._header, self._end, self._ours = json.dumps(header).encode() + b"\n", 0, False
+        self._journal = _opened(folder / JOURNAL)
+        try:
+            self._lock()
+            self._shards = _opened(folder / SHARDS)
+        except BaseException:
+            self._journal.close()
+            raise
+        try:
+            if resume:
+                self._take_over(header)
+            # What is done for another run that nothing here begins is not ours to take away.
+            self._ours = resume or not os.fstat(self._journal.fileno()).st_size
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes of shards so far."""
+        return self.records[-1].offset + self.records[-1].size if self.records else 0
+
+    def begin(self) -> None:
+        """Drop what is not done. Raises `OSError`."""
+        self._ours = True
+        for file, whole in ((self._journal, self._end), (self._shards, self.size)):
+            file.seek(whole)
+            file.truncate()
+        if not self._end:
+            _write(self._journal, self._header)
+        self._remove_all_but(JOURNAL, SHARDS)  # what an interrupted last step left
+
+    def add(self, fit: GaussianFit, records: Iterable[tuple[Record, bytes]]) -> None:
+        """Write the next layer, after `begin`; it is done once this returns, whatever happens then. Raises `OSError`."""
+        written = []
+        for record, content in records:
+            _write(self._shards, content)
+            written.append(record)
+        os.fsync(self._shards.fileno())  # before the journal says so
+        line = {"fit": asdict(fit), "records": [asdict(record) for record in written]}
+        _write(self._journal, json.dumps(line).encode() + b"\n")
+        os.fsync(self._journal.fileno())
+        self.fits.append(fit)
+        self.records += written
+
+    def close(self) -> None:
+        """Let go of the files and keep them, unless no layer is done: then they must stand in nobody's way."""
+        if self._ours and not self.records:
+            with suppress(OSError):
+                # The journal last: as long as it is there and locked, nobody else begins to write.
+                self._remove_all_but(JOURNAL)
+                (self.folder / JOURNAL).unlink()
+                self.folder.rmdir()
+        self._journal.close()
+        self._shards.close()
+
+    def _remove_all_but(self, *names: str) -> None:
+        for path in self.folder.iterdir():
+            if path.name in names:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _lock(self) -> None:
+        # Between our opening it and locking it, the run that held it may have ended and taken its folder away.
+        held = try_lock(self._journal.fileno())
+        if held is False or (held and not is_still_at(self._journal.fileno(), self.folder / JOURNAL)):
+            raise StoreError(
+                "another run is writing this store", path=self.folder, remedy="let it end, or choose another --out"
+            )
+
+    def _take_over(self, header: Mapping[str, Any]) -> None:
+        lines = self._journal.read().splitlines(keepends=True)
+        self._end = self._compare(lines[0], header) if lines and lines[0].endswith(b"\n") else 0
+        for line in lines[1:] if self._end else ():
+            try:
+                said = json.loads(line)
+                fit, records = GaussianFit(**said["fit"]), [Record(**record) for record in said["records"]]
+            except (ValueError, TypeError, KeyError):
+                break  # cut short by what interrupted it
+            if not self._as_written(records):
+                break
+            self._end += len(line)
+            self.fits.append(fit)
+            self.records += records
+
+    def _compare(self, line: bytes, header: Mapping[str, Any]) -> int:
+        try:
+            theirs = dict(json.loads(line))
+        except (ValueError, TypeError):
+            theirs = {}
+        for key, ours in json.loads(json.dumps(header)).items():
+            if theirs.get(key) != ours:
+                what = (
+                    "another model"
+                    if key in ("fingerprint", "configuration")
+                    else f"other {key}: {theirs.get(key)}, not {ours}"
+                )
+                remedy = "give what it was begun with, remove it, or choose another --out"
+                raise StoreError(f"an unfinished store of {what}", path=self.folder, remedy=remedy)
+        return len(line)
+
+    def _as_written(self, records: Iterable[Record]) -> bool:
+        """Whether the file holds what the journal says: a crash of the whole box may have cost it."""
+        for record in records:
+            self._shards.seek(record.offset)
+            content = self._shards.read(record.size)
+            if len(content) != record.size or zlib.crc32(content) != record.crc32:
+                return False
+        return True
+
+
+def _opened(path: Path) -> FileIO:
+    # Made or opened in one step, and never cut: another run may have made it and be writing it since.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    # Unbuffered: what found no room must not be tried once more when the file is closed.
+    return open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: PTH123
+
+
+def _write(file: FileIO, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def write_store(
+    weights: EncoderWeights,
+    path: str | os.PathLike[str],
+    *,
+    bits: Sequence[int] = BITS,
+    beside: Mapping[str, bytes] | None = None,
+    label_names: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+    resume: bool = True,
+) -> None:
+    """Write the shards of a model to the new folder `path`, which is there in the end, whole, or not at all.
+
+    What is done lies in `path` with `.partial` added until then, and an interrupted run goes on from it unless `resume` is
+    False. `beside`: small files that are stored along by their names, a tokenizer's; `label_names`: of the model's classes.
+    `progress`: layers done, of all. Raises `StoreError` for a layer that cannot be quantised, for an unfinished store of
+    another model or of other bits, and where there is no room.
+    """
+    out = Path(path) if Path(path).name else Path(os.path.realpath(path))
+    partial = out.with_name(f"{out.name}.partial")
+    bits, geometry = _checked_bits(bits), weights.geometry
+    check_layout(geometry)
+    with _blamed(out):
+        _check_free(out)
+    header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
+    with _blamed(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+        _check_room(weights, bits, partial, unfinished.size)
+        done, layers = len(unfinished.fits), geometry.layers
+        # All of them ahead of the first write: one that cannot be quantised may be the last.
+        fits = [layer_fit(geometry, weights.layer(layer), layer) for layer in range(done, layers)]
+        unfinished.begin()
+        for layer, fit in enumerate(fits, done):
+            if progress is not None:
+                progress(layer, layers)
+            unfinished.add(fit, layer_records(geometry, weights.layer(layer), fit, layer, bits, unfinished.size))
+        _write_beside(partial, weights, beside or {})
+        names = sorted(str(each.relative_to(partial)) for each in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
+        Index(
+            fingerprint=weights.fingerprint,
+            configuration=weights.configuration.as_json(),
+            origin=weights.origin,
+            random=weights.random,
+            label_names=tuple(label_names),
+            bits=bits,
+            layers=tuple(unfinished.fits),
+            records=tuple(unfinished.records),
+            files={name: StoredFile.of(partial / name) for name in names},
+        ).write(partial)
+        # Else a crash of the box could leave the store's name on files that are not there whole.
+        for each in (*(partial / name for name in (*names, INDEX)), partial / BESIDE, partial):
+            synced(each)
+        partial.replace(out)
+        synced(out.parent)
+        (out / JOURNAL).unlink()
+        if progress is not None:
+            progress(layers, layers)
+
+
+def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, bytes]) -> None:
+    own: dict[int, str] = {}
+    shared = {name for name, tensor in weights.resident.items() if own.setdefault(tensor.data_ptr(), name) != name}
+    write_tensors(folder / RESIDENT, {n: tensor.clone() if n in shared else tensor for n, tensor in weights.resident.items()})
+    (folder / BESIDE).mkdir()
+    for name, content in beside.items():
+        (folder / BESIDE / name).write_bytes(content)
+
+
+def _checked_bits(bits: Sequence[int]) -> tuple[int, ...]:
+    for each in bits:
+        if each not in BITS:
+            raise StoreError(f"no shards of {each} bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    if not bits:
+        raise StoreError("no bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    return tuple(sorted(set(bits)))
+
+
+def _check_free(out: Path) -> None:
+    if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
+        raise StoreError("is there already", path=out, remedy="remove it, or choose another --out")
+    if not out.parent.is_dir():
+        raise StoreError("its folder does not exist", path=out, remedy="make it, or choose another --out")
+
+
+def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, there: int) -> None:
+    geometry = weights.geometry
+    shards = sum(record_size(geometry.weights_per_shard, each, 0) for each in bits) * geometry.layers * geometry.heads
+    needed = shards - there + sum(tensor.nbytes for tensor in weights.resident.values())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        remedy = "make room, take fewer --bits, or choose another --out"
+        raise StoreError(f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} are free", path=folder, remedy=remedy)
+
+
+@contextmanager
+def _blamed(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        what, number = (error.strerror or str(error), error.errno) if isinstance(error, OSError) else (str(error), None)
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "make room, and give the same command again"
+        elif number in (errno.EACCES, errno.EPERM):
+            remedy = "mend its rights, or choose another --out"
+        else:
+            remedy = "choose another --out"
+        raise StoreError(f"cannot be written: {what}", path=path, remedy=remedy) from None

@@ -1,0 +1,215 @@
+"""Stationary arrival processes: Poisson, renewal (independent gaps of one distribution), and on-off bursts.
+
+On-off bursts are a Markov-modulated Poisson process: a rate that jumps between two levels at random moments.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt.base import random_streams
+from simnmt.workload.arrivals.durations import DistributionName, Law, Parameters, law_of
+from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
+
+
+class Poisson(ArrivalsConfiguration):
+    """Requests arrive independently of each other at a constant mean rate."""
+
+    kind: Literal["poisson"]
+    rate_rps: float = Field(ge=1e-6, le=1e9)
+    """Mean requests per second, over all end nodes."""
+
+    def process(self, base: Path) -> PoissonProcess:
+        """The process; nothing is read."""
+        return PoissonProcess(self.rate_rps)
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonProcess(OpenProcess):
+    """Exponential gaps; the first request comes one gap after the start."""
+
+    mean_rate_rps: float
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        return f"assumed Poisson arrivals, {self.mean_rate_rps:g} requests/s, coefficient of variation of the gaps 1"
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        gap_s = random_streams.draw(
+            seed,
+            replication,
+            stream_name,
+            size,
+            lambda generator, count: generator.standard_exponential(count) / self.mean_rate_rps,
+        )
+        # cumsum adds one after another, so that the times of a prefix are the prefix of the times, to the bit.
+        return np.cumsum(gap_s, out=gap_s)
+
+
+class Renewal(ArrivalsConfiguration):
+    """Requests with independent gaps of any distribution that is continuous, never negative and has a mean."""
+
+    kind: Literal["renewal"]
+    distribution: DistributionName
+    """Name of a distribution in scipy.stats, e.g. gamma, lognorm, weibull_min, pareto."""
+    parameters: Parameters = Field(default={}, validate_default=True)
+    """Its shape parameters by scipy's names, e.g. {a: 0.5}; the location stays 0."""
+    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
+    """Mean requests per second; the distribution is scaled to it."""
+    scale_s: float | None = Field(default=None, ge=1e-9, le=1e9)
+    """Scale parameter of the gaps in seconds, instead of `rate_rps`."""
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> Renewal:
+        if (self.rate_rps is None) == (self.scale_s is None):
+            raise PydanticCustomError("rate_or_scale", "give either rate_rps or scale_s")
+        return self
+
+    def process(self, base: Path) -> RenewalProcess:
+        """The process; nothing is read."""
+        if self.rate_rps is not None:
+            return RenewalProcess(law_of(self.distribution, self.parameters, mean_s=1 / self.rate_rps))
+        return RenewalProcess(law_of(self.distribution, self.parameters, scale_s=self.scale_s or 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalProcess(OpenProcess):
+    """Independent gaps; the first request comes one whole gap after the start."""
+
+    gap: Law
+
+    @property
+    def mean_rate_rps(self) -> float:
+        """Requests per second in the long run."""
+        return 1 / self.gap.mean_s
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        spread = (
+            f"coefficient of variation {self.gap.cv:.3g}"
+            if math.isfinite(self.gap.cv)
+            else "of infinite variance, so that a run's rate may stray"
+        )
+        return f"assumed arrivals with independent gaps, {self.gap}, {spread}; {self.mean_rate_rps:.4g} requests/s"
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        gap_s = self.gap.draw(size, seed, replication, stream_name)
+        return np.cumsum(gap_s, out=gap_s)
+
+
+_LEAST_PER_CYCLE = 0.01
+"""Requests in an on and an off phase together; with fewer, nearly all time is spent on phases that hold none."""
+
+
+class OnOff(ArrivalsConfiguration):
+    """Poisson arrivals at a rate that alternates between on and off, each for exponentially distributed times."""
+
+    kind: Literal["on_off"]
+    on_rate_rps: float = Field(ge=1e-6, le=1e9)
+    """Requests per second while on."""
+    off_rate_rps: float = Field(default=0.0, ge=0, le=1e9)
+    """Requests per second while off, below `on_rate_rps`."""
+    mean_on_s: float = Field(ge=1e-6, le=1e9)
+    """Mean seconds that a burst lasts."""
+    mean_off_s: float = Field(ge=1e-6, le=1e9)
+    """Mean seconds between two bursts."""
+
+    @model_validator(mode="after")
+    def _bursts(self) -> OnOff:
+        if self.off_rate_rps >= self.on_rate_rps:
+            raise PydanticCustomError("no_burst", "off_rate_rps must be below on_rate_rps")
+        per_cycle = self.on_rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
+        if per_cycle < _LEAST_PER_CYCLE:
+            what = "{per_cycle} requests per burst and pause: use longer ones, or kind poisson, which this nearly is"
+            raise PydanticCustomError("no_burst", what, {"per_cycle": f"{per_cycle:.2g}"})
+        return self
+
+    def process(self, base: Path) -> OnOffProcess:
+        """The process; nothing is read."""
+        return OnOffProcess(self.on_rate_rps, self.off_rate_rps, self.mean_on_s, self.mean_off_s)
+
+
+@dataclass(frozen=True, slots=True)
+class OnOffProcess(OpenProcess):
+    """Starts in its steady state: on with the share of time that it is on."""
+
+    on_rate_rps: float
+    off_rate_rps: float
+    mean_on_s: float
+    mean_off_s: float
+
+    @property
+    def on_share(self) -> float:
+        """Share of time that it is on."""
+        return self.mean_on_s / (self.mean_on_s + self.mean_off_s)
+
+    @property
+    def mean_rate_rps(self) -> float:
+        """Requests per second in the long run."""
+        return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
+
+    @property
+    def dispersion(self) -> float:
+        """Variance over mean of the requests in a long time; 1 for Poisson.
+
+        Source: Fischer and Meier-Hellstern 1993, the Markov-modulated Poisson process cookbook, for two states.
+        """
+        changes_per_s = 1 / self.mean_on_s + 1 / self.mean_off_s
+        spread = self.on_share * (1 - self.on_share) * (self.on_rate_rps - self.off_rate_rps) ** 2
+        return 1 + 2 * spread / (self.mean_rate_rps * changes_per_s)
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        return (
+            f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
+            f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average; "
+            f"variance over mean of the counts in a long time {self.dispersion:.3g}, where Poisson has 1"
+        )
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        gap = random_streams.draw(
+            seed, replication, stream_name, size, lambda generator, count: generator.standard_exponential(count)
+        )
+        expected = np.cumsum(gap, out=gap)
+        done = 0
+        for end_s, end, rate_rps in self._phases(seed, replication, stream_name):
+            reach = done + int(np.searchsorted(expected[done:], end[-1]))
+            for start in range(done, reach, random_streams.BLOCK):  # one block of phases may hold millions of requests
+                here = expected[start : min(start + random_streams.BLOCK, reach)]
+                phase = np.searchsorted(end, here, side="right")
+                here[:] = end_s[phase] - (end[phase] - here) / rate_rps[phase]
+            done = reach
+            if done == size:
+                break
+        # Rounding must not let a request come before the one it follows.
+        return np.maximum.accumulate(expected, out=expected)
+
+    def _phases(self, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, Times, Times]]:
+        """Without end, a block of phases at a time: when each ends, how many requests are expected by then, and its rate."""
+        is_on = random_streams.stream(seed, replication, f"{stream_name}/on at the start").random() < self.on_share
+        order = [0, 1] if is_on else [1, 0]
+        # A block holds whole pairs of phases, so that each block begins with the same one.
+        rate_rps = np.tile(np.array([self.on_rate_rps, self.off_rate_rps])[order], random_streams.BLOCK // 2)
+        mean_s = np.tile(np.array([self.mean_on_s, self.mean_off_s])[order], random_streams.BLOCK // 2)
+        begun_s = begun = 0.0
+        for block in itertools.count():
+            generator = random_streams.stream(seed, replication, f"{stream_name}/phases", block)
+            phase_s = generator.standard_exponential(random_streams.BLOCK) * mean_s
+            end_s, end = begun_s + np.cumsum(phase_s), begun + np.cumsum(phase_s * rate_rps)
+            yield end_s, end, rate_rps
+            begun_s, begun = float(end_s[-1]), float(end[-1])

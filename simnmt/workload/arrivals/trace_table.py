@@ -1,0 +1,184 @@
+"""CSV tables of arrivals: rows read one after another with their place known, times in seconds or as date-times."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import date
+
+from simnmt.base.suggestions import did_you_mean
+from simnmt.workload.errors import ArrivalsError
+from simnmt.workload.text_lines import ByteLines, Kept
+
+KINDS = ("measured", "synthetic", "unstated")
+"""What a file may say of itself, after `# kind:`."""
+MAX_TIME_S = 1e11
+"""Seconds since 1970 reach it in the year 5138; milliseconds did in 1973."""
+_MAX_SHOWN = 40
+
+
+TraceLines = ByteLines[ArrivalsError]
+
+
+def trace_lines(path: str | os.PathLike[str], *, kept: Kept = "nothing") -> TraceLines:
+    """The lines of a file of arrivals; `kept`: what of them the caller keeps in memory."""
+    return ByteLines(path, ArrivalsError, "one row", kept=kept)
+
+
+class TraceTable:
+    """A CSV file whose first row names its columns; commas, semicolons or tabs separate the cells.
+
+    It may open with `#` lines, of which `# kind: ...` and `# source: ...` are kept in `notes`. Raises `ArrivalsError` for a
+    file without such a row, for a row of another width, and for a kind that is none of `KINDS`.
+    """
+
+    def __init__(self, lines: TraceLines, rows: Iterator[bytes], first: bytes) -> None:
+        """`first`: the line that `rows` has just handed out."""
+        self.lines = lines
+        self.notes: dict[str, str] = {}
+        self._rows = rows
+        header = self._header(first)
+        self._separator = max((b",", b";", b"\t"), key=header.count)
+        self.names = [cell.strip().strip(b'"').decode("utf-8", "replace") for cell in header.split(self._separator)]
+        self._cells: list[bytes] = header.split(self._separator)
+
+    def _header(self, text: bytes) -> bytes:
+        while text.startswith(b"#") or not text.strip():
+            key, colon, value = text.lstrip(b"# ").decode("utf-8", "replace").partition(":")
+            if colon:
+                self._note(key.strip().lower(), " ".join(value.split()))
+            following = next(self._rows, None)
+            if following is None:
+                raise self.lines.fault("no rows", remedy="give column names, and one row below them for each time")
+            text = following
+        return text
+
+    def _note(self, key: str, value: str) -> None:
+        if key == "kind" and (value := value.lower()) not in KINDS:
+            what = f"kind {cell_text(value.encode())} is none"
+            raise self.lines.fault(what, remedy="write # kind: measured or synthetic, or leave it out")
+        if key in ("kind", "source"):  # the others might be any number
+            self.notes.setdefault(key, value)
+
+    def index(self, *wanted: str) -> int | None:
+        """Where the column of one of these names stands, whatever its case; None where there is none."""
+        folded = [name.lower() for name in self.names]
+        for name in wanted:
+            if name.lower() in folded:
+                return folded.index(name.lower())
+        return None
+
+    def require(self, *wanted: str) -> int:
+        """The same, where there must be one; to be asked before the first row is read."""
+        found = self.index(*wanted)
+        if found is not None:
+            return found
+        if any(_is_number(name) for name in self.names):
+            what = "the first row holds numbers, not column names"
+            raise self.wrong(what, 0, f"name the columns above it, e.g. {wanted[0]}")
+        hint = did_you_mean(wanted[0], self.names, "columns: " + ", ".join(self.names[:8]))
+        raise self.wrong(f"no column {wanted[0]}", 0, hint)
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """The cells of every row that is not blank."""
+        separator, width = self._separator, len(self.names)
+        for text in self._rows:
+            cells = text.split(separator)
+            if len(cells) != width:
+                if not text.strip():
+                    continue
+                self._cells = cells
+                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width}"
+                raise self.wrong(what, 0, "complete the row or remove it")
+            if width == 1 and not text.strip():
+                continue
+            self._cells = cells
+            yield cells
+
+    def number(self, index: int) -> float:
+        """A cell of the current row as a finite number of at least 0."""
+        cell = self._cells[index]
+        try:
+            number = float(cell)
+        except ValueError:
+            number = -1.0
+        # float() takes 1_000; no logging tool writes that.
+        if 0.0 <= number < float("inf") and b"_" not in cell:
+            return number
+        raise self.wrong(f"{self.names[index]} is {cell_text(cell)}", index, "give a number, 0 or above, with a decimal point")
+
+    def seconds(self, index: int) -> float:
+        """The same, as a time."""
+        time_s = self.number(index)
+        if time_s > MAX_TIME_S:
+            raise self.wrong(f"{self.names[index]} is {cell_text(self._cells[index])}", index, other_unit(time_s, "seconds"))
+        return time_s
+
+    def wrong(self, what: str, index: int, remedy: str) -> ArrivalsError:
+        """The complaint about cell `index` of the current row."""
+        column = 1 + sum(len(cell) + 1 for cell in self._cells[:index])
+        return self.lines.fault(what, column=column, remedy=remedy)
+
+
+def cell_text(cell: bytes) -> str:
+    """A cell for a message, shortened."""
+    text = ascii(cell.strip().decode("utf-8", "replace"))
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 4] + "...'"
+
+
+def other_unit(time: float, unit: str) -> str:
+    """The remedy for a time that is too great for its unit."""
+    for end, looks_like in ((1e14, "milliseconds"), (1e17, "microseconds"), (1e20, "nanoseconds")):
+        if time < end:
+            return f"give {unit}, these look like {looks_like}"
+    return f"give {unit}: no epoch has so many"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+Clock = Callable[[list[bytes]], float]
+"""The cells of the table's current row -> seconds."""
+
+_MOMENT = re.compile(rb"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(0\d|1[0-4]):?([0-5]\d))?")
+
+
+def row_clock(table: TraceTable, time_at: int, first: list[bytes]) -> Clock:
+    """The clock of the column `time_at`, known by the first row. It raises `ArrivalsError` for what it cannot tell."""
+    if _MOMENT.match(first[time_at].strip(b' "')):
+        return _calendar(table, time_at)
+    return lambda cells: table.seconds(time_at)
+
+
+def _calendar(table: TraceTable, time_at: int) -> Clock:
+    """Seconds since the day before the first: a Unix time in a float would lose the tenths of a microsecond."""
+    days: dict[bytes, float] = {}
+    eve = 0
+
+    def seconds(cells: list[bytes]) -> float:
+        nonlocal eve
+        match = _MOMENT.fullmatch(cells[time_at].strip(b' "'))
+        if match is None:
+            what = f"{table.names[time_at]} is {cell_text(cells[time_at])}, among date-times"
+            raise table.wrong(what, time_at, "give all times as 2023-11-16 18:15:46.68, a zone as +02:00")
+        day, hour, minute, second, sign, zone_hour, zone_minute = match.groups()
+        if day not in days:
+            try:
+                ordinal = date.fromisoformat(day.decode()).toordinal()
+            except ValueError:
+                raise table.wrong(f"there is no day {day.decode()}", time_at, "correct the date") from None
+            eve = eve or ordinal - 1
+            days[day] = (ordinal - eve) * 86_400.0
+        time_s = days[day] + int(hour) * 3600 + int(minute) * 60 + float(second)
+        if sign:
+            offset_s = int(zone_hour) * 3600 + int(zone_minute) * 60
+            time_s += offset_s if sign == b"-" else -offset_s
+        return time_s
+
+    return seconds

@@ -1,0 +1,345 @@
+"""Arrivals at a rate that changes over time and is known in advance: a daily curve, steps, or a recorded series of rates.
+
+A recorded series is a CSV file, `t_s,rate_rps`, with a row for each window.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt.base import random_streams
+from simnmt.base.configuration import Configuration
+from simnmt.base.random_streams import BLOCK
+from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
+from simnmt.workload.arrivals.trace_table import TraceTable, cell_text, trace_lines
+from simnmt.workload.errors import ArrivalsError
+
+DAY_S = 86_400.0
+_MINUTES = 1440
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RateCurve:
+    """Piece k lasts from `edge_s[k]` to `edge_s[k + 1]` and has `rate_rps[k]`; after the last comes the first again."""
+
+    edge_s: Times
+    """Shape (pieces + 1,), ascending from 0."""
+    rate_rps: Times
+    """Shape (pieces,), none negative, one at least positive."""
+
+    def __post_init__(self) -> None:
+        self.edge_s.setflags(write=False)
+        self.rate_rps.setflags(write=False)
+
+    @property
+    def duration_s(self) -> float:
+        """One lap."""
+        return float(self.edge_s[-1])
+
+    @property
+    def mean_rps(self) -> float:
+        """Over time, not over requests."""
+        return float(self.rate_rps @ np.diff(self.edge_s)) / self.duration_s
+
+    def scaled_to(self, mean_rps: float) -> RateCurve:
+        """The same shape with another mean."""
+        return RateCurve(self.edge_s, self.rate_rps * (mean_rps / self.mean_rps))
+
+    def begun_at(self, start_s: float) -> RateCurve:
+        """The same curve read from `start_s` (in [0, duration_s)) on."""
+        if start_s == 0.0:
+            return self
+        first = int(np.searchsorted(self.edge_s, start_s, side="right")) - 1
+        edge_s = np.concatenate(([start_s], self.edge_s[first + 1 :], self.edge_s[1 : first + 1] + self.duration_s, [start_s]))
+        edge_s[-1] += self.duration_s
+        return RateCurve(edge_s - start_s, np.concatenate((self.rate_rps[first:], self.rate_rps[: first + 1])))
+
+    def moments_s(self, expected: Times) -> Times:
+        """When the expected number of requests since the start reaches `expected`: exact, and written over it.
+
+        `expected`: shape (n,), sorted, from 0. Where the curve is zero no moment lies.
+        """
+        # Cumulated counts of one lap, and their inverse piece by piece: a zero piece takes no share of the counts, and side
+        # "right" steps over it.
+        counts = np.concatenate(([0.0], np.cumsum(self.rate_rps * np.diff(self.edge_s))))
+        for start in range(0, len(expected), BLOCK):
+            block = expected[start : start + BLOCK]
+            laps = np.floor(block / counts[-1])
+            # Rounding may leave a lap's last count at its end or a hair below its start.
+            rest = np.clip(block - laps * counts[-1], 0.0, np.nextafter(counts[-1], 0.0))
+            piece = np.searchsorted(counts, rest, side="right") - 1
+            block[:] = laps * self.duration_s + (self.edge_s[piece] + (rest - counts[piece]) / self.rate_rps[piece])
+        # A hair too low at a piece's end, as sums of floats are, no request may come before the one it follows.
+        return np.maximum.accumulate(expected, out=expected)
+
+
+def daily(mean_rps: float, swing: float, peak_hour: float) -> RateCurve:
+    """A day whose rate follows a cosine of relative amplitude `swing`, in each minute held at the cosine's mean over it."""
+    edge = np.linspace(0.0, 2 * math.pi, _MINUTES + 1)
+    area = np.diff(np.sin(edge - 2 * math.pi * peak_hour / 24)) / np.diff(edge)
+    return RateCurve(np.linspace(0.0, DAY_S, _MINUTES + 1), np.maximum(mean_rps * (1 + swing * area), 0.0))
+
+
+def pieces(piece_s: Sequence[float], rate_rps: Sequence[float]) -> RateCurve:
+    """A curve of pieces by how long each lasts."""
+    return RateCurve(np.concatenate(([0.0], np.cumsum(piece_s))), np.asarray(rate_rps, dtype=np.float64))
+
+
+Zeros = Literal["quiet", "hold"]
+
+MAX_RATE_RPS = 1e9
+_LEAST_WINDOW_S = 1e-6
+_LEAST_RATE_RPS = 1e-9
+"""Of the busiest window: with less, no run sees a request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RateSeries:
+    """The rate of each window, and where it comes from."""
+
+    curve: RateCurve
+    kind: str
+    """`measured` or `synthetic` as the file says; `unstated` where it says nothing."""
+    source: str
+    silent: int
+    """Windows whose rate is zero or missing in the file."""
+
+
+def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_column: str, zeros: Zeros) -> RateSeries:
+    """Read a series whose first row names its columns; each rate holds until the next row's time, the last as long as the
+    one before it, and time 0 becomes the first row's.
+
+    An empty cell is a window without data; it holds the rate of the last window that has some (the leading ones that of
+    the first), and so does a zero where `zeros` is `hold`; else a zero says that nothing arrived. Raises `ArrivalsError`
+    with line and column.
+    """
+    lines = trace_lines(path, kept="all")
+    rows = iter(lines)
+    table = TraceTable(lines, rows, next(rows, b""))
+    time_at, rate_at = table.require(time_column), table.require(rate_column)
+    times: list[float] = []
+    rates: list[float] = []
+    for cells in table:
+        time_s = table.seconds(time_at)
+        if times and time_s <= times[-1]:
+            raise table.wrong(
+                f"{time_column} {time_s:g} is not after the row before", time_at, "sort the rows, one for each time"
+            )
+        if times and time_s - times[-1] < _LEAST_WINDOW_S:
+            what = f"{time_column} {time_s:g} is less than a microsecond after the row before"
+            raise table.wrong(what, time_at, "give seconds")
+        rate = table.number(rate_at) if cells[rate_at].strip() else np.nan
+        if rate > MAX_RATE_RPS:
+            what = f"{rate_column} is {cell_text(cells[rate_at])}"
+            raise table.wrong(what, rate_at, "give requests per second, at most 1e9")
+        times.append(time_s)
+        rates.append(rate)
+    if len(times) < 2:
+        raise ArrivalsError("fewer than two rows", path=path, remedy="give a row for each window, or use kind poisson")
+    edge_s = np.array([*times, 2 * times[-1] - times[-2]]) - times[0]
+    rate_rps, silent = _held(np.array(rates), zeros)
+    if not np.any(rate_rps > 0):
+        raise ArrivalsError(f"{rate_column} is nowhere above 0", path=path, remedy="give a series in which something arrives")
+    if (most_rps := rate_rps.max()) < _LEAST_RATE_RPS:
+        what = f"{rate_column} is {most_rps:g} at most, a request in more than 30 years"
+        raise ArrivalsError(what, path=path, remedy="give requests per second")
+    source = table.notes.get("source") or f"file {lines.path.name}"
+    return RateSeries(RateCurve(edge_s, rate_rps), table.notes.get("kind") or "unstated", source, silent)
+
+
+def _held(rate_rps: Times, zeros: Zeros) -> tuple[Times, int]:
+    """The rates with no window left without data, and how many were zero or missing."""
+    silent = ~(rate_rps > 0)
+    missing = silent if zeros == "hold" else np.isnan(rate_rps)
+    if missing.all():
+        return np.zeros(len(rate_rps)), int(silent.sum())
+    window = np.arange(len(rate_rps))
+    last = np.maximum.accumulate(np.where(missing, -1, window))
+    last[last < 0] = np.argmin(missing)
+    return rate_rps[last], int(silent.sum())
+
+
+Rate = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class DailyCurve(Configuration):
+    """A day whose rate swings as a cosine around its mean."""
+
+    rate_rps: float = Field(ge=1e-6, le=1e9)
+    """Mean requests per second over the day."""
+    swing: float = Field(ge=0, le=1)
+    """How far the peak lies above the mean, and the trough below, as a share of it."""
+    peak_hour: float = Field(ge=0, lt=24)
+    """Hour of the day of the highest rate."""
+    start_hour: float = Field(default=0.0, ge=0, lt=24)
+    """Hour of the day at which a run begins."""
+
+
+class HourlyRates(Configuration):
+    """A day by its hours."""
+
+    hourly_rps: list[Rate] = Field(min_length=24, max_length=24)
+    """Requests per second in each of the 24 hours from midnight on."""
+    start_hour: float = Field(default=0.0, ge=0, lt=24)
+    """Hour of the day at which a run begins."""
+
+
+class Step(Configuration):
+    """A time of constant rate."""
+
+    for_s: float = Field(ge=1e-6, le=1e9)
+    """How long it lasts, seconds."""
+    rate_rps: Rate
+    """Mean requests per second meanwhile; 0 for none."""
+
+
+class SeriesFile(Configuration):
+    """A recorded rate, from a CSV file whose first row names its columns; each rate holds until the next row's time."""
+
+    csv: str = Field(min_length=1)
+    """Path, relative to the scenario file."""
+    time_column: str = "t_s"
+    """Name of the column of times in seconds."""
+    rate_column: str = "rate_rps"
+    """Name of the column of rates in requests per second."""
+    zeros: Zeros = "quiet"
+    """What a zero means: that nothing arrived (`quiet`), or that nothing was recorded and the rate before it holds (`hold`)."""
+    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
+    """Multiply the series so that its mean over time is this; as it is when left out."""
+
+
+def _daily_form(value: Any) -> str | None:
+    hourly = isinstance(value, HourlyRates) or (isinstance(value, dict) and "hourly_rps" in value)
+    curve = isinstance(value, DailyCurve) or (isinstance(value, dict) and not hourly)
+    return "hourly" if hourly else "curve" if curve else None
+
+
+Daily = Annotated[
+    Annotated[DailyCurve, Tag("curve")] | Annotated[HourlyRates, Tag("hourly")],
+    Discriminator(
+        _daily_form,
+        custom_error_type="no_day",
+        custom_error_message="expected a mapping: {rate_rps: 5, swing: 0.5, peak_hour: 14} or {hourly_rps: [24 rates]}",
+    ),
+]
+
+
+class Varying(ArrivalsConfiguration):
+    """Arrivals whose rate changes over time: one of a daily curve, steps, or a series from a file, repeated for ever."""
+
+    kind: Literal["varying"]
+    daily: Daily | None = None
+    """A day: {rate_rps: 5, swing: 0.5, peak_hour: 14} or {hourly_rps: [24 rates]}."""
+    steps: list[Step] | None = Field(default=None, min_length=1, max_length=100_000)
+    """Times of constant rate, one after another; after the last comes the first again."""
+    series: SeriesFile | None = None
+    """A recorded rate over time."""
+    gap_cv: float = Field(default=1.0, ge=0.01, le=100)
+    """Coefficient of variation of the gaps, measured in expected requests: 1 is Poisson, above is burstier (gamma gaps)."""
+
+    @model_validator(mode="after")
+    def _one_rate(self) -> Varying:
+        if sum(form is not None for form in (self.daily, self.steps, self.series)) != 1:
+            raise PydanticCustomError("one_rate", "give one of daily, steps, series")
+        silent = self.steps is not None and not any(step.rate_rps for step in self.steps)
+        if silent or (isinstance(self.daily, HourlyRates) and not any(self.daily.hourly_rps)):
+            raise PydanticCustomError("no_rate", "the rate is nowhere above 0")
+        return self
+
+    def process(self, base: Path) -> VaryingProcess:
+        """The process, its series read. Raises `ArrivalsError`."""
+        if isinstance(self.daily, DailyCurve):
+            day = self.daily
+            curve = daily(day.rate_rps, day.swing, day.peak_hour).begun_at(day.start_hour * 3600)
+            what = (
+                f"an assumed daily curve, swing {day.swing:g}, peak at hour {day.peak_hour:g}, begun at hour {day.start_hour:g}"
+            )
+            return VaryingProcess(curve, self.gap_cv, what)
+        if isinstance(self.daily, HourlyRates):
+            curve = pieces([DAY_S / 24] * 24, self.daily.hourly_rps).begun_at(self.daily.start_hour * 3600)
+            return VaryingProcess(curve, self.gap_cv, f"an assumed day by its hours, begun at hour {self.daily.start_hour:g}")
+        if self.steps is not None:
+            curve = pieces([step.for_s for step in self.steps], [step.rate_rps for step in self.steps])
+            count = len(self.steps)
+            return VaryingProcess(curve, self.gap_cv, f"{count} assumed step{'s' * (count != 1)}, repeated")
+        assert self.series is not None
+        return self._recorded(self.series, base)
+
+    def _recorded(self, config: SeriesFile, base: Path) -> VaryingProcess:
+        series = read_rate_series(
+            base / config.csv, time_column=config.time_column, rate_column=config.rate_column, zeros=config.zeros
+        )
+        what = f"a rate series ({series.kind}) of {series.source}, {len(series.curve.rate_rps):,} windows"
+        if series.silent:
+            meaning = "taken as without arrivals" if config.zeros == "quiet" else "for which the rate before them is held"
+            what += f", {series.silent:,} of them zero or missing, {meaning}"
+        curve = series.curve
+        if config.rate_rps is not None:
+            what += f", multiplied by {config.rate_rps / curve.mean_rps:.3g}"
+            curve = curve.scaled_to(config.rate_rps)
+        return VaryingProcess(curve, self.gap_cv, f"{what}; each further replication begins elsewhere on it", moves=True)
+
+    def input_paths(self, base: Path) -> list[Path]:
+        """The series, if it is one."""
+        return [] if self.series is None else [base / self.series.csv]
+
+    def resolved(self, base: Path) -> Varying:
+        """The same with an absolute path."""
+        if self.series is None:
+            return self
+        return self.model_copy(
+            update={"series": self.series.model_copy(update={"csv": str((base / self.series.csv).absolute())})}
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VaryingProcess(OpenProcess):
+    """Gaps of mean one, laid along the expected number of requests, so that a change of the rate needs no approximation."""
+
+    curve: RateCurve
+    gap_cv: float
+    what: str
+    """For the account."""
+    moves: bool = False
+    """Whether replications other than 0 begin elsewhere on the curve."""
+
+    @property
+    def mean_rate_rps(self) -> float:
+        """Over time, through a whole lap."""
+        return self.curve.mean_rps
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        low, high = self.curve.rate_rps.min(), self.curve.rate_rps.max()
+        around = (
+            "Poisson around it" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g} around it"
+        )
+        return (
+            f"arrivals at a rate that changes over time: {self.what}; {self.mean_rate_rps:.4g} requests/s on average over "
+            f"{self.curve.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {around}"
+        )
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        curve = self.curve
+        if self.moves and replication:
+            share = random_streams.stream(seed, replication, f"{stream_name}/series start").random()
+            curve = curve.begun_at(float(share) * curve.duration_s)
+        gap = random_streams.draw(seed, replication, stream_name, size, self._gaps)
+        return curve.moments_s(np.cumsum(gap, out=gap))
+
+    def _gaps(self, generator: np.random.Generator, count: int) -> Times:
+        if self.gap_cv == 1.0:
+            return generator.standard_exponential(count)
+        shape = self.gap_cv**-2
+        return generator.standard_gamma(shape, count) / shape

@@ -1,0 +1,215 @@
+"""Units of length: what counts as one token of a sentence (CNMT-07).
+
+A unit is counted here (`word`, `mixed`, `char`) or by a sentencepiece model, as the translation models that we calibrate count.
+Tables and profiles may name further units, such as the subwords of a model that is not at hand: such lengths are taken as they
+are, or follow from a stated fertility.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.base.suggestions import did_you_mean, nearest
+from simnmt.workload.errors import CorpusError
+
+Count = Callable[[str], int]
+
+_HAN = (
+    "\u2e80-\u2fdf"  # radicals
+    "\u3005\u3007\u3021-\u3029\u3038-\u303b"  # iteration mark, zero, Suzhou numerals
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"  # unified and compatibility ideographs
+)
+_CJK_PUNCTUATION = (
+    "\u3001-\u3004\u3006\u3008-\u3020\u302a-\u3037\u303c-\u303f"  # symbols, marks
+    "\ufe30-\ufe6b"  # vertical and small forms
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee"  # full-width marks
+)
+_MIXED_TOKEN = re.compile(f"[{_HAN}{_CJK_PUNCTUATION}]|[^\\s{_HAN}{_CJK_PUNCTUATION}]+")
+
+
+def count_words(text: str) -> int:
+    """Runs of characters between white space."""
+    return len(text.split())
+
+
+def count_mixed(text: str) -> int:
+    """Each Han character or CJK punctuation mark counts one, each run of other non-blank characters one.
+
+    Quotation marks, dashes and ellipses that Chinese shares with Latin text (U+2018 and its like) belong to
+    the runs.
+    """
+    return len(_MIXED_TOKEN.findall(text))
+
+
+def count_characters(text: str) -> int:
+    """Characters (code points) that are not blank."""
+    return sum(map(len, text.split()))
+
+
+UNITS: dict[str, Count] = {"word": count_words, "mixed": count_mixed, "char": count_characters}
+"""A unit's name in files and on the command line -> what counts in it."""
+
+MODEL_PREFIX = "sentencepiece:"
+"""Before the path of a sentencepiece model where a unit is asked for as a text."""
+UNIT_PREFIX = "sentencepiece "
+"""Before the digest of a sentencepiece model in the name of its unit."""
+
+_NEAR_MISS = 0.8
+"""Likeness from which on a name is taken for a slip of a known one: mixd and words are, subword is not."""
+
+
+def unit_counter(unit: str) -> Count:
+    """What counts in `unit`, a name of `UNITS`. Raises `CorpusError` for another."""
+    try:
+        return UNITS[unit]
+    except KeyError:
+        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
+
+
+def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
+    """Return the name that lengths in `unit` go by, and what counts them: `unit` is a name of `UNITS` or `sentencepiece:PATH`.
+
+    PATH may be the folder of a translation model, which has a sentencepiece model for each `side`.
+
+    Raises `CorpusError` for an unknown name, and for a model that cannot be used.
+    """
+    if unit.startswith(MODEL_PREFIX):
+        pieces = SentencePieceCounter(model_file(unit.removeprefix(MODEL_PREFIX), side))
+        return pieces.unit, pieces
+    return unit, unit_counter(unit)
+
+
+def source_and_target(units: str) -> tuple[str, str]:
+    """Part `SRC:TGT` into the two units, or give both sides the one; paths of models may hold colons themselves.
+
+    Raises `CorpusError` where a side has none.
+    """
+    model, known = f"{MODEL_PREFIX}.+?", f"{MODEL_PREFIX}.+|{'|'.join(UNITS)}"
+    match = re.fullmatch(f"({model})(?::({known}))?", units) or re.fullmatch("([^:]*)(?::(.*))?", units)
+    src, tgt = match.groups() if match else (units, None)
+    if not src or tgt == "":
+        raise CorpusError(f"no unit on one side of {units!r}", remedy="give SRC:TGT, or one unit for both sides")
+    return src, src if tgt is None else tgt
+
+
+def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
+    """Return the files of the sentencepiece models among two units. Raises `CorpusError` for a folder without one."""
+
+    sides: list[tuple[str, Side]] = [(src_unit, "src"), (tgt_unit, "tgt")]
+    return [model_file(unit.removeprefix(MODEL_PREFIX), side) for unit, side in sides if unit.startswith(MODEL_PREFIX)]
+
+
+def check_unit(unit: str) -> str:
+    """The name of a unit that lengths are given in. Raises `CorpusError` for none, a long one, and a slip of a known one."""
+    if not unit or len(unit) > 100 or not unit.isprintable():
+        raise CorpusError(f"{unit[:20]!r} is no name of a unit", remedy="give a short text on one line, such as word")
+    if unit not in UNITS and nearest(unit, UNITS, likeness=_NEAR_MISS) is not None:
+        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, UNITS))
+    return unit
+
+
+Side = Literal["src", "tgt"]
+TOKENISER_FILES: dict[Side, tuple[str, ...]] = {"src": ("source.model", "source.spm"), "tgt": ("target.model", "target.spm")}
+"""Of a folder that `simnmt nmt train` wrote, and of a Hugging Face Marian folder."""
+
+
+def tokeniser_in(folder: str | os.PathLike[str], side: Side) -> Path | None:
+    """Return the sentencepiece model of one side in a translation model's folder; None where it holds none."""
+    return next((path for name in TOKENISER_FILES[side] if (path := Path(folder) / name).is_file()), None)
+
+
+def model_file(path: str | os.PathLike[str], side: Side) -> Path:
+    """Return the sentencepiece model that a user named by its file or by the folder of a translation model.
+
+    Raises `CorpusError` for a folder without one.
+    """
+    if not Path(path).is_dir():
+        return Path(path)
+    tokeniser = tokeniser_in(path, side)
+    if tokeniser is None:
+        what = f"a folder without {' or '.join(TOKENISER_FILES[side])}"
+        remedy = "name a sentencepiece model, or the folder of a translation model that simnmt nmt train wrote"
+        raise CorpusError(what, path=path, remedy=remedy)
+    return tokeniser
+
+
+def unit_of(path: str | os.PathLike[str]) -> str:
+    """Return the name of the unit of a sentencepiece model: by the content of the file, whatever its name.
+
+    The package sentencepiece is not needed. Raises `CorpusError` for a file that cannot be read.
+    """
+    return unit_of_content(_read(Path(path)))
+
+
+def unit_of_content(model: bytes) -> str:
+    """Return the name of the unit of a sentencepiece model, of which `model` is the file's content."""
+    return f"{UNIT_PREFIX}{hashlib.sha256(model).hexdigest()[:12]}"
+
+
+class SentencePieceCounter:
+    """Counts the pieces of a text, without marks of its beginning or end.
+
+    `unit` names the model by the first 12 hexadecimal digits of its SHA-256, so that tables and profiles of the same model
+    agree wherever its file lies, and those of another differ. Pickled, it takes its path along and loads the model anew.
+
+    Raises `CorpusError` where the package `sentencepiece` is not installed, and for a file that is no such model or,
+    once pickled, no longer the same one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        model = _read(self.path)
+        self.unit = unit_of_content(model)
+        """The name that lengths counted so go by."""
+        self._encode = _loaded(self.path, model).encode
+
+    def __call__(self, text: str) -> int:
+        """Pieces of the text."""
+        return len(self._encode(text))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reload, (str(self.path), self.unit)
+
+
+def _reload(path: str, unit: str) -> SentencePieceCounter:
+    counter = SentencePieceCounter(path)
+    if counter.unit != unit:
+        raise CorpusError(f"the model is now {counter.unit}, it was {unit}", path=path, remedy="leave it alone during a run")
+    return counter
+
+
+def _read(path: Path) -> bytes:
+    remedy = "give a sentencepiece model, usually named *.model or *.spm"
+    try:
+        return read_bounded(path, MOST_MODEL_BYTES)
+    except FileNotFoundError:
+        raise CorpusError("no such file", path=path, remedy="check the path of the sentencepiece model") from None
+    except OSError as error:
+        raise CorpusError(f"cannot be read: {error.strerror or error}", path=path, remedy=remedy) from None
+
+
+def _loaded(path: Path, model: bytes) -> Any:
+    with warnings.catch_warnings():
+        # Its bindings warn of their own types on newer Pythons.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError:
+            what = "lengths in pieces of a sentencepiece model need the package sentencepiece"
+            raise CorpusError(what, remedy="pip install 'simnmt[sentencepiece]'") from None
+    try:
+        processor = SentencePieceProcessor(model_proto=model)
+        usable = processor.get_piece_size() > 0
+    except (RuntimeError, OSError, ValueError):
+        usable = False
+    if not usable:
+        remedy = "give the .model file that its training wrote, not the .vocab beside it"
+        raise CorpusError("no sentencepiece model", path=path, remedy=remedy)
+    return processor

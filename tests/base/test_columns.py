@@ -1,0 +1,157 @@
+"""Columns in files read as arrays do, take no memory, and outlive their names."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.base import columns as module
+from simnmt.base.columns import Column, Reordered, assemble, blocks_of, write_columns
+
+SMALL, LARGE = 1_000, 300_000
+"""Numbers of 8 bytes: read at once, and mapped."""
+
+
+def numbers(size: int, dtype: str = "f8") -> np.ndarray:
+    return (np.random.default_rng(1).random(size) * 100).astype(dtype)
+
+
+def column_of(folder: Path, values: np.ndarray) -> Column:
+    return write_columns(folder, [{"values": values}])["values"]
+
+
+@pytest.fixture(params=[SMALL, LARGE])
+def size(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "i4", "i2", "i1"])
+def test_a_column_reads_as_the_array_that_was_written(tmp_path: Path, size: int, dtype: str) -> None:
+    values = numbers(size, dtype)
+    column = column_of(tmp_path, values)
+    assert len(column) == size
+    picked = np.array([size - 1, 0, 17, 17])
+    for rows in (slice(None), slice(3, 9), slice(size - 5, size + 5), slice(4, 4), picked, np.empty(0, np.int64)):
+        found = column[rows]
+        assert found.dtype == values.dtype
+        np.testing.assert_array_equal(found, values[rows])
+    np.testing.assert_array_equal(np.asarray(column), values)
+    assert np.asarray(column, np.float32).dtype == np.float32
+
+
+def test_what_is_read_is_ones_own(tmp_path: Path, size: int) -> None:
+    column = column_of(tmp_path, numbers(size))
+    mine = column[:10]
+    mine[:] = -1.0
+    assert (column[:10] >= 0.0).all()
+
+
+def test_blocks_are_joined_in_their_order(tmp_path: Path) -> None:
+    blocks = [{"a": np.arange(start, start + 3), "b": np.full(3, start / 2)} for start in range(0, 30, 3)]
+    found = write_columns(tmp_path, iter(blocks))
+    assert list(found) == ["a", "b"]
+    assert found["a"][:].tolist() == list(range(30))
+    assert found["b"][:].tolist() == [start / 2 for start in range(0, 30, 3) for _ in range(3)]
+
+
+def test_what_lies_scattered_in_memory_is_written_in_its_order(tmp_path: Path) -> None:
+    table = numbers(600).reshape(200, 3)
+    assert column_of(tmp_path, table[:, 1])[:].tolist() == table[:, 1].tolist()
+    assert column_of(tmp_path, np.broadcast_to(0.5, (7,)))[:].tolist() == [0.5] * 7
+
+
+class TestWithoutAName:
+    """Files are removed while they are still read: so nothing is left of a run, whatever ends it."""
+
+    @pytest.fixture
+    def nameless(self, tmp_path: Path, size: int) -> Column:
+        (tmp_path / "gone").mkdir()
+        column = column_of(tmp_path / "gone", numbers(size))
+        shutil.rmtree(tmp_path / "gone")
+        return column
+
+    def test_it_is_still_read(self, nameless: Column, size: int) -> None:
+        np.testing.assert_array_equal(nameless[:], numbers(size))
+
+    @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda column: pickle.loads(pickle.dumps(column))])
+    def test_it_is_sent_as_an_array(self, nameless: Column, size: int, duplicate: Callable[[Any], Any]) -> None:
+        found = duplicate(nameless)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, numbers(size))
+
+
+def test_a_column_is_sent_by_the_name_of_its_file(tmp_path: Path) -> None:
+    """Another process opens the file; ten million numbers need not pass a pipe."""
+    column = column_of(tmp_path, numbers(LARGE))
+    sent = pickle.dumps(column)
+    assert len(sent) < 1_000
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(len, (column,)) == LARGE
+        back = pool.apply(copy.copy, (column,))
+    shutil.rmtree(tmp_path)
+    assert isinstance(back, Column)
+    np.testing.assert_array_equal(back[:], numbers(LARGE))
+
+
+def resident_bytes() -> int:
+    """Memory of this process, files that it has mapped included."""
+    fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(fields["VmRSS"].split()[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks for its memory in /proc")
+def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """80 MB are read block by block; mapped as a whole they would count until the end."""
+    column = write_columns(tmp_path, ({"values": np.full(1_000_000, float(block))} for block in range(10)))["values"]
+    before, total = resident_bytes(), 0.0
+    for rows in blocks_of(slice(0, len(column))):
+        total += column[rows].sum()
+    assert total == 45e6
+    assert resident_bytes() - before < 20e6
+
+
+def test_a_disk_that_is_full_says_so(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    (tmp_path / "values").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        column_of(tmp_path, numbers(SMALL))
+
+
+@given(st.data())
+def test_a_reordered_column_is_the_column_at_that_order(data: st.DataObject) -> None:
+    values = np.arange(40) * 1.5
+    order = np.array(data.draw(st.permutations(range(40))))
+    start, stop = sorted((data.draw(st.integers(0, 40)), data.draw(st.integers(0, 40))))
+    reordered = Reordered(values, order)
+    assert len(reordered) == 40
+    assert reordered[start:stop].tolist() == values[order][start:stop].tolist()
+    twice = Reordered(reordered, order)
+    assert twice[start:stop].tolist() == values[order][order][start:stop].tolist()
+
+
+@pytest.mark.parametrize("block", [1, 3, 100])
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 10), (4, 5), (7, 20)])
+def test_assembled_is_what_the_parts_are_together(monkeypatch: pytest.MonkeyPatch, block: int, start: int, stop: int) -> None:
+    monkeypatch.setattr(module, "BLOCK", block)
+    asked: list[int] = []
+
+    def part(rows: slice) -> np.ndarray:
+        asked.append(rows.stop - rows.start)
+        return np.arange(rows.start, rows.stop, dtype=np.int16)
+
+    found = assemble(part, slice(start, stop))
+    assert found.tolist() == list(range(start, stop))
+    assert found.dtype == np.int16 or start == stop
+    assert max(asked, default=0) <= block

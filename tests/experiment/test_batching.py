@@ -1,0 +1,272 @@
+"""What a scenario says of batching: wrong input has one line with its place and remedy, the rest is told to the reader."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.experiment.draws import learn
+from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.notes import notes
+from simnmt.experiment.source import open_source
+from simnmt.profile.blocks import Overhead, Overheads
+from simnmt.profile.profile_file import read_profile
+
+GOOD = """\
+version: 1
+name: x
+requests: 100
+workloads:
+  w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 3}}
+networks: {n: {rtt: "@cp1"}}
+devices:
+  gateway: {profile: "@cpu1-gru"}
+  cloud:
+    profile: "@cpu1-gru"
+    batching: {kind: top_up, size: 32}
+policies: {cnmt: {}}
+"""
+MOST = read_profile(shipped_files.find("calibration", "@cpu1-gru")).decoding_cost.most_batch
+BATCHING = "batching: {kind: top_up, size: 32}"
+
+
+def plan_of(tmp_path: Path, text: str = GOOD, *overrides: str) -> RunPlan:
+    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+    source = open_source(tmp_path / "s.yaml", overrides)
+    return read_inputs(source.scenario, tmp_path, source.document)
+
+
+def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        plan_of(tmp_path, text, *overrides)
+    assert caught.value.exit_status == 2
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.removeprefix(f"{tmp_path}/")
+
+
+CASES = {
+    "a threshold that no batch is above": (
+        (BATCHING, "batching: {kind: top_up, size: 32, threshold: 32}"),
+        "s.yaml:11:51: devices.cloud.batching.threshold: a batch of 32 sentences is refilled with 31 of them "
+        "left at most, not 32 (give 0 to 31, half_empty or immediate)",
+    ),
+    "a threshold of no such name, in one line": (
+        (BATCHING, "batching: {kind: top_up, size: 32, threshold: half}"),
+        "s.yaml:11:51: devices.cloud.batching.threshold: must be one of half_empty, immediate or a number of sentences, "
+        'got "half"',
+    ),
+    "a collection that fills no batch": (
+        (BATCHING, "batching: {kind: maxi, size: 32, collect: 31}"),
+        "s.yaml:11:47: devices.cloud.batching.collect: 31 are too few for one batch of 32 (give 32 or more)",
+    ),
+    "a kind misspelt": (
+        (BATCHING, "batching: {kind: topup, size: 32}"),
+        "s.yaml:11:22: devices.cloud.batching.kind: must be one of mini, maxi, top_up, got the text 'topup' "
+        "(did you mean top_up?)",
+    ),
+    "a key misspelt": (
+        (BATCHING, "batching: {kind: mini, sise: 32}"),
+        "s.yaml:11:28: devices.cloud.batching.sise: unknown key (did you mean size?)",
+    ),
+    "an empty batch": (
+        (BATCHING, "batching: {kind: mini, size: 0}"),
+        "s.yaml:11:34: devices.cloud.batching.size: must be >= 1, got 0",
+    ),
+    "a wait that would end before it begins": (
+        (BATCHING, "batching: {kind: mini, longest_wait_ms: -1}"),
+        "s.yaml:11:45: devices.cloud.batching.longest_wait_ms: must be >= 0, got -1",
+    ),
+    "batches beyond what was measured": (
+        ("size: 32", "size: 9999"),
+        "s.yaml:11:36: devices.cloud.batching.size: batches of up to 9999, but profile cpu1-gru has step costs measured up to "
+        f"{MOST} (give {MOST} or less, calibrate with --max-batch 9999, or set devices.cloud.beyond_measured_batch: true)",
+    ),
+    "workers beside batches": (
+        (BATCHING, f"{BATCHING}\n    workers: 2"),
+        "s.yaml:12:5: devices.cloud.workers: 2 workers, but a box that batches decodes all that it decodes together, as one "
+        "(remove it; more boxes are devices.cloud.count, larger batches devices.cloud.batching.size)",
+    ),
+    "a profile that knows nothing of steps": (
+        ('profile: "@cpu1-gru"\n    b', 'profile: "@titan-xp-gru"\n    b'),
+        "s.yaml:10:14: devices.cloud.profile: profile titan-xp-gru has no costs of decode steps (block step) "
+        "(measure the device with simnmt calibrate, or name a profile that has them)",
+    ),
+    "leave for batches that there are not": (
+        ('gateway: {profile: "@cpu1-gru"}', 'gateway: {profile: "@cpu1-gru", beyond_measured_batch: true}'),
+        "s.yaml:8:35: devices.gateway.beyond_measured_batch: there are no batches without batching "
+        "(remove it, or give devices.gateway.batching)",
+    ),
+    "a device called what a column of batches is": (
+        ("  gateway:", "  cloud_full:"),
+        "s.yaml:8:3: devices.cloud_full: cloud_full_share would stand for a number of the batches of cloud, too "
+        "(call the device otherwise)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_cannot_be_batched_has_one_line_with_place_and_remedy(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in GOOD
+    assert complaint(tmp_path, GOOD.replace(before, after)) == said
+
+
+def test_what_an_option_asks_for_names_it(tmp_path: Path) -> None:
+    said = complaint(tmp_path, GOOD, "devices.cloud.batching.size=9999")
+    assert said.startswith("--set devices.cloud.batching.size=9999: devices.cloud.batching.size: batches of up to 9999, but")
+    said = complaint(tmp_path, GOOD, "devices.cloud.profile=@titan-xp-gru")
+    assert said.startswith("--set devices.cloud.profile=@titan-xp-gru: devices.cloud.profile: profile titan-xp-gru has no")
+
+
+def test_of_profiles_by_workload_the_one_that_lacks_steps_is_named(tmp_path: Path) -> None:
+    text = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: {w: "@titan-xp-gru"}\n    b')
+    assert complaint(tmp_path, text).startswith("s.yaml:10:18: devices.cloud.profile.w: profile titan-xp-gru has no costs")
+
+
+@pytest.mark.parametrize("wait_ms", ["0", "null", "12.5"])
+@pytest.mark.parametrize("kind", ["mini", "maxi", "top_up"])
+def test_every_kind_may_wait_not_at_all_a_while_or_for_ever(tmp_path: Path, kind: str, wait_ms: str) -> None:
+    plan = plan_of(tmp_path, GOOD, f"devices.cloud.batching={{kind: {kind}, size: 8, longest_wait_ms: {wait_ms}}}")
+    gateway, cloud = plan.cases["w"].decoding
+    assert gateway is None
+    assert cloud is not None
+    assert cloud.batching.size == 8
+    assert cloud.batching.longest_wait_s == {"0": 0.0, "null": float("inf"), "12.5": 0.0125}[wait_ms]
+
+
+def test_either_device_may_batch_or_both(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, GOOD, "devices.gateway.batching={kind: mini}")
+    assert [decoding and decoding.batching.size for decoding in plan.cases["w"].decoding] == [32, 32]
+
+
+def notes_of(plan: RunPlan) -> str:
+    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    return "\n".join(notes(plan, {"w": learnt}, []))
+
+
+def test_the_reader_is_told_how_a_device_batches_and_on_what_that_rests(tmp_path: Path) -> None:
+    said = notes_of(plan_of(tmp_path))
+    assert (
+        "w, cloud: decodes up to 32 sentences together, in the order of arrival; a batch is refilled when at most 16 of its "
+        f"sentences are left. What that takes follows from lengths (step costs of beam 1 measured up to batches of {MOST}), "
+        "without the residual of single executions; what policies learn of the device is its time alone." in said
+    )
+    assert "w, gateway: decodes" not in said
+
+
+def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path) -> None:
+    batching = "devices.cloud.batching={kind: maxi, size: 999, longest_wait_ms: 250}"
+    said = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
+    assert (
+        "up to 999 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
+        "done, for which whoever waits first waits up to 250 ms." in said
+    )
+    assert f"measured up to batches of {MOST}, extrapolated beyond)" in said
+    assert "whoever waits first waits until it can be filled" in notes_of(
+        plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
+    )
+
+
+FREE = "devices.cloud.batching.refill=free"
+UNMEASURED = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: "bare.json"\n    b')
+
+
+@pytest.fixture
+def bare_profile(tmp_path: Path) -> None:
+    """A profile whose calibration was from before refills were timed: one cost is null, the other is not there."""
+    content = json.loads(shipped_files.find("calibration", "@cpu1-gru").read_text(encoding="utf-8"))
+    content["overheads"]["refill_s_fixed"]["value"] = None
+    del content["overheads"]["refill_s_per_sentence"]
+    (tmp_path / "bare.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("bare_profile")
+def test_refilling_is_refused_where_its_costs_were_not_measured(tmp_path: Path) -> None:
+    assert complaint(tmp_path, UNMEASURED) == (
+        "s.yaml:11:15: devices.cloud.batching: a running batch is refilled, but what that takes was not measured for profile "
+        "cpu1-gru (overheads.refill_s_fixed and refill_s_per_sentence) (calibrate the device anew, name a profile that has "
+        "them, or let refills cost nothing: devices.cloud.batching.refill: free)"
+    )
+
+
+@pytest.mark.usefixtures("bare_profile")
+@pytest.mark.parametrize("batching", ["{kind: mini}", "{kind: maxi}", "{kind: top_up, threshold: 0}"])
+def test_batches_that_are_never_refilled_need_no_such_costs(tmp_path: Path, batching: str) -> None:
+    plan = plan_of(tmp_path, UNMEASURED, f"devices.cloud.batching={batching}")
+    assert "so counted as 0 s: joining a batch (refilling)" in notes_of(plan)
+
+
+@pytest.mark.parametrize("text", [GOOD, UNMEASURED], ids=["measured", "not measured"])
+@pytest.mark.usefixtures("bare_profile")
+def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) -> None:
+    plan = plan_of(tmp_path, text, FREE)
+    decoding = plan.cases["w"].decoding[1]
+    assert decoding is not None
+    assert decoding.cost.refill_s(5) == 0.0
+    said = notes_of(plan)
+    assert "is refilled when at most 16 of its sentences are left, at no cost, as the scenario says (refill: free)" in said
+    assert "joining a batch" not in said
+
+
+def test_measured_refills_are_charged(tmp_path: Path) -> None:
+    decoding = plan_of(tmp_path).cases["w"].decoding[1]
+    assert decoding is not None
+    assert decoding.cost.refill_s(5) > 1e-4
+
+
+def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    case = plan.cases["w"]
+    gateway, cloud = case.profiles
+    assert cloud.step is not None
+    bare = cloud.model_copy(
+        update={
+            "overheads": Overheads(step_gap_s=Overhead(value=1e-6, kind="measured")),
+            "step": cloud.step.model_copy(update={"s_per_row_src_token": None}),
+        }
+    )
+    plan.cases["w"] = replace(case, profiles=(gateway, bare))
+    said = notes_of(plan)
+    (told,) = [line for line in said.splitlines() if "so counted as 0 s" in line]
+    assert told == (
+        "w, cloud: not in profile cpu1-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
+        "batch (refilling), leaving it, what a longer source adds to a step."
+    )
+
+
+def test_the_reader_is_told_that_nothing_foresees_a_batch_that_waits_for_ever(tmp_path: Path) -> None:
+    text = GOOD.replace("policies: {cnmt: {}}", "policies: {cnmt: {}, best: {kind: oracle}}\nforesee_misroutes: true")
+    for_ever = "devices.cloud.batching.longest_wait_ms=null"
+    said = "That is not foreseen by best, the misroutes (foresee_misroutes), which take it to begin at once"
+    assert said in notes_of(plan_of(tmp_path, text, for_ever))
+    assert "not foreseen" not in notes_of(plan_of(tmp_path, text, "devices.cloud.batching.longest_wait_ms=200"))
+    assert "not foreseen" not in notes_of(plan_of(tmp_path, GOOD, for_ever)), "where nobody foresees anything"
+
+
+def test_the_reader_is_told_how_many_pairs_a_filter_dropped(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    case = plan.cases["w"]
+
+    def said(filtered: str) -> str:
+        plan.cases["w"] = replace(case, table=replace(case.table, filtered=filtered))
+        return notes_of(plan)
+
+    assert " Filter cnmt: 20 pairs read, 1 dropped (empty 1). " in said("cnmt: 20 pairs read, 1 dropped (empty 1)")
+    assert "Filter" not in said("cnmt: 20 pairs read, 0 dropped (empty 0)")
+    assert "Filter" not in said("")
+
+
+def test_without_batches_what_was_said_of_them_means_nothing_and_that_is_told(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "policies: {cnmt: {}}", "policies: {cnmt: {}, r: {kind: cnmt, batch: reported}}\nforesee_misroutes: true"
+    )
+    with_batches, without = (notes_of(plan_of(tmp_path, text, *given)) for given in ((), ("devices.cloud.batching=null",)))
+    assert "No device batches" not in with_batches
+    assert "No device batches, so nothing is reported of a batch to r." in without
+    assert "No device batches or streams its model, so foresee_misroutes changes nothing." in without

@@ -1,0 +1,99 @@
+"""Where the requests of a run lie: in files while it runs, and nowhere to be seen afterwards."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.base.columns import Column
+from simnmt.base.random_streams import BLOCK
+from simnmt.experiment.run import run_plan
+from simnmt.experiment.units import run_unit
+from simnmt.results.request_log import COLUMNS
+from tests.units import plan_of, unit_of
+
+MakeScenario = Callable[..., dict[str, Any]]
+REQUESTS = BLOCK + 1_000
+"""More than one block of draws."""
+
+
+def workload(**arrivals: Any) -> dict[str, Any]:
+    return {"de-en": {"lengths": "@de-en-news", "arrivals": arrivals}}
+
+
+OPEN = workload(kind="poisson", rate_rps=6.0)
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_what_a_unit_sends_back_does_not_grow_with_its_requests(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    sent = []
+    for requests in (2_000, 20_000):
+        unit = unit_of(plan_of(make_scenario(workloads=OPEN, requests=requests)))
+        folder = tmp_path / str(requests)
+        sent.append(pickle.dumps(run_unit(replace(unit, folder=folder))))
+        assert isinstance(pickle.loads(sent[-1]).passages["cnmt"].queue_s, Column)
+        assert 200 < sum(path.stat().st_size for path in files_in(folder)) / requests < 300
+    assert abs(len(sent[1]) - len(sent[0])) < 5_000  # longer sentences may lengthen what is predicted by length
+
+
+def test_later_replications_keep_no_passages(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    result = run_unit(replace(unit_of(plan_of(make_scenario(workloads=OPEN)), replication=1), folder=tmp_path / "unit"))
+    assert (result.truth, result.passages) == (None, {})
+    assert {path.parent for path in files_in(tmp_path / "unit")} == {tmp_path / "unit"}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_removes_its_files_as_it_goes_and_is_read_all_the_same(
+    make_scenario: MakeScenario, tmp_path: Path, jobs: int
+) -> None:
+    plan = plan_of(make_scenario(workloads=OPEN, requests=3_000, replications=3))
+    folder, seen = tmp_path / "scratch", []
+    folder.mkdir()
+    result = run_plan(plan, folder=folder, jobs=jobs, progress=lambda done, of: seen.append(len(list(folder.iterdir()))))
+    assert max(seen) <= (jobs if jobs > 1 else 0)  # with several, the others are at their next units by then
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
+    (cell,) = result.cells
+    assert all(len(cell.logs["cnmt"][name]) == 3_000 for name in COLUMNS)
+    assert cell.logs["cnmt"]["latency_s"].mean() == pytest.approx(result.requests.query("policy == 'cnmt'").latency_s.mean())
+
+
+DISCIPLINES: dict[str, dict[str, Any]] = {
+    "back to back": {"workloads": workload(kind="back_to_back")},
+    "back to back, own clock": {
+        "workloads": workload(kind="back_to_back"),
+        "networks": {"cp1": {"rtt": "@cp1", "clock": "own"}},
+        "requests": 3_000,
+    },
+    "open": {"workloads": OPEN},
+    "open, over access links": {
+        "workloads": {"de-en": {**OPEN["de-en"], "end_nodes": 5}},
+        "networks": {"cp1": {"rtt": "@cp1", "hops": {"gateway": {"rtt": {"constant_ms": 400}}}}},
+    },
+    "closed": {"workloads": workload(kind="clients", clients=9, think_time={"mean_s": 0.5}), "requests": 3_000},
+}
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario, discipline: str) -> None:
+    """Drawn block by block: all that is drawn of a request is the same, however many follow it."""
+    keys = {"requests": REQUESTS, "policies": {"edge": {}}} | DISCIPLINES[discipline]
+    fewer = keys | {"requests": keys["requests"] * 9 // 10}
+    longer, shorter = (run_unit(unit_of(plan_of(make_scenario(**scenario)))) for scenario in (keys, fewer))
+    assert longer.truth is not None and shorter.truth is not None
+    same = [(longer.truth.src_len, shorter.truth.src_len), (longer.truth.tgt_len, shorter.truth.tgt_len)]
+    same += [*zip(longer.truth.execution_s, shorter.truth.execution_s, strict=True), (longer.truth.node, shorter.truth.node)]
+    if "poisson" in str(keys["workloads"]):
+        same.append((longer.passages["edge"].arrival_s, shorter.passages["edge"].arrival_s))
+        same += zip(longer.truth.transfer_s, shorter.truth.transfer_s, strict=True)
+    for ours, theirs in same:
+        np.testing.assert_array_equal(ours[: fewer["requests"]], theirs[:])

@@ -1,0 +1,240 @@
+"""How the decoder of a device is written, from the scenario's key to the world's times and the page's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.source import open_source
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.profile_file import checked_profile, write_profile
+from simnmt.results import RunResult
+from tests.profile.made_decoder import decoder_block, stages_s, variant
+from tests.profile.made_profile import whole_profile
+
+SCENARIO = """\
+version: 1
+name: x
+requests: 200
+replications: 1
+fit: {inferences: 200}
+workloads:
+  w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 20}}
+networks: {n: {rtt: {constant_ms: 20}}}
+devices:
+  gateway: {profile: "PROFILE", outside_range_share: 1}
+  cloud: {profile: "PROFILE", outside_range_share: 1, decoder: {fused: true}}
+policies: {edge: {}, cloud: {}, cnmt: {}}
+"""
+EVERYTHING = whole_profile()
+FUSED = "decoder: {fused: true}"
+BATCHED = "devices.cloud.batching={kind: top_up, size: 8, refill: free}"
+OF_BEAM_5: dict[str, Any] = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
+OF_BEAM_5["decoder"] = {
+    "kind": "measured",
+    "base": DecoderSettings(beam=5).model_dump(),
+    "variants": [variant(DecoderSettings(beam=5, fused=fused), times=0.1) for fused in (False, True)],
+}
+PLAIN_TOO = "devices.cloud.decoder=null"
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the scenario with some of its text replaced, and its profile."""
+
+    def write(before: str = "", after: str = "", **blocks: Any) -> Path:
+        content = EVERYTHING | {"decoder": decoder_block()} | blocks
+        write_profile(tmp_path / "p.json", checked_profile({key: each for key, each in content.items() if each is not None}))
+        assert before in SCENARIO
+        (tmp_path / "s.yaml").write_text(SCENARIO.replace(before, after).replace("PROFILE", "p.json"), encoding="utf-8")
+        return tmp_path / "s.yaml"
+
+    return write
+
+
+def plan_of(path: Path, *overrides: str) -> RunPlan:
+    source = open_source(path, overrides)
+    return read_inputs(source.scenario, path.parent, source.document)
+
+
+def run(path: Path, *overrides: str) -> RunResult:
+    return simnmt.run(path, overrides=list(overrides))
+
+
+def notes(result: RunResult) -> str:
+    return "\n".join(result.notes)
+
+
+def execution_s(result: RunResult, policy: str) -> np.ndarray[Any, Any]:
+    return np.array(result.cells[0].logs[policy]["t_exe_s"])
+
+
+def test_of_two_devices_of_one_profile_the_fused_one_is_cheaper_in_the_world(scenario: Callable[..., Path]) -> None:
+    """FNI-16: in single sentences by the ratio of a step for each target token, and in batches too."""
+    path = scenario()
+    gateway, cloud = plan_of(path).cases["w"].profiles
+    ratio = sum(stages_s(DecoderSettings(fused=True))) / sum(stages_s(DecoderSettings()))
+    assert cloud.plane.s_per_tgt_token == pytest.approx(ratio * gateway.plane.s_per_tgt_token)
+    gateway_batched, cloud_batched = plan_of(path, BATCHED, BATCHED.replace("cloud", "gateway")).cases["w"].decoding
+    assert gateway_batched is not None
+    assert cloud_batched is not None
+    assert cloud_batched.cost.steps_at(8)(4, 4) == pytest.approx(ratio * gateway_batched.cost.steps_at(8)(4, 4))
+    for batching in ([], [BATCHED]):
+        plain, fused = (execution_s(run(path, *batching, *less), "cloud").mean() for less in ([PLAIN_TOO], []))
+        assert fused < plain
+
+
+def test_a_variant_changes_no_draw_of_a_run(scenario: Callable[..., Path]) -> None:
+    """Common random numbers: the same requests at the same moments, and each one's residual a factor on its plane."""
+    path = scenario()
+    fused, plain = run(path), run(path, PLAIN_TOO)
+    for policy in ("edge", "cloud"):
+        own, other = fused.cells[0].logs[policy], plain.cells[0].logs[policy]
+        for column in ("src_len", "tgt_len", "arrival_s"):
+            assert np.array_equal(own[column], other[column])
+    assert np.array_equal(execution_s(fused, "edge"), execution_s(plain, "edge"))
+    lengths = np.array(fused.cells[0].logs["cloud"]["src_len"]), np.array(fused.cells[0].logs["cloud"]["tgt_len"])
+    by_case = [plan_of(path, *less).cases["w"].profiles[1].plane.seconds(*lengths) for less in ([], [PLAIN_TOO])]
+    assert execution_s(fused, "cloud") / by_case[0] == pytest.approx(execution_s(plain, "cloud") / by_case[1])
+
+
+def test_the_reader_is_told_what_is_measured_composed_and_exact(scenario: Callable[..., Path]) -> None:
+    """XP-03: in the notes, in the fits and on the page."""
+    measured = run(scenario())
+    assert "w, cloud: decoder beam 1, fused: measured, exact; a decode step takes, times that of beam 1, plain: 0.867" in notes(
+        measured
+    )
+    assert "w, gateway: decoder" not in notes(measured)
+    assert measured.cells[0].profile_names[1].endswith("decoder beam 1, fused: measured, exact")
+    (fit,) = [fit for fit in measured.fits if fit["of"] == "execution time on the cloud"]
+    assert (fit["decoder"]["how"], fit["decoder"]["exact"]) == ("measured", True)
+    int16 = DecoderSettings(gemm="int16")
+    variants = [variant(each, agreement=0.9995 if each == int16 else None) for each in (DecoderSettings(), int16)]
+    block = {"kind": "measured", "base": DecoderSettings().model_dump()}
+    block["variants"] = [*variants, variant(DecoderSettings(fused=True))]
+    composed = run(scenario(FUSED, "decoder: {fused: true, gemm: int16}", decoder=block), BATCHED.replace("8", "1"))
+    assert "w, cloud: decoder beam 1, fused, int16: composed, 99.95 % of tokens as the exact decoder's" in notes(composed)
+    assert "by how much that errs is not known" in notes(composed)
+    assert "step costs of beam 1 composed up to batches of 1" in notes(composed)
+    assert composed.cells[0].profile_kinds == ("measured", "inferred")
+
+
+def test_the_page_names_the_decoder_beside_its_device(scenario: Callable[..., Path], tmp_path: Path) -> None:
+    simnmt.run(scenario(), out=tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "a box, a model, decoder beam 1, fused: measured, exact" in page
+    again = simnmt.run(tmp_path / "run")
+    assert again.cells[0].profile_names[1].endswith("decoder beam 1, fused: measured, exact")
+
+
+def test_another_beam_than_the_one_whose_steps_were_counted_is_called_doubtful(scenario: Callable[..., Path]) -> None:
+    """Its steps beyond the best output are not charged; those of the profile's own beam are, and greedy search takes none."""
+    variants = [variant(DecoderSettings(beam=beam, fused=fused)) for beam in (1, 4, 5) for fused in (False, True)]
+    blocks = OF_BEAM_5 | {"beam_overrun": {"kind": "measured", "steps_per_token": 1.3}}
+    blocks["decoder"] = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
+    warned = {}
+    for beam in (1, 4, 5):
+        result = run(scenario(FUSED, f"decoder: {{fused: true, beam: {beam}}}", **blocks))
+        warned[beam] = [message for message in result.warnings if "beyond its best output" in message]
+        assert all(f"{message}." in result.notes for message in warned[beam])
+        assert any("a beam of" in message for message in result.cells[0].profile_warnings[1]) is bool(warned[beam])
+    assert warned[1] == warned[5] == []
+    (message,) = warned[4]
+    assert "(cloud): a beam of 4 takes steps beyond its best output, which are not charged" in message
+
+
+def test_the_fused_decoder_of_a_beam_is_asked_for_by_its_beam(scenario: Callable[..., Path]) -> None:
+    said = notes(run(scenario(FUSED, "decoder: {fused: true, beam: 5}", **OF_BEAM_5)))
+    assert "w, cloud: decoder beam 5, fused: measured, exact; " in said
+
+
+def test_fusing_a_decoder_with_a_candidate_list_needs_no_word_on_the_list(scenario: Callable[..., Path]) -> None:
+    """Of the scenario's keys, as of the settings: what is not named there is not taken for the whole vocabulary."""
+    listed = decoder_block([DecoderSettings(candidates=500, fused=fused) for fused in (False, True)])
+    said = notes(run(scenario(decoder=listed)))
+    assert "w, cloud: decoder beam 1, fused, 500 candidates: measured, exact, among its candidates" in said
+
+
+def test_a_device_as_it_was_calibrated_says_what_is_not_exact_about_it(scenario: Callable[..., Path]) -> None:
+    """XP-03: no decoder is named, and rounding or a candidate list are there all the same."""
+    int8 = EVERYTHING["engine"] | {"compute_type": "int8"}
+    said = notes(run(scenario(f", {FUSED}", "", decoder=None, engine=int8)))
+    assert "w, cloud: decoder beam 1, plain: as calibrated, exact but for rounding in int8." in said
+    sharp = EVERYTHING["engine"] | {"backend": "sharp", "decoder": {"gemm": "float32", "candidates": 500}}
+    said = notes(run(scenario(f", {FUSED}", "", decoder=None, engine=sharp)))
+    assert "w, gateway: decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates." in said
+
+
+def test_another_beam_says_what_stays_as_it_was(scenario: Callable[..., Path]) -> None:
+    said = notes(run(scenario(FUSED, "decoder: {beam: 5}"), BATCHED))
+    assert "refilling, and what a longer source adds, as with beam 1" in said
+    assert "step costs of beam 5 measured up to batches of 32" in said
+
+
+CASES = {
+    "an option misspelt": (
+        "decoder: {fuse: true}",
+        {},
+        "s.yaml:11:64: devices.cloud.decoder.fuse: unknown key (did you mean fused?)",
+    ),
+    "no decoder": (
+        "decoder: {beam: 0}",
+        {},
+        "s.yaml:11:70: devices.cloud.decoder.beam: must be >= 1, got 0",
+    ),
+    "no beam where the profile's is not 1": (
+        FUSED,
+        OF_BEAM_5,
+        "s.yaml:11:63: devices.cloud.decoder: no beam is named, and profile everything is of beam 5 "
+        "(say beam: 5, or beam: 1 if that is meant)",
+    ),
+    "a kind of product that there is not": (
+        "decoder: {gemm: int8}",
+        {},
+        "s.yaml:11:70: devices.cloud.decoder.gemm: must be one of float32, int16, got the text 'int8' (did you mean int16?)",
+    ),
+    "a beam that was not measured": (
+        "decoder: {beam: 4}",
+        {},
+        "s.yaml:11:63: devices.cloud.decoder: profile everything was not measured with beam 4, only with 1, 5 "
+        "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "a profile that knows no variants": (
+        FUSED,
+        {"decoder": None},
+        "s.yaml:11:63: devices.cloud.decoder: profile everything has no variants of its decoder (block decoder) "
+        "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
+    ),
+    "a combination that cannot be composed": (
+        "decoder: {merge: true}",
+        {"decoder": decoder_block([DecoderSettings(), DecoderSettings(merge=True, gemm="int16")])},
+        "s.yaml:11:63: devices.cloud.decoder: beam 1, states merged was not measured in profile everything, and cannot be "
+        "composed: some of its options were only ever measured together, which does not tell the effect of each "
+        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_decoder_that_cannot_be_had_has_one_line_with_place_and_remedy(
+    scenario: Callable[..., Path], case: tuple[str, dict[str, Any], str]
+) -> None:
+    after, blocks, said = case
+    path = scenario(FUSED, after, **blocks)
+    with pytest.raises(InputError) as refused:
+        plan_of(path)
+    assert str(refused.value).removeprefix(f"{path.parent}/") == said
+
+
+def test_batches_beyond_those_of_the_variant_are_refused_as_beyond_what_was_measured(scenario: Callable[..., Path]) -> None:
+    path = scenario(decoder=decoder_block(batches=(1, 4)))
+    with pytest.raises(InputError, match=r"batches of up to 8, but profile everything has step costs measured up to 4"):
+        plan_of(path, BATCHED)
+    assert plan_of(path, BATCHED, PLAIN_TOO).cases["w"].decoding[1] is not None

@@ -1,0 +1,173 @@
+"""Devices whose profiles count other tokens than the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.experiment.inputs import read_inputs
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.device_profile import LengthUnit
+from simnmt.profile.profile_file import write_profile
+from simnmt.scenario.configuration import Scenario
+from simnmt.workload import corpus
+from simnmt.workload.errors import CorpusError
+from simnmt.workload.length_units import unit_of
+
+SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
+
+
+@pytest.fixture
+def own(tmp_path: Path, make_profile: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """A text of words of two pieces each, a profile that counts words, and one of another unit."""
+
+    def made(second: tuple[str, str], lengths: dict[str, Any] | None = None, **device: Any) -> dict[str, Any]:
+        (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in SPACED))
+        (tmp_path / "b.txt").write_text("".join(f"{line} and\n" for line in SPACED))
+        for name, unit in (("words", ("word", "word")), ("other", second)):
+            profile = make_profile().model_copy(update={"length_unit": LengthUnit(src=unit[0], tgt=unit[1])})
+            write_profile(tmp_path / f"{name}.json", profile)
+        text = {"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt"), "src_unit": "word", "tgt_unit": "word"}
+        profiles = {name: str(tmp_path / f"{name}.json") for name in ("words", "other")}
+        cloud = {"profile": profiles["other"], "outside_range_share": 1.0, **device}
+        devices = {"gateway": {"profile": profiles["words"]}, "cloud": cloud}
+        return {
+            "version": 1,
+            "name": "own",
+            "requests": 200,
+            "replications": 1,
+            "workloads": {"w": {"lengths": lengths or text}},
+            "networks": {"n": {"rtt": {"constant_ms": 1.0}}},
+            "devices": devices,
+            "policies": {"edge": {}, "oracle": {}, "cnmt": {}},
+        }
+
+    return made
+
+
+def plan_of(scenario: dict[str, Any], base: Path) -> Any:
+    return read_inputs(Scenario.model_validate(scenario), base)
+
+
+def test_costs_per_another_token_are_converted_by_a_fertility_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
+    case = plan_of(own(("char", "char")), tmp_path).cases["w"]
+    gateway, cloud = case.profiles
+    measured = gateway.plane
+    words = sum(len(line.split()) for line in SPACED)
+    chars = sum(len(line.replace(" ", "")) for line in SPACED)
+    src, tgt = chars / words, (chars + 3 * len(SPACED)) / (words + len(SPACED))
+    assert (gateway.execution.kind, cloud.execution.kind) == ("synthetic", "synthetic")
+    assert (cloud.length_unit.src, cloud.length_unit.tgt) == ("word", "word")
+    one_sentence = cloud.plane.seconds(np.array([10]), np.array([20]))
+    assert one_sentence == pytest.approx(measured.seconds(np.array([10 * src]), np.array([20 * tgt])))
+    assert case.conversions[0] is None
+    assert (case.conversions[1].src, case.conversions[1].tgt) == (pytest.approx(src), pytest.approx(tgt))
+    notes = " ".join(simnmt.run(own(("char", "char"))).notes)
+    factors = f"{src:.3g} and {tgt:.3g} on average (counted on the corpus)"
+    assert f"the profile counts by char and char, of which a token of the workload makes {factors}" in notes
+
+
+def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callable[..., Any]) -> None:
+    profile = make_profile()
+    counted = profile.model_copy(update={"length_unit": LengthUnit(src="char", tgt="char", end_of_sentence="both")})
+    words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
+    # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
+    in_chars = counted.plane.seconds(np.array([9 + 1]), np.array([25 + 1]))
+    assert words.plane.seconds(np.array([4]), np.array([6])) == pytest.approx(in_chars)
+    assert words.length_unit.end_of_sentence == "both"
+    assert words.valid_range.tgt_len == (0, 81)  # 80 words of the 399 characters beside the end
+
+
+def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: Path) -> None:
+    """Words on one device beside the subwords of a model on the other, with lengths alone."""
+    lengths = {"table": "@de-en-news", "fertility": {"src": 1.5, "tgt": 2.0}}
+    case = plan_of(own(("subword", "subword"), lengths), tmp_path).cases["w"]
+    assert case.table.src_unit == "word"
+    assert case.profiles[1].plane.s_per_tgt_token == pytest.approx(2.0 * case.profiles[0].plane.s_per_tgt_token)
+    assert not case.conversions[1].counted
+
+
+def two_foreign_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any], fertility: dict[str, Any]) -> dict[str, Any]:
+    """A table of words for one device that counts pieces and another that counts subwords."""
+    scenario = own(("subword", "subword"), {"table": "@de-en-news", "fertility": fertility})
+    profile = make_profile().model_copy(update={"length_unit": LengthUnit(src="piece", tgt="piece")})
+    write_profile(tmp_path / "words.json", profile)
+    scenario["devices"]["gateway"]["outside_range_share"] = 1.0
+    return dict(scenario)
+
+
+def test_one_number_is_no_fertility_of_two_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any]) -> None:
+    """It was applied to both, so that one of the devices was charged by another unit's factor."""
+    scenario = two_foreign_units(own, tmp_path, make_profile, {"src": 1.5, "tgt": 2.0})
+    message = r"fertility\.src is one number, but the profiles count by piece and subword, the workload by word "
+    with pytest.raises(CorpusError, match=message + r"\(state one for each: src: \{piece: NUMBER, subword: NUMBER\}\)"):
+        plan_of(scenario, tmp_path)
+
+
+def test_a_fertility_may_be_stated_for_each_of_two_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any]) -> None:
+    fertility = {"src": {"piece": 1.2, "subword": 1.5}, "tgt": {"piece": 1.4, "subword": 2.0}}
+    case = plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path).cases["w"]
+    pieces, subwords = case.profiles
+    assert [(made.src, made.tgt, made.counted) for made in case.conversions] == [(1.2, 1.4, False), (1.5, 2.0, False)]
+    assert subwords.plane.s_per_tgt_token == pytest.approx(2.0 / 1.4 * pieces.plane.s_per_tgt_token)
+    fertility["src"]["subwrod"] = 1.5
+    with pytest.raises(CorpusError, match=r"fertility\.src is stated for 'subwrod', in which no .* \(did you mean subword\?\)"):
+        plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path)
+
+
+def test_the_units_that_all_profiles_need_are_counted_in_one_reading(
+    own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_profile: Callable[..., Any]
+) -> None:
+    scenario = own(("char", "char"))
+    write_profile(
+        tmp_path / "words.json", make_profile().model_copy(update={"length_unit": LengthUnit(src="mixed", tgt="mixed")})
+    )
+    readings = []
+    read = corpus.text_pairs
+    monkeypatch.setattr(corpus, "text_pairs", lambda *files: readings.append(files) or read(*files))
+    conversions = plan_of(scenario, tmp_path).cases["w"].conversions
+    assert all(conversion.counted for conversion in conversions)
+    assert len(readings) == 2, "the lengths, and the fertility of both profiles"
+
+
+def test_an_error_proposes_what_exists(own: Any, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError) as caught:
+        plan_of(own(("subword", "word")), tmp_path)
+    assert "(calibrate a model's folder, whose tokeniser names the unit, or state workloads.w.lengths.fertility.src" in str(
+        caught.value
+    )
+    with pytest.raises(ProfileError, match=r"src_unit: \{sentencepiece: FOLDER\}"):
+        plan_of(own(("sentencepiece 0123456789ab", "word")), tmp_path)
+
+
+def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Path) -> None:
+    batched = own(("char", "char"), batching={"kind": "mini", "size": 2})
+    with pytest.raises(ProfileError, match="batching needs lengths in the profile's unit, char and char, but workload w is"):
+        plan_of(batched, tmp_path)
+
+
+def test_profiles_of_two_tokenisers_are_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SPACED),
+        model_prefix=str(tmp_path / "tiny"),
+        vocab_size=25,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    unit = unit_of(tmp_path / "tiny.model")
+    scenario = own((unit, unit))
+    with pytest.raises(ProfileError, match="the profile counts src lengths by sentencepiece"):
+        plan_of(scenario, tmp_path)
+    scenario["workloads"]["w"]["lengths"]["models"] = [str(tmp_path / "tiny.model")]
+    conversion = plan_of(scenario, tmp_path).cases["w"].conversions[1]
+    assert 1.0 < conversion.src < 5.0 and conversion.counted
+    model = {"sentencepiece": str(tmp_path / "tiny.model")}
+    scenario["workloads"]["w"]["lengths"] |= {"src_unit": model, "tgt_unit": model}
+    gateway, cloud = plan_of(scenario, tmp_path).cases["w"].conversions
+    assert cloud is None and gateway.src == pytest.approx(1.0 / conversion.src)

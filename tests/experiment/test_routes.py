@@ -1,0 +1,122 @@
+"""Ways over several links in a row, each end node's own among them: column by column and request by request the same."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from simnmt.experiment.routes import Routes, routes
+from simnmt.network.configuration import Network
+from simnmt.network.link import Link
+from simnmt.network.series import RttSeries
+
+DEVICES = ("gateway", "metro", "region", "cloud")
+TOKEN_BYTES = (2, 2, 3, 2)
+NODES, REQUESTS = 7, 400
+
+
+def link(seed: int, mbps: float) -> Link:
+    random = np.random.default_rng(seed)
+    time_s = np.cumsum(random.uniform(0.5, 2.0, 30))
+    series = RttSeries(f"series {seed}", "synthetic", "made up", time_s - time_s[0], random.uniform(0.01, 0.2, 30))
+    return Link(series, 1e6 * mbps, 2e6 * mbps)
+
+
+@pytest.fixture(params=[DEVICES, ("end_node", *DEVICES[1:])], ids=["gateways decide", "end nodes decide"])
+def way(request: pytest.FixtureRequest) -> Routes:
+    """Own links to the first device and to the third, one for all to the others."""
+    devices = request.param
+    hops = {
+        "gateway": (link(1, 1.0), link(2, 0.5)),
+        "metro": (link(3, 5.0),),
+        "region": (link(4, 0.2), link(5, 9.0), link(6, 1.0)),
+    }
+    own = frozenset({"gateway", "region"})
+    if devices[0] == "end_node":
+        hops, own = {name: links for name, links in hops.items() if name != "gateway"}, frozenset({"region"})
+    return routes(Network(link(7, 3.0), hops, own), devices, TOKEN_BYTES, NODES, 5, 1, "n")
+
+
+@pytest.fixture
+def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Moments, end nodes, source and target lengths."""
+    random = np.random.default_rng(8)
+    return (
+        random.uniform(0.0, 500.0, REQUESTS),
+        random.integers(0, NODES, REQUESTS).astype(np.int32),
+        random.integers(1, 80, REQUESTS),
+        random.integers(1, 80, REQUESTS),
+    )
+
+
+def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+    at_s, node, src_len, tgt_len = requests
+    ways, one = way.ways(at_s, node, src_len, tgt_len), way.route(src_len, tgt_len)
+    for request in range(REQUESTS):
+        up_s, down_s, there_s, back_s = one(request, int(node[request]), float(at_s[request]))
+        assert up_s == tuple(column[request] for column in ways.uplink_s)
+        assert down_s == tuple(column[request] for column in ways.downlink_s)
+        if ways.access_up_s is None or ways.access_down_s is None:
+            assert (there_s, back_s) == (0.0, 0.0)
+        else:
+            assert (there_s, back_s) == (ways.access_up_s[request], ways.access_down_s[request])
+
+
+def test_moments_that_are_given_stand_for_those_at_which_requests_are_issued(
+    way: Routes, requests: tuple[np.ndarray, ...]
+) -> None:
+    at_s, node, src_len, tgt_len = requests
+    given, asked = way.route(src_len, tgt_len, at_s), way.route(src_len, tgt_len)
+    for request in range(50):
+        assert given(request, int(node[request]), 1e6) == asked(request, int(node[request]), float(at_s[request]))
+
+
+def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+    """By half its RTT at the moment on that node's own stretch of it, and by the payload in the target's tokens."""
+    at_s, node, src_len, tgt_len = requests
+    ways = way.ways(at_s, node, src_len, tgt_len)
+    assert len(way.hops) > 1
+    for target, hop in enumerate(way.hops, start=1):
+        links, begins_s = hop.links, hop.begin_s
+        assert len(begins_s) == (NODES if len(links) > 1 else 1)
+        rtt_s = np.array(
+            [links[n % len(links)].rtt.at_one(t + begins_s[n % len(begins_s)]) for t, n in zip(at_s, node, strict=True)]
+        )
+        bps = np.array([links[n % len(links)].uplink_bps for n in node])
+        so_far_s = ways.uplink_s[target - 1]
+        before_s = sum(
+            (np.array([before.ways_one_s(t, n, s, m, TOKEN_BYTES[target])[0] for t, n, s, m in zip(*requests, strict=True)]))
+            for before in way.hops[: target - 1]
+        )
+        np.testing.assert_allclose(so_far_s - before_s, rtt_s / 2 + 8 * TOKEN_BYTES[target] * src_len / bps, rtol=0, atol=1e-12)
+
+
+def test_a_probe_crosses_every_hop_without_payload(way: Routes) -> None:
+    for node, at_s in [(0, 0.0), (3, 17.25), (6, 400.0)]:
+        shares_s = [way.rtt_s(node, target, at_s) for target in range(len(way.hops) + 1)]
+        assert shares_s[0] == 0.0
+        for hop, (before_s, after_s) in zip(way.hops, pairwise(shares_s), strict=True):
+            begin_s = hop.begin_s[node % len(hop.begin_s)]
+            expected_s = hop.links[node % len(hop.links)].rtt.at_one(at_s + begin_s)
+            assert after_s - before_s == pytest.approx(expected_s, abs=1e-12)
+
+
+def test_the_ways_end_to_end_hold_the_access_link_for_every_target(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+    ways = way.ways(*requests)
+    assert (ways.access_up_s is None) == (way.access is None)
+    access_s = 0.0 if ways.access_up_s is None or ways.access_down_s is None else ways.access_up_s + ways.access_down_s
+    np.testing.assert_array_equal(ways.transfer_s[0], np.broadcast_to(access_s, REQUESTS))
+    for transfer_s, up_s, down_s in zip(ways.transfer_s[1:], ways.uplink_s, ways.downlink_s, strict=True):
+        np.testing.assert_allclose(transfer_s, access_s + up_s + down_s, rtol=0, atol=1e-12)
+
+
+def test_replication_0_begins_where_shared_traces_begin_and_others_elsewhere() -> None:
+    network = Network(link(7, 3.0), {"region": (link(4, 0.2),)}, frozenset())
+    begins = [
+        [hop.begin_s for hop in routes(network, ("gateway", "region", "cloud"), (2, 2, 2), 3, 5, replication, "n").hops]
+        for replication in range(3)
+    ]
+    assert begins[0] == [(0.0,), (0.0,)]
+    assert len({begin_s for hops in begins[1:] for (begin_s,) in hops}) == 4

@@ -1,0 +1,378 @@
+"""What a scenario says of a device that streams its model: wrong input has one line, the rest is planned once and told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.draws import draw, learn
+from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.notes import notes
+from simnmt.experiment.policy_setup import set_up_policy
+from simnmt.experiment.source import open_source
+from simnmt.experiment.streaming_setup import StreamedDevice, covering_length
+from simnmt.results import device_accounts as told_of
+from simnmt.streaming.plan import engagement
+from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
+from tests.profile.made_sti import sti_block
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("streamed")
+    written(made, streamed_profile())
+    return made
+
+
+def plan_of(folder: Path, text: str = TEXT, *overrides: str) -> RunPlan:
+    (folder / "s.yaml").write_text(text, encoding="utf-8")
+    source = open_source(folder / "s.yaml", overrides)
+    return read_inputs(source.scenario, folder, source.document)
+
+
+def complaint(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        plan_of(folder, text, *overrides)
+    assert caught.value.exit_status == 2
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.replace(f"{folder}/", "")
+
+
+def test_a_classifier_in_a_translators_profile_is_no_translator(folder: Path) -> None:
+    """Its requests would end with the encoder."""
+    alone = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, importance=False)
+    written(folder, streamed_profile(name="mixed", sti=alone))
+    said = complaint(folder, TEXT, "devices.gateway.profile=mixed.json")
+    assert "profile mixed takes time for target tokens, but what it streams is a classifier without a decoder" in said
+
+
+CASES = {
+    "a profile that knows nothing of streaming": (
+        ('profile: "phone.json"', 'profile: "@titan-xp-gru"'),
+        "s.yaml:16:14: devices.gateway.profile: profile titan-xp-gru has no costs of streaming its model (block sti) "
+        "(measure them with simnmt sti profile, or name a profile that has them)",
+    ),
+    "batches beside it": (
+        (STI, f"{STI}\n    batching: {{kind: mini}}"),
+        "s.yaml:18:5: devices.gateway.batching: a box that streams its model layer by layer decodes one sentence at a time, so "
+        "it forms no batches (remove it, or remove devices.gateway.sti)",
+    ),
+    "workers beside it": (
+        (STI, f"{STI}\n    workers: 2"),
+        "s.yaml:18:5: devices.gateway.workers: 2 workers, but a box that streams its model has one disk and one working buffer "
+        "(remove it; more boxes are devices.gateway.count)",
+    ),
+    "a variant of the decoder beside it": (
+        (STI, f"{STI}\n    decoder: {{fused: true}}"),
+        "s.yaml:18:5: devices.gateway.decoder: the times of a streamed model are those of the profile's block sti, which knows "
+        "one decoder (remove it, or remove devices.gateway.sti)",
+    ),
+    "a cache below the preload": (
+        ("cache_mb: 20", "cache_mb: 1"),
+        "s.yaml:17:54: devices.gateway.sti.cache_mb: 1 MB cannot hold the 2 MB of preload_mb (give as much or more, or leave "
+        "it out)",
+    ),
+    "a preload below nothing": (
+        ("preload_mb: 2", "preload_mb: -1"),
+        "s.yaml:17:41: devices.gateway.sti.preload_mb: must be >= 0, got -1",
+    ),
+    "no time at all": (
+        ("deadline_ms: 900", "deadline_ms: 0"),
+        "s.yaml:17:24: devices.gateway.sti.deadline_ms: must be >= 0.001, got 0",
+    ),
+    "memory that goes before an engagement is over": (
+        ("cache_mb: 20", "engagement_gap_s: 60, reclaimed_after_s: 45"),
+        "s.yaml:17:85: devices.gateway.sti.reclaimed_after_s: memory reclaimed after 45 s ends engagements before their "
+        "engagement_gap_s of 60 s does (give as much or more, or a shorter engagement_gap_s)",
+    ),
+    "no deadline": ((STI, "sti: {preload_mb: 2}"), "s.yaml:17:5: devices.gateway.sti.deadline_ms: missing key"),
+    "a key misspelt": (
+        ("cache_mb: 20", "cash_mb: 20"),
+        "s.yaml:17:44: devices.gateway.sti.cash_mb: unknown key (did you mean cache_mb?)",
+    ),
+    "a device called what a column of streaming is": (
+        ("  cloud: {p", "  gateway_cold: {p"),
+        "s.yaml:19:3: devices.gateway_cold: gateway_cold_share would stand for a number of the streaming of gateway, too "
+        "(call the device otherwise)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_cannot_be_streamed_has_one_line_with_place_and_remedy(folder: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in TEXT
+    assert complaint(folder, TEXT.replace(before, after)) == said
+
+
+def test_what_an_option_asks_for_names_it(folder: Path) -> None:
+    said = complaint(folder, TEXT, "devices.cloud.sti={deadline_ms: 100, preload_mb: 1}")
+    assert said.startswith("s.yaml:19:20: devices.cloud.profile: profile titan-xp-gru has no costs of streaming"), "as it is"
+    said = complaint(folder, TEXT, "devices.gateway.sti.preload_mb=-1")
+    assert said.startswith("--set devices.gateway.sti.preload_mb=-1: devices.gateway.sti.preload_mb: must be >= 0")
+
+
+def test_plans_are_made_once_for_the_lengths_that_cover_most_requests(folder: Path) -> None:
+    """The plans are for the 95th percentile of either length, or for what is asked."""
+    case = plan_of(folder).cases["w"]
+    device = case.streamed[0]
+    assert device is not None and case.streamed[1] is None and case.streams
+    shorter = case.table.count[case.table.src_len < device.planned.src_len].sum()
+    upto = case.table.count[case.table.src_len <= device.planned.src_len].sum()
+    assert shorter < 0.95 * case.table.pairs <= upto
+    assert device.streamed.deadline_steps == device.planned.tgt_len
+    asked = plan_of(folder, TEXT, "devices.gateway.sti.src_len=16", "devices.gateway.sti.tgt_len=12").cases["w"].streamed[0]
+    assert asked is not None and (asked.planned.src_len, asked.planned.tgt_len) == (16, 12)
+
+
+def changed(folder: Path, changes: str) -> StreamedDevice:
+    plan = plan_of(folder, TEXT, f"devices.gateway.sti.changes={changes}")
+    [device] = [device for device in plan.cases["w"].streamed if device is not None]
+    return device
+
+
+def test_a_change_of_deadline_or_buffer_replans_once(folder: Path) -> None:
+    """STI-18: plan count = 1 + number of changes; what is as before is no change."""
+    assert changed(folder, "[]").planned.plannings == 1
+    device = changed(folder, "[{at_s: 100, deadline_ms: 600}, {at_s: 200, preload_mb: 4}, {at_s: 300, deadline_ms: 600}]")
+    assert device.planned.plannings == 3
+    first, tighter, larger = (device.planned, *device.planned.changes)
+    assert [change.at_s for change in device.streamed.changes] == [100.0, 200.0]
+    assert (tighter.deadline_s, tighter.preload_bytes) == (0.6, 2_000_000)
+    assert (larger.deadline_s, larger.preload_bytes) == (0.6, 4_000_000)
+    shards = [sum(count for _, count in phase.states[0].bits) for phase in (first, tighter, larger)]
+    assert shards[0] > shards[1] == shards[2], "a tighter deadline computes less; the buffer decides bits alone"
+    assert all(len(change.streamed.states) == len(device.streamed.states) for change in device.streamed.changes)
+    assert device.streamed.changes[1].fill_bytes > 0, "4 MB hold more than 2"
+
+
+def test_a_cache_that_outlives_its_engagement_needs_no_first_turn_again(folder: Path) -> None:
+    kept = of_profile(folder, "devices.gateway.sti.keeps_cache=true").streamed.lifecycle
+    assert [kept.next_state(2, idle_s) for idle_s in (1.0, 100.0, 301.0)] == [2, 2, 0]
+    given_back = of_profile(folder).streamed.lifecycle
+    assert [given_back.next_state(2, idle_s) for idle_s in (1.0, 100.0, 301.0)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("changes=[{at_s: 10, deadline_ms: 500}, {at_s: 10, preload_mb: 1}]", "a change at 10 s after one at 10 s"),
+        ("changes=[{at_s: 10}]", "a change of neither deadline_ms nor preload_mb"),
+        ("changes=[{at_s: 0, deadline_ms: 500}]", "must be > 0, got 0"),
+        ("changes=[{at_s: 10, preload_mb: 30}]", "cache_mb of 20 MB cannot hold the 30 MB from 10 s on"),
+        ("changes=[{at_s: 10, preload_mb: 1, deadline: 30}]", "did you mean deadline_ms?"),
+        ("keeps_preload=false", ""),
+    ],
+)
+def test_changes_that_cannot_be_are_refused_in_one_line(folder: Path, option: str, said: str) -> None:
+    overrides = [f"devices.gateway.sti.{option}"]
+    if not said:
+        overrides, said = [*overrides, "devices.gateway.sti.keeps_cache=true"], "keeps no cache"
+    assert said in complaint(folder, TEXT, *overrides)
+
+
+def test_the_covering_length_is_the_least_that_enough_pairs_do_not_exceed() -> None:
+    assert covering_length(np.array([9, 1, 5]), np.array([5, 60, 35])) == 5
+    assert covering_length(np.array([9, 1, 5]), np.array([6, 60, 34])) == 9
+
+
+def test_a_larger_cache_reads_less_from_turn_to_turn_and_a_cold_start_reads_all(folder: Path) -> None:
+    device = plan_of(folder).cases["w"].streamed[0]
+    assert device is not None
+    cold, first, *later = device.planned.states
+    assert cold.held_bytes == 0 and cold.bits == first.bits, "a cold start executes the plan of the first turn"
+    assert cold.read_bytes == first.read_bytes + first.held_bytes
+    assert later and later[-1].read_bytes < first.read_bytes
+    assert cold.latency_s > first.latency_s > later[-1].latency_s
+    assert all(state.held_bytes <= device.planned.cache_bytes for state in device.planned.states)
+    alone = plan_of(folder, TEXT.replace(", cache_mb: 20", "")).cases["w"].streamed[0]
+    assert alone is not None and alone.planned.cache_bytes == alone.planned.preload_bytes == 2_000_000
+
+
+def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: Path) -> None:
+    """Choosing words takes 2 ms a step here: of 900 ms, 86 are gone before any layer is planned."""
+    device = (
+        plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
+        .cases["w"]
+        .streamed[0]
+    )
+    assert device is not None
+    assert device.planned.states[1].stall_s == pytest.approx(0.0, abs=1e-12)
+    assert device.planned.states[1].latency_s <= device.planned.deadline_s
+
+
+def test_a_gap_beyond_the_default_time_to_reclaim_is_refused_as_well_and_none_is_no_time(folder: Path) -> None:
+    said = complaint(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400"))
+    assert "memory reclaimed after 300 s ends engagements before their engagement_gap_s of 400 s does" in said
+    plan_of(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400, reclaimed_after_s: null"))
+
+
+def of_profile(folder: Path, *overrides: str, **block: Any) -> StreamedDevice:
+    """The device of a profile whose block `sti` holds these values."""
+    profile = streamed_profile()
+    assert profile.sti is not None
+    changed = written(folder, profile.model_copy(update={"name": "other", "sti": profile.sti.model_copy(update=block)}))
+    device = plan_of(folder, TEXT, f"devices.gateway.profile={changed.name}", *overrides).cases["w"].streamed[0]
+    assert device is not None
+    return device
+
+
+def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
+    """12 MB at the profile's 30 MB/s: known by the profile, said by the scenario, or not known and then counted as nothing."""
+    unknown = plan_of(folder)
+    assert "what a cold start reads beside shards (embeddings, norms, head) is in no profile and counted as nothing" in (
+        notes_of(unknown)
+    )
+    plain = unknown.cases["w"].streamed[0]
+    assert plain is not None
+    of_block = of_profile(folder, resident_bytes=12_000_000)
+    said = of_profile(folder, "devices.gateway.sti.cold_read_mb=12")
+    stays = of_profile(folder, "devices.gateway.sti.cold_read_mb=0", resident_bytes=12_000_000)
+    sti = streamed_profile().sti
+    assert sti is not None
+    more_s = sti.io.s_fixed + 12e6 / sti.io.bytes_per_s
+    assert more_s == pytest.approx(0.4, rel=0.1)
+    assert of_block.planned.states == said.planned.states and stays.planned.states == plain.planned.states
+    (cold, *turns), (without, *others) = of_block.planned.states, plain.planned.states
+    assert turns == others
+    assert cold.read_bytes == without.read_bytes + 12_000_000
+    assert cold.latency_s == pytest.approx(without.latency_s + more_s)
+    assert of_block.streamed.states[0].read_s == pytest.approx(plain.streamed.states[0].read_s + more_s)
+    assert of_block.streamed.cold_read_bytes == 12_000_000
+
+
+@pytest.mark.parametrize("slowed", [1.0, 1.3])
+def test_what_is_predicted_layer_by_layer_is_what_the_world_takes(folder: Path, slowed: float) -> None:
+    """The picture's pipelines and the world's columns: embedding, what a decoder pays once, choosing words, slower reads."""
+    sti = streamed_profile().sti
+    assert sti is not None and sti.decoder is not None
+    device = of_profile(
+        folder,
+        compute=sti.compute.model_copy(update={"slowed_by_reads": (slowed,) * 8}),
+        decoder=sti.decoder.model_copy(update={"once_s": tuple(0.002 + 0.0001 * m for m in range(8))}),
+        resident_bytes=3_000_000,
+    )
+    planned, streamed = device.planned, device.streamed
+    in_memory_s = streamed.compute.in_memory_s(planned.src_len, planned.tgt_len)
+    assert streamed.compute.once_s > 0.0 and streamed.compute.head_s > 0.0 and planned.states[0].before_s > 0.0
+    for told, state in zip(planned.states, streamed.states, strict=True):
+        alone_s = float(state.alone_s(streamed.compute, planned.src_len, planned.tgt_len))
+        assert told.latency_s == pytest.approx(alone_s)
+        assert told.stall_s == pytest.approx(alone_s - in_memory_s, abs=1e-12)
+    assert planned.states[0].stall_s > 0.0
+    assert in_memory_s <= planned.deadline_s
+
+
+def test_the_log_numbers_states_as_the_lifecycle_does() -> None:
+    """Results stand below the worlds and name the first state themselves."""
+    assert told_of.COLD == engagement.COLD and told_of.state_name(engagement.FIRST_TURN, 3) == "turn 1"
+
+
+def test_a_deeper_submodel_may_be_preferred_to_more_shards(folder: Path) -> None:
+    sizes = [
+        (device.planned.states[0].layers, device.planned.states[0].slices)
+        for device in (
+            of_profile(folder, "devices.gateway.sti.deadline_ms=450", f"devices.gateway.sti.similar_share={share}")
+            for share in (0.0, 0.5)
+        )
+    ]
+    assert sizes[0][0] < sizes[1][0] and sizes[0][1] > sizes[1][1]
+
+
+def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(folder: Path) -> None:
+    plan = plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1")
+    device = plan.cases["w"].streamed[0]
+    assert device is not None
+    assert (device.planned.states[0].layers, device.planned.states[0].slices) == (1, 1)
+    assert (
+        "the deadline of 1 ms is not met even by the smallest submodel, 1 layer of 1 slice, in these states: cold, turn 1 on."
+        in (notes_of(plan))
+    )
+
+
+def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folder: Path) -> None:
+    """At 2 bits a shard is 98 kB and more."""
+    said = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0.05")))
+    assert "the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: turn 1." in said
+    assert "no shard fits into the preload buffer of 0.05 MB, so the first turn finds nothing in it." in said
+    enough = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2, cache_mb: 20", "preload_mb: 20")))
+    assert "too slow" not in enough and "no shard fits" not in enough
+
+
+def notes_of(plan: RunPlan) -> str:
+    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    return "\n".join(notes(plan, {"w": learnt}, []))
+
+
+def test_the_notes_say_what_is_planned_on_which_numbers_and_what_is_not_known(folder: Path) -> None:
+    said = notes_of(plan_of(folder))
+    assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in said
+    assert "tokens within 900 ms." in said
+    assert "w, gateway: profile phone of a box (synthetic)" in said, "of the block sti; all else in the profile is measured"
+    assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in said
+    assert "predicted for such a request at an idle box, synthetic profile: cold " in said
+    assert "latencies are compared, not quality" in said
+    plain = notes_of(plan_of(folder, TEXT.replace(f"    {STI}\n", "")))
+    assert "streams made up" not in plain
+    assert "No device streams its model, so there is no state of a plan to be known by knowing." in plain
+
+
+def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_model(folder: Path) -> None:
+    """Half the layers take about half; the profile's own plane, of 12 ms a token, is not asked, with a fit or without."""
+    wide, narrow = (
+        plan_of(folder, TEXT, "fit.inferences=0", f"devices.gateway.sti.deadline_ms={deadline}") for deadline in (5000, 450)
+    )
+    planes = [learn(plan.cases["w"], ("gateway", "cloud"), plan.scenario.fit, 1, 0).planes[0] for plan in (wide, narrow)]
+    assert planes[1].s_per_tgt_token < 0.9 * planes[0].s_per_tgt_token
+    fitted = learn(wide.cases["w"], ("gateway", "cloud"), wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
+    assert fitted.planes[0].s_per_tgt_token == pytest.approx(planes[0].s_per_tgt_token, rel=0.05)
+    assert planes[0].s_per_tgt_token < 0.012
+
+
+def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path, tmp_path: Path) -> None:
+    """A plane that is wrong by half stays wrong by half; told the true times, computing is scaled by each request's own
+    residual, in the state as in the plane (XP-04)."""
+    plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
+    case, scenario = plan.cases["w"], plan.scenario
+    streamed = case.streamed_at(0)
+    assert streamed is not None
+    learnt = learn(case, ("gateway", "cloud"), scenario.fit, 1, 0)
+    plane = learnt.planes[0]
+    wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
+    learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
+    drawn = draw(scenario, case, "n", plan.networks["n"], learnt, 0, tmp_path)
+    block = next(iter(drawn.requests.blocks()))
+    found = {}
+    for told in (frozenset(), frozenset({"times"})):
+        how = set_up_policy(scenario, case, learnt, drawn, scenario.policies["knowing"], 0, told)
+        assert how.plan_beyond_for is not None
+        found[told], other = how.plan_beyond_for(block)
+        assert other is None
+        cold, *warm = map(np.array, found[told])
+        assert (cold > 0.0).all() and not np.array(warm).any(), "with all in memory nothing is added, to the bit"
+    residual = block.execution_s[0] / streamed.in_memory_s(block.src_len, block.tgt_len)
+    np.testing.assert_allclose(found[frozenset({"times"})], streamed.beyond_s(block.src_len, residual), rtol=1e-9, atol=1e-12)
+    assert found[frozenset()] == streamed.beyond_s(block.src_len) != found[frozenset({"times"})]
+
+
+def test_a_profile_by_workload_is_named_by_its_key(folder: Path) -> None:
+    text = TEXT.replace('profile: "phone.json"', 'profile: {w: "@titan-xp-gru"}')
+    assert complaint(folder, text).startswith("s.yaml:16:18: devices.gateway.profile.w: profile titan-xp-gru has no costs of")
+
+
+def test_plans_survive_a_round_through_json_and_go_to_other_processes(folder: Path) -> None:
+    """They stand in summary.json, and units are run on any number of processes."""
+    case = plan_of(folder).cases["w"]
+    assert pickle.loads(pickle.dumps(case)).streamed == case.streamed
+    device = plan_of(folder).cases["w"].streamed[0]
+    assert device is not None
+    content = json.loads(json.dumps(asdict(device.planned)))
+    assert content["states"][0]["name"] == "cold" and content["model"] == "made up"

@@ -1,0 +1,88 @@
+"""Synthetic rows for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from simnmt.papers.cnmt import network_levels, published
+
+Rows = list[dict[str, Any]]
+Totals = dict[tuple[str, str, str], list[float]]
+"""Total latencies by replication: workload, network, policy."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_levels() -> Iterator[None]:
+    """Few combinations of levels, that a count by hand is short and a reproduction in small is one."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(network_levels, "CP1_SHARES", (0.25, 0.4, 0.6))
+        patched.setattr(network_levels, "RATIOS", (0.7,))
+        yield
+
+
+@pytest.fixture
+def published_rows() -> Rows:
+    """Totals over the gateway's 1000 s as Table I implies them: the mean of both derivations."""
+    rows = []
+    for ratios in published.all_implied_ratios():
+        for policy, ratio in {"edge": 1.0, **ratios.targets}.items():
+            rows.append(
+                {
+                    "workload": ratios.workload,
+                    "network": ratios.network,
+                    "policy": policy,
+                    "total_latency_s": 1000 * ratio,
+                    "offloaded_share": {"edge": 0.0, "cloud": 1.0}.get(policy, 0.4),
+                }
+            )
+    return rows
+
+
+@pytest.fixture
+def tampered(published_rows: Rows) -> Callable[..., Rows]:
+    """`tampered(workload, network, policy, total_latency_s=...)`: the same with one row changed."""
+
+    def change(workload: str, network: str, policy: str, **changes: Any) -> Rows:
+        key = (workload, network, policy)
+        return [{**r, **changes} if (r["workload"], r["network"], r["policy"]) == key else r for r in published_rows]
+
+    return change
+
+
+def replications_of(rows: Rows, half_width: float = 0.1, cells: dict[tuple[str, str], float] | None = None) -> Totals:
+    """Five replications with these mean totals, in which C-NMT's total alone varies, in another order in each cell.
+
+    Args:
+        rows: with the mean totals.
+        half_width: of the 95 % interval of C-NMT's total, percent, about.
+        cells: half widths of single cells (workload, network) in place of it.
+    """
+    steps = [-2.0, -1.0, 0.0, 1.0, 2.0]
+    totals_s = {}
+    order = {cell: number for number, cell in enumerate(dict.fromkeys((row["workload"], row["network"]) for row in rows))}
+    for row in rows:
+        cell = row["workload"], row["network"]
+        turn = order[cell] % len(steps)
+        share = (cells or {}).get(cell, half_width) / 100.0 / 1.963 if row["policy"] == "cnmt" else 0.0
+        factors = [1.0 + share * step for step in steps[turn:] + steps[:turn]]
+        totals_s[(*cell, row["policy"])] = [row["total_latency_s"] * factor for factor in factors]
+    return totals_s
+
+
+@pytest.fixture
+def published_gaps(published_rows: Rows) -> Rows:
+    """A gap analysis in which lengths cause most of each gap, as the paper has it."""
+    total_s = {(row["workload"], row["network"], row["policy"]): row["total_latency_s"] for row in published_rows}
+    gaps = []
+    for workload, network in {key[:2]: None for key in total_s}:
+        whole = 100.0 * (total_s[workload, network, "oracle"] / total_s[workload, network, "cnmt"] - 1.0)
+        changes = {"nothing": 0.0, "length regression": 0.7 * whole, "stale transfer time": 0.2 * whole, "everything": whole}
+        gaps += [
+            {"workload": workload, "network": network, "removed": removed, "change_percent": change}
+            | {"low_percent": None, "high_percent": None}
+            for removed, change in changes.items()
+        ]
+    return gaps

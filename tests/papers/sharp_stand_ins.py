@@ -1,0 +1,63 @@
+"""Times of the sharp decoder that were never measured: as the paper prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simnmt.calibrate.sharp_speeds import (
+    LADDER,
+    PRODUCT_BATCHES,
+    SYSTEMS,
+    DecoderTime,
+    ProductTime,
+    Setting,
+    SharpSpeeds,
+    rung_settings,
+)
+from simnmt.kernels.sharp import StageSeconds
+from simnmt.papers.sharp import published
+
+SETTING = Setting(rounds=3)
+ROUNDS = (1.0, 1.01, 0.99)
+"""How the box's speed wanders, the same for all that takes turns."""
+PRODUCTS = {"baseline": 10.0, "int16": 10.0, "embeddings": 7.0, "attention": 5.5, "activations": 5.5, "merge": 4.0}
+"""Million multiply-adds by weights, of a word."""
+STAGES = StageSeconds(0.01, 0.06, 0.02, 0.01)
+SOURCE_S = 0.004
+"""Of a sentence, with any decoder."""
+SYSTEM_PRODUCTS = {"S1": 4.0, "S2": 8.0, "S3": 7.0, "S4": 8.2, "S5": 12.0, "S6": 12.0, "S7": 60.0, "E1": 16.4, "E2": 24.6}
+
+
+def decoder(key: str, words_per_s: float, products: float, way: str = "polynomial", members: int = 1) -> DecoderTime:
+    """One decoder's rounds."""
+    rung = key if key in LADDER else LADDER[-1]
+    seconds = tuple(SETTING.tgt_len / words_per_s * each for each in ROUNDS)
+    settings = rung_settings(SETTING.beam, SETTING.candidates, way)[rung]  # type: ignore[arg-type]
+    source_s = tuple(SOURCE_S * each for each in ROUNDS)
+    return DecoderTime(key, settings, seconds, source_s, SETTING.tgt_len, 1e6 * products, 2e5, 1e5, 1_000, 0.7, STAGES, members)
+
+
+def as_published(
+    rungs: Mapping[str, float] | None = None,
+    table: Mapping[str, float] | None = None,
+    systems: Mapping[str, float] | None = None,
+    int16_us: float = 40.0,
+    level: str | None = "avx512",
+) -> SharpSpeeds:
+    """The paper's words a second, with others where given, by key; a 32-bit product takes 100 us at any batch."""
+    said = {each.key: float(each.words_per_s) for each in published.LADDER}
+    ladder = {
+        "table": [decoder(key, (said | dict(table or {}))[key], PRODUCTS[key], "table") for key in LADDER],
+        "polynomial": [decoder(key, (said | dict(rungs or {}))[key], PRODUCTS[key]) for key in LADDER],
+    }
+    speeds = {each.key: float(each.words_per_s or 0) for each in published.SYSTEMS} | dict(systems or {})
+    timed = [decoder(key, speeds[key], SYSTEM_PRODUCTS[key], members=members) for key, (_, members) in SYSTEMS.items()]
+    products = [product(batch, cold, int16_us) for batch in PRODUCT_BATCHES for cold in (False, True)]
+    nanoseconds = {"library": 10e-9, "table": 1e-9, "polynomial": 0.5e-9}
+    return SharpSpeeds(level, SETTING, 80_000, 2**25, ladder, timed, products, nanoseconds)  # type: ignore[arg-type]
+
+
+def product(batch: int, cold: bool, int16_us: float) -> ProductTime:
+    """All four, in microseconds."""
+    own = {"int16": int16_us, "float32": 80.0, "torch": 100.0, "numpy": 120.0}
+    return ProductTime(batch, 1024, cold, {name: tuple(1e-6 * us * each for each in ROUNDS) for name, us in own.items()})

@@ -1,0 +1,77 @@
+"""Studies of a classifier that was never trained: as the paper's claims would have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from simnmt.papers.sti.study import ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
+from simnmt.papers.sti.study_parts import Judge, StudyBench
+from simnmt.papers.sti.study_run import measure
+from simnmt.papers.sti.study_settings import LENGTH, StudySettings, paper_boards, scaled
+from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
+from simnmt.streaming.encoder.evaluation import Evaluation
+
+EXAMPLES = 400
+GEOMETRY = ShardGeometry(6, 4, 48, 192)
+SHARD_BYTES = {bits: GEOMETRY.index_bytes(bits) + GEOMETRY.dictionary_bytes(bits) + 20 for bits in BITS}
+ORDER = tuple(sorted(((layer, piece) for layer in range(6) for piece in range(4)), key=lambda at: (at[0] + 3 * at[1]) % 7))
+"""Every shard, best first."""
+SETTINGS = StudySettings(
+    deadline_shares=(0.1, 0.2, 0.4, 1.0),
+    size_shares=tuple(scaled(mb) for mb in (0.0, 1.0, 16.0, 64.0)),
+    size_deadlines=(0.4,),
+    depths=(1 / 3, 2 / 3),
+    upgrades=((0.5, 0.5, 1 / 3), (1.0, 1.0, 1 / 4)),
+    random_orders=6,
+    small_deadlines=(0.6, 1.0),
+    small_buffers=(1.0,),
+)
+
+
+class Imagined:
+    """Answers example i right where the submodel's fidelity is above what i asks; what matters most counts most."""
+
+    geometry = GEOMETRY
+
+    def __init__(self, flat: bool = False) -> None:
+        """`flat`: everything answers alike."""
+        self.calls = 0
+        self._flat = flat
+        self._weight = {shard: 1.0 / (1.0 + 0.5 * at) for at, shard in enumerate(ORDER)}
+
+    def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
+        """Of the submodel that has these shards at these bits."""
+        self.calls += 1
+        fidelity = {2: 0.5, 3: 0.7, 4: 0.85, 5: 0.93, 6: 0.97, 32: 1.0}
+        reached = sum(self._weight[shard] * fidelity[width] for shard, width in bits.items()) / sum(self._weight.values())
+        asked = np.random.default_rng(3).permutation(EXAMPLES) / EXAMPLES
+        right = asked < (0.7 if self._flat else 0.5 + 0.45 * reached)
+        return Evaluation(right.astype(np.int64), right, np.where(right, -0.2, -1.5))
+
+
+def bench(imagined: Imagined | None = None, settings: StudySettings = SETTINGS) -> StudyBench:
+    """On both boards' costs."""
+    judge = Judge(imagined or Imagined())
+    return StudyBench(paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER), LENGTH, ORDER, judge, settings, lambda _: None)
+
+
+def begun(name: str = "small") -> Study:
+    """Nothing is measured yet."""
+    return Study(
+        tool="simnmt",
+        model=StudiedClassifier(name=name, kind="elastic", sha256="a" * 64, layers=6, heads=4, width=48, ffn=192),
+        task=StudiedTask(name="sst2.tsv", sha256="b" * 64, examples=EXAMPLES, classes=2, largest_class=0.51),
+        store=StudiedStore(name="small.store", shard_bytes=SHARD_BYTES, outlier_share=0.0015),
+        devices=tuple(device for device, _ in paper_boards(GEOMETRY.layers, GEOMETRY.heads, ORDER)),
+        length=LENGTH,
+        importance=ImportanceOrder(order=ORDER, evaluations=25, task="ranking.tsv", task_sha256="c" * 64),
+    )
+
+
+@cache
+def study(name: str = "small", *, flat: bool = False, parts: tuple[Part, ...] | None = None) -> Study:
+    """All parts of it, or these."""
+    return measure(begun(name), bench(Imagined(flat)), parts=parts)

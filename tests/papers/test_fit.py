@@ -1,0 +1,128 @@
+"""The fast columns equal the world; the fit recovers what it can, and says what it cannot."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simnmt.network.connection_profiles import connection_profile
+from simnmt.papers.cnmt import fit as fitting
+from simnmt.papers.cnmt import published, table_replay
+from simnmt.papers.cnmt.fit import Costs, DeviceCosts, Shape, Solution, TableOneFit, draw_experiment
+from simnmt.papers.cnmt.inferred_profiles import confirm, fit_as_text, profiles, write_inferred, write_levels
+from simnmt.papers.cnmt.published import DATA_SETS
+from simnmt.papers.cnmt.table_replay import compare_ratios, mean_absolute_errors, ratios_as_text
+from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
+from simnmt.profile.profile_file import read_profile
+
+DE_EN = DATA_SETS[0]
+
+
+def costs_of(gateway: tuple[float, float, float], cloud: tuple[float, float, float], relative_sd: float) -> Costs:
+    residual = LognormalResidual(relative_sd)
+    return DeviceCosts(ExecutionPlane(*gateway), residual), DeviceCosts(ExecutionPlane(*cloud), residual)
+
+
+def a_fit(costs: Costs) -> TableOneFit:
+    solution = Solution("de-en", 0.75, 1, Shape(0.2, 0.0, 0.1, 0.3), costs, 0.01)
+    return TableOneFit(0.75, ((0.75, 0.01),), {"de-en": solution}, {"de-en": (solution,)})
+
+
+def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_replay, "REPLICATIONS", 1)
+    costs = costs_of((0.0006, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3)
+    fit = a_fit(costs)
+    write_inferred(profiles(fit, date=datetime.date(2024, 1, 1)), tmp_path)
+    write_levels(fit, tmp_path)
+    part = confirm(tmp_path, data_sets=[DE_EN], requests=3000, seed=7)
+
+    series = {name: connection_profile(name, mean_s) for name, mean_s in fit.mean_rtt_s.items()}
+    experiment = draw_experiment("de-en", fitting.shipped_lengths(DE_EN), series, seed=7, requests=3000)
+    assert {row["network"] for row in part.rows} == set(series)
+    for row in part.rows:
+        totals = experiment.totals(costs, row["network"], fit.mean_rtt_s[row["network"]])
+        # The files keep RTTs to a microsecond.
+        assert row["total_latency_s"] == pytest.approx(3000 * totals.latency_s[row["policy"]], rel=1e-5)
+
+
+def test_mean_times_meet_both_server_ratios() -> None:
+    for workload in published.WORKLOADS:
+        for level in fitting.admissible_levels(3):
+            gateway_s, cloud_s = fitting.mean_times_s(workload, level)
+            for network, rtt_s in (("cp1", fitting.CP1_MEAN_RTT_S), ("cp2", level * fitting.CP1_MEAN_RTT_S)):
+                target = published.implied_ratios(workload, network).targets["cloud"]
+                assert (cloud_s + rtt_s) / gateway_s == pytest.approx(target)
+            assert gateway_s / fitting.GREATEST_SPEEDUP <= cloud_s <= gateway_s
+
+
+def test_the_fit_recovers_the_ratios_of_known_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ratios of a world whose planes are known go in as if published; a fit on other requests must give them back."""
+    series = {name: connection_profile(name, fitting.CP1_MEAN_RTT_S) for name in published.NETWORKS}
+    lengths = fitting.shipped_lengths(DE_EN)
+    truth = costs_of((0.0012, 0.003, 0.005), (0.0003, 0.0009, 0.004), 0.2)
+    known = draw_experiment("de-en", lengths, series, seed=11, requests=8000)
+    ratios = {}
+    for network, level in (("cp1", 1.0), ("cp2", 0.7)):
+        totals = known.totals(truth, network, level * fitting.CP1_MEAN_RTT_S)
+        ratios[network] = {p: totals.over_gateway(p) for p in ("cloud", "oracle", "naive", "cnmt")}
+
+    def implied(workload: str, network: str) -> published.ImpliedRatios:
+        r = ratios[network]
+        both = (r["cloud"], r["cloud"]), (r["oracle"], r["oracle"])
+        return published.ImpliedRatios(workload, network, *both, r["naive"], r["cnmt"], (1.0, 1.0, 1.0))
+
+    monkeypatch.setattr(published, "implied_ratios", implied)
+    monkeypatch.setattr(fitting, "WEIGHTS", {})
+    experiment = draw_experiment("de-en", lengths, series, seed=3, requests=4000)
+    found = fitting.fit_data_set(DE_EN, experiment, 0.7, seed=3)
+    again = known.totals(found.costs, "cp2", 0.7 * fitting.CP1_MEAN_RTT_S)
+    for policy, ratio in ratios["cp2"].items():  # three of these four the fit has not seen
+        assert again.over_gateway(policy) == pytest.approx(ratio, rel=0.02)
+    assert found.objective < 0.01
+    gateway, cloud = found.costs
+    mean = known.src_len.mean(), known.tgt_len.mean()
+    for ours, theirs in ((gateway, truth[0]), (cloud, truth[1])):
+        assert float(ours.plane.seconds(*mean)) == pytest.approx(float(theirs.plane.seconds(*mean)), rel=0.05)
+
+
+def test_a_whole_fit_is_deterministic_and_respects_its_bounds() -> None:
+    fits = [fitting.fit_table_one([DE_EN], seeds=(1, 2), levels=1, requests=300, jobs=jobs, progress=None) for jobs in (1, 2)]
+    assert fits[0] == fits[1]
+    low, high = DE_EN.src_over_tgt
+    for solution in fits[0].solutions["de-en"]:
+        gateway, cloud = (device.plane for device in solution.costs)
+        assert low - 1e-9 <= gateway.s_per_src_token / gateway.s_per_tgt_token <= high + 1e-9
+        for coefficient in ("s_per_src_token", "s_per_tgt_token"):
+            ours, theirs = getattr(cloud, coefficient), getattr(gateway, coefficient)
+            assert 0 <= theirs / fitting.GREATEST_SPEEDUP <= ours * (1 + 1e-9) and ours <= theirs
+        assert min(gateway.s_fixed, cloud.s_fixed) >= 0
+    assert fits[0].chosen["de-en"] in fits[0].solutions["de-en"]
+
+
+def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path) -> None:
+    fit = a_fit(costs_of((0.00061234567, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3))
+    (gateway, _) = write_inferred(profiles(fit, date=datetime.date(2024, 1, 1)), tmp_path)
+    profile = read_profile(gateway)
+    assert gateway.name == "tx2-bilstm.json"
+    assert profile.execution.kind == "inferred"
+    assert profile.execution.plane.s_per_src_token == 0.0006123
+    assert profile.execution.fit["assumed_cp1_mean_rtt_s"] == 0.08
+    assert profile.execution.fit["fitted_cp2_mean_rtt_s"] == 0.06
+    assert "10.1109/ISCAS48785.2022.9937603" in profile.provenance.source
+    assert profile.length_unit.src == "word"
+    assert json.loads(gateway.read_text())["execution"]["fit"]["seeds"] == [1]
+    assert "tx2-bilstm" in fit_as_text(fit) and "CP2 60.0 ms" in fit_as_text(fit)
+
+
+def test_ratios_tell_the_fitted_from_the_test(published_rows: list[dict[str, object]]) -> None:
+    ratios = compare_ratios(published_rows)
+    assert len(ratios) == 24
+    assert sum(ratio.role == "test" for ratio in ratios) == 9
+    assert np.allclose([ratio.error for ratio in ratios], 0.0)
+    assert set(mean_absolute_errors(ratios)) == {"all", "de-en", "fr-en", "en-zh", "fitted", "test"}
+    assert "1.1735 | 1.1706" in ratios_as_text(ratios)
+    assert compare_ratios([]) == [] and mean_absolute_errors([]) == {}

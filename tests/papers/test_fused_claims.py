@@ -1,0 +1,247 @@
+"""The claims on fusing hold on what the paper says, and flip where a number is tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.decoder_speeds import RealSpeed
+from simnmt.papers.fni.devices import FusedDecoder, fused_decoders
+from simnmt.papers.fni.fused_claims import device_claims, paper_claims, predicted_speed_up, real_claims
+from simnmt.papers.fni.fused_stages import Key, SetStages
+from simnmt.papers.fni.offline import Speed
+from tests.papers.fused_stand_ins import fused_profile
+
+STAGES = {
+    ("europarl", 1): SetStages("made-up", 1, "europarl", 5.0, 0.5, 20.0, 25.62, 34.43, 26.47, 7.94),
+    ("europarl", 5): SetStages("made-up", 5, "europarl", 10.0, 2.0, 110.0, 112.9, 155.39, 115.04, 67.58),
+    ("opensubtitles", 1): SetStages("made-up", 1, "opensubtitles", 4.0, 0.5, 12.0, 21.47, 26.03, 21.94, 5.70),
+    ("opensubtitles", 5): SetStages("made-up", 5, "opensubtitles", 8.0, 1.0, 60.0, 79.66, 120.61, 80.01, 42.91),
+}
+"""Tables 2 and 3, with shares as the text has them."""
+TOTALS = {
+    ("europarl", "mini"): (1.0, 1 / 1.23),
+    ("europarl", "half-empty"): (1 / 1.09, 1 / 1.34),
+    ("europarl", "maxi"): (0.9, 0.9 / 1.22),
+    ("europarl", "maxi half-empty"): (0.95, 0.9 / 1.21),
+    ("opensubtitles", "mini"): (1.0, 1 / 1.41),
+    ("opensubtitles", "half-empty"): (1 / 1.12, 1 / 1.57),
+    ("opensubtitles", "maxi"): (0.9, 0.9 / 1.38),
+    ("opensubtitles", "maxi half-empty"): (0.89, 0.9 / 1.41),
+}
+"""Total times without the fused kernel and with it such that what the text says holds."""
+
+
+@pytest.fixture(scope="module")
+def decoders() -> list[FusedDecoder]:
+    return fused_decoders([fused_profile()])[0]
+
+
+def speeds(changed: Mapping[tuple[str, int, str, bool], float | tuple[float, float]] | None = None) -> dict[Key, Speed]:
+    """`changed`: total times in place of those of `TOTALS`, one for both seeds or one for each."""
+    by_key = {}
+    for (test_set, strategy), totals in TOTALS.items():
+        for beam in (1, 5):
+            for fused in (False, True):
+                total = (changed or {}).get((test_set, beam, strategy, fused), totals[fused])
+                first, second = total if isinstance(total, tuple) else (total, total)
+                by_key["made-up", beam, test_set, strategy, fused] = Speed(
+                    "made-up", beam, test_set, strategy, (100 * first, 102 * second), 1_000, (9, 9), 1.0, 1.0, 1.0, 9.0
+                )
+    return by_key
+
+
+def stages(changed: dict[tuple[str, int], dict[str, float]] | None = None) -> dict[tuple[str, int, str], SetStages]:
+    return {
+        ("made-up", beam, test_set): replace(own, **(changed or {}).get((test_set, beam), {}))
+        for (test_set, beam), own in STAGES.items()
+    }
+
+
+def verdicts(records: list[dict[str, Any]]) -> dict[str, str]:
+    assert len({record["id"] for record in records}) == len(records)
+    return {record["bare"]: record["verdict"] for record in records}
+
+
+def test_every_claim_holds_on_what_the_paper_says(decoders: list[FusedDecoder]) -> None:
+    assert set(verdicts(device_claims(decoders, stages(), speeds())).values()) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed"),
+    [
+        ("FNI-15 (a)", {("europarl", 5): {"fused_s": 110.0}}),
+        ("FNI-15 (b)", {("opensubtitles", 1): {"fused_s": 10.0}}),
+        ("FNI-15 (c)", {("europarl", 1): {"product_fused_s": 27.5}}),
+        ("FNI-17 (a)", {("europarl", 5): {"body_s": 400.0}}),
+        ("FNI-17 (b)", {("opensubtitles", 1): {"body_s": 40.0}}),
+    ],
+)
+def test_a_claim_on_stages_flips_alone(
+    decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int], dict[str, float]]
+) -> None:
+    found = verdicts(device_claims(decoders, stages(changed), speeds()))
+    assert {name for name, verdict in found.items() if verdict != "holds"} == {bare}
+    assert found[bare] == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed"),
+    [
+        ("FNI-16 (h)", {("europarl", 5, "mini", True): 1.02}),
+        ("FNI-16 (i)", {("opensubtitles", 1, "mini", True): 1 / 1.2}),
+        ("FNI-16 (j)", {("opensubtitles", 5, "half-empty", True): 1 / 1.3}),
+        ("FNI-16 (k)", {("europarl", 1, "maxi half-empty", True): 0.9 / 1.5}),
+        ("FNI-16 (l)", {("opensubtitles", 1, "half-empty", True): 1 / 1.5}),
+    ],
+)
+def test_a_claim_on_speeds_flips(
+    decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int, str, bool], float]
+) -> None:
+    assert verdicts(device_claims(decoders, stages(), speeds(changed)))[bare] == "does not hold"
+
+
+def test_a_product_that_was_timed_once_for_both_decides_nothing(decoders: list[FusedDecoder]) -> None:
+    same = {key: {"product_fused_s": own.product_s} for key, own in STAGES.items()}
+    assert verdicts(device_claims(decoders, stages(same), speeds()))["FNI-15 (c)"] == "not measurable here"
+
+
+def test_of_a_few_batches_speeds_decide_nothing(decoders: list[FusedDecoder]) -> None:
+    found = verdicts(device_claims(decoders, stages(), speeds(), sentences=200))
+    assert {found[f"FNI-16 ({letter})"] for letter in "hijkl"} == {"not measurable here"}
+
+
+def test_the_papers_own_figures_disagree_where_they_are_known_to() -> None:
+    """FNI-15, FNI-16, FNI-17."""
+    found = verdicts(paper_claims())
+    assert found == {"FNI-15 (d)": "does not hold", "FNI-16 (m)": "holds", "FNI-17 (d)": "does not hold"}
+
+
+def real(**changed: Any) -> RealSpeed:
+    """60 % of 10 s in the output layer, which goes 1.5 times as fast: 1.25 times in all."""
+    own = RealSpeed(
+        "gru-512", 85_000, "europarl", 1, 32, 100, (10.0, 10.2, 9.9), (8.0, 8.1, 8.0), 100, 0, 0, "random",
+        {"encode": 0.1, "body": 0.3, "project": 0.36, "softmax": 0.14, "search": 0.1},
+        {"body": 4.0, "product": 3.0, "bias": 0.6, "softmax": 1.4, "search": 1.0, "fused_product": 3.0, "fused": 1.0},
+    )  # fmt: skip
+    return replace(own, **changed)
+
+
+def test_a_real_decoder_is_held_against_amdahls_prediction() -> None:
+    assert predicted_speed_up(real()) == pytest.approx(1.25)
+    assert verdicts(real_claims([real()])) == {"FNI-11": "holds", "FNI-17 (c)": "holds"}
+    slow = real(fused_s=(9.9, 9.9, 9.9))
+    assert verdicts(real_claims([real(), slow])) == {"FNI-11": "holds", "FNI-17 (c)": "does not hold"}
+    assert set(verdicts(real_claims([])).values()) == {"not measurable here"}
+
+
+def test_a_translation_that_changes_is_forgiven_as_a_near_tie_alone() -> None:
+    """FNI-11."""
+    tied = real_claims([real(equal=98, near_ties=2)])[0]
+    assert tied["verdict"] == "holds" and "98 of 100 the same, 2 near ties" in tied["ours"]
+    changed = real_claims([real(), real(equal=99, disagreements=1)])[0]
+    assert changed["verdict"] == "does not hold" and "1 differ without one" in changed["ours"]
+
+
+def test_a_gain_so_small_that_no_gain_would_have_been_foretold_as_well_is_said_to_be_no_test() -> None:
+    """FNI-17: within 10 % of 1.04 lies 1 too."""
+    small = real(test_set="opensubtitles", fused_s=(9.6, 9.8, 9.5), stages_s=real().stages_s | {"fused": 2.6, "product": 3.0})
+    both = real_claims([real(), small])[1]
+    assert both["verdict"] == "holds"
+    assert "no gain passes too: OpenSubtitles, beam 1" in both["why"] and "Europarl" not in both["why"]
+    assert both["ours"] == "Europarl, beam 1: +25.0 %, foretold +25.0 %; OpenSubtitles, beam 1: +4.2 %, foretold +4.2 %"
+
+
+def test_of_a_product_that_changed_it_is_told_what_fusing_alone_gains(decoders: list[FusedDecoder]) -> None:
+    """FNI-13 leaves the product alone: of 50 s 20 are saved, 15 of them in the product."""
+    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 5.0)
+    assert own.predicted == pytest.approx(50 / 30) and own.predicted_product_left_alone == pytest.approx(50 / 45)
+    records = device_claims(decoders, dict.fromkeys(stages(), own), speeds())
+    (record,) = (each for each in records if each["bare"] == "FNI-15 (c)")
+    assert record["verdict"] == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record["why"]
+
+
+def claims_of(decoders: list[FusedDecoder], found: dict[tuple[str, int, str], SetStages]) -> dict[str, dict[str, Any]]:
+    return {each["bare"]: each for each in device_claims(decoders, found, speeds())}
+
+
+def test_a_claim_on_beam_5_is_judged_beside_figures_of_beam_5_alone(decoders: list[FusedDecoder]) -> None:
+    """Where fused takes longer at beam 1, that is no evidence against FNI-15 (a), nor for it."""
+    slow = stages({(key, 1): {"fused_s": 60.0} for key in ("europarl", "opensubtitles")})
+    at_5, larger = (claims_of(decoders, slow)[bare] for bare in ("FNI-15 (a)", "FNI-15 (b)"))
+    assert at_5["verdict"] == "holds"
+    assert at_5["ours"] == "Europarl, beam 5: 2.30; OpenSubtitles, beam 5: 2.81"
+    assert at_5["published"] == at_5["ours"]
+    assert "beam 1" in larger["ours"] and "beam 5" in larger["ours"]
+    assert "takes no softmax" in larger["why"] and "adds the bias within the product" in larger["why"]
+
+
+def test_a_gain_that_is_the_products_blocks_is_said_to_be_theirs(decoders: list[FusedDecoder]) -> None:
+    """FNI-16 (h) is of fusing, which leaves the product alone; ours multiplies in blocks."""
+    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 5.0)
+    found = claims_of(decoders, dict.fromkeys(stages(), own))
+    assert "multiplies block by block, which plain torch does not" in found["FNI-15 (c)"]["why"]
+    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"]["why"]
+    same = claims_of(decoders, {key: replace(each, product_fused_s=each.product_s) for key, each in stages().items()})
+    assert "product" not in same["FNI-16 (h)"]["why"]
+
+
+def test_a_gain_by_another_cause_than_fusing_does_not_hold(decoders: list[FusedDecoder]) -> None:
+    """FNI-16 (h): faster by the product's blocks alone, with the three steps no faster, is not what the paper claims."""
+    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 10.0)
+    records = {each["bare"]: each for each in device_claims(decoders, dict.fromkeys(stages(), own), speeds())}
+    assert records["FNI-16 (h)"]["verdict"] == "does not hold"
+    assert "by another cause than fusing: Europarl, beam 1" in records["FNI-16 (h)"]["why"]
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.0006, "not distinguishable"), (0.05, "holds"), (-0.05, "does not hold")])
+def test_a_difference_within_the_error_of_step_costs_is_not_distinguishable(
+    decoders: list[FusedDecoder], more: float, verdict: str
+) -> None:
+    """FNI-16 (i) held by 0.06 points."""
+    changed = {("opensubtitles", beam, "mini", True): 1 / (1.23 + more) for beam in (1, 5)}
+    assert verdicts(device_claims(decoders, stages(), speeds(changed)))["FNI-16 (i)"] == verdict
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.004, "not distinguishable"), (0.05, "holds"), (-0.05, "does not hold")])
+@pytest.mark.parametrize(
+    ("bare", "strategy", "over"),
+    [
+        ("FNI-16 (h)", "mini", 1.0),
+        ("FNI-16 (j)", "half-empty", 1.41),  # OpenSubtitles' gain of fusing alone
+        ("FNI-16 (k)", "half-empty", 1.41),  # and of both with maxi-batching
+    ],
+)
+def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
+    decoders: list[FusedDecoder], more: float, verdict: str, bare: str, strategy: str, over: float
+) -> None:
+    changed = {("opensubtitles", beam, strategy, True): 1 / (over + more) for beam in (1, 5)}
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == bare)
+    assert record["verdict"] == verdict
+    unclear = "within 1 point, which step costs cannot tell: OpenSubtitles, beam 1, OpenSubtitles, beam 5"
+    assert (unclear in record["why"]) == (verdict == "not distinguishable")
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict", "reason"),
+    [
+        ((0.05, -0.03), "not distinguishable", "not by more than 1 point in every seed"),
+        ((0.05, 0.005), "not distinguishable", "not by more than 1 point in every seed"),
+        ((0.005, -0.008), "not distinguishable", "within 1 point, which step costs cannot tell"),
+        ((0.05, 0.02), "holds", ""),
+        ((-0.05, -0.02), "does not hold", ""),
+    ],
+)
+def test_seeds_that_disagree_are_not_called_gains_too_small_to_tell(
+    decoders: list[FusedDecoder], gains: tuple[float, float], verdict: str, reason: str
+) -> None:
+    """FNI-16 (h): of two seeds one may show a gain of 5 %, which step costs can tell very well."""
+    totals = 1 / (1 + gains[0]), 1 / (1 + gains[1])
+    changed = {("opensubtitles", 1, "mini", True): totals}
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == "FNI-16 (h)")
+    assert record["verdict"] == verdict
+    reasons = [text for text in record["why"].split("; ") if "1 point" in text]
+    assert reasons == ([f"{reason}: OpenSubtitles, beam 1"] if reason else [])

@@ -1,0 +1,82 @@
+"""A replay's words, and the whole fit in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from simnmt.base import shipped_files
+from simnmt.experiment.inputs import RunPlan
+from simnmt.network.series_csv import read_notes
+from simnmt.papers.cnmt import table_replay
+from simnmt.papers.cnmt.claims import evaluate
+from simnmt.papers.cnmt.inferred_profiles import fit_and_replay, write_fit
+from simnmt.papers.cnmt.published import DATA_SETS
+from simnmt.papers.cnmt.table_replay import claims_as_text, replicate
+from simnmt.profile.profile_file import read_profile
+
+Rows = list[dict[str, Any]]
+
+
+def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows, published_gaps: Rows) -> None:
+    lines = claims_as_text(evaluate(published_rows, ["inferred"], published_gaps)).splitlines()
+    opening = "Holds: CNMT-17 (a). The oracle's total time is at most every other policy's (in 6 of 6 cells, least margin +"
+    assert lines[0].startswith(opening) and "; a theorem back to back on one RTT clock: " in lines[0]
+    assert len(lines) == 6 and all(
+        line.startswith(f"Not distinguishable: CNMT-17 ({letter}). ") for letter, line in zip("bcde", lines[1:], strict=False)
+    ), "one replication shows no noise"
+    assert lines[5].startswith("The profiles were inferred") and lines[5].endswith("CNMT-17 (b), (c), (d), (e).")
+    measured = claims_as_text(evaluate(published_rows, ["measured"], published_gaps)).splitlines()
+    assert measured == lines[:5]
+    assert claims_as_text(evaluate([])).splitlines()[4].startswith("Not measurable here: CNMT-17 (e). ")
+    text = replicate(published_rows, ["inferred"], published_gaps).text()
+    assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
+
+
+def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(tmp_path: Path) -> None:
+    """With one seed, one level and few requests: seconds in place of minutes, and ratios to match."""
+    moves: list[tuple[int, int]] = []
+    fit, found = fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move))
+    assert moves == [(done, 33) for done in range(1, 34)], "three fits, and five replications of six cells with their gaps"
+    write_fit(tmp_path, fit, found)
+    names = [name for each in DATA_SETS for name in each.profiles]
+    assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
+    assert len(found.ratios) == 24 and len(found.cells) == 36
+    [last] = [record for record in found.claims if record["id"] == "CNMT-17 (e)"]
+    assert "most of the gap: EN-ZH CP1 " in last["why"], "judged by its cause too"
+    assert all(row["why"].count("one replication") == 0 for row in found.claims), "judged by intervals over replications"
+    assert f"--cp2-mean-ms {1e3 * fit.mean_rtt_s['cp2']:g}" in read_notes(tmp_path / "cp2.csv")["made"]
+    for name in names:
+        execution = read_profile(tmp_path / f"{name}.json").execution
+        assert execution.kind == "inferred"
+        assert len(execution.fit["errors"]) == 8 and execution.fit["seeds"] == [1]
+
+
+def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(e) needs the gap of EN-ZH; an analysis runs every cell as often again as there are sources of loss."""
+    analysed: dict[tuple[str, ...], bool] = {}
+    run = table_replay.run_plan
+
+    def spy(plan: RunPlan, **options: Any) -> Any:
+        analysed[tuple(plan.cases)] = plan.scenario.gap_analysis
+        return run(plan, **options)
+
+    monkeypatch.setattr(table_replay, "run_plan", spy)
+    fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=100)
+    assert analysed == {("de-en", "fr-en"): False, ("en-zh",): True}
+
+
+def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:
+    scenario = YAML(typ="safe").load(shipped_files.find("scenarios", "table1").read_text(encoding="utf-8"))
+    for each in DATA_SETS:
+        assert scenario["workloads"][each.workload] == {"lengths": f"@{each.lengths}"}
+        for device, name in zip(("gateway", "cloud"), each.profiles, strict=True):
+            assert scenario["devices"][device]["profile"][each.workload] == f"@{name}"
+            fit = read_profile(shipped_files.find("calibration", name)).execution.fit
+            assert fit["lengths"].startswith(f"@{each.lengths} in place of {each.corpus}")
+            assert fit["lengths"].endswith(each.remark)
+            cp2 = read_notes(shipped_files.find("traces/rtt", "cp2"))["made"]
+            assert f"--cp2-mean-ms {1e3 * fit['fitted_cp2_mean_rtt_s']:g}" in cp2

@@ -1,0 +1,212 @@
+"""The whole reproduction in small: parts side by side, one record a claim and basis, and what is missing said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.papers.cnmt import published, table_replay
+from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
+from tests.papers.stand_ins import write_stand_ins
+
+REQUESTS = 2000
+KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare"}
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+@pytest.fixture(scope="module")
+def found(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
+
+
+@pytest.fixture
+def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at no interval."""
+    monkeypatch.setattr(table_replay, "REPLICATIONS", 1)
+
+
+@pytest.fixture
+def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`without_profiles(prefix)`: as if no shipped profile whose name begins so were there."""
+    there = shipped_files.names
+
+    def take_away(prefix: str) -> None:
+        monkeypatch.setattr(shipped_files, "names", lambda kind: [name for name in there(kind) if not name.startswith(prefix)])
+
+    return take_away
+
+
+def test_there_is_one_record_per_claim_and_basis_and_each_says_what_it_rests_on(found: Reproduction) -> None:
+    letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
+    devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
+    expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
+    assert [(r["id"], r["bare"], r["profiles"]) for r in found.claims] == [
+        (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
+    ]
+    assert len({record["id"] for record in found.claims}) == 22
+    for record in found.claims:
+        assert set(record) == KEYS
+        assert record["verdict"] in ("holds", "does not hold", "not distinguishable", "not measurable here")
+        assert record["basis"] == ("fitted" if record["profiles"] == "inferred" else "measured")
+        assert ("consistency, not proof" in record["why"]) == (record["basis"] == "fitted" and record["hardware_dependent"])
+
+
+def test_each_data_set_has_something_to_decide_on_its_own_networks_and_the_orders_hold_there(found: Reproduction) -> None:
+    shares = [row["oracle_offloaded_share"] for row in found.networks if row["profiles"] == "measured"]
+    assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
+    verdicts = {record["id"]: record["verdict"] for record in found.claims}
+    assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
+
+
+def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothing(found: Reproduction) -> None:
+    assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
+    (levels,) = {tuple(r["mean_rtt_ms"] for r in found.networks[-6:] if r["workload"] == w) for w in published.WORKLOADS}
+    assert levels[0] > levels[1]
+    reasons = {record["id"]: record["why"] for record in found.claims}
+    assert "less than 20 or more than 80 % away in FR-EN CP1" in reasons["CNMT-17 (b), measured, one network"]
+    own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
+    searched = [name for name, why in reasons.items() if why.endswith(own_pairs)]
+    assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
+
+
+def test_verdicts_rest_on_intervals_over_replications(found: Reproduction) -> None:
+    """The scenario has one replication, of which none could be formed."""
+    judged = {record["id"]: record for record in found.claims if record["bare"].startswith("CNMT-17")}
+    assert not any("one replication" in record["why"] for record in judged.values())
+    for letter in ("a", "b", "c", "d", "e", "reductions"):
+        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"]["ours"]), letter
+
+
+def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
+    reasons = {record["id"]: record["why"] for record in found.claims}
+    assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
+
+
+@pytest.mark.usefixtures("one_replication")
+def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
+    path = write_stand_ins(tmp_path, "synthetic")
+    text = path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru")
+    for kept, basis in ((path.read_text(), "synthetic"), (text, "fitted")):
+        path.write_text(kept)
+        room = tmp_path / basis
+        room.mkdir()
+        found = reproduce(measured=path, requests=200, folder=room)
+        names = {record["profiles"] for record in found.claims if record["profiles"] != "inferred"}
+        assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
+        assert {r["basis"] for r in found.claims if r["profiles"] in names} == {basis}
+        assert not any("measured" in record["id"] for record in found.claims)
+        assert len({record["id"] for record in found.claims}) == len(found.claims)
+        assert "On the profiles that are measured" not in found.text()
+    kinds = next(part["kinds"] for part in found.document()["parts"] if part["name"] == "given, fitted")
+    assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
+
+
+@pytest.mark.usefixtures("one_replication")
+def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(tmp_path: Path) -> None:
+    """With one model on all data sets, made so that its one pair of levels does for all."""
+    path = write_stand_ins(tmp_path)
+    text = path.read_text().replace("gru.json", "bilstm.json").replace("@fr-en-mixed", "@fr-en-news")
+    lines = [line for line in text.splitlines() if not line.startswith("  en-zh:") and not line.strip().startswith("#")]
+    text = re.sub(r'("@cp1", rtt_mean_ms:) [\d.]+', r"\1 118", "\n".join(lines))
+    text = re.sub(r'("@cp2", rtt_mean_ms:) [\d.]+', r"\1 86", text)
+    path.write_text(text.replace(', en-zh: "cpu1-marian.json"', "").replace(', en-zh: "cpu2-marian-int8.json"', ""))
+    (tmp_path / "room").mkdir()
+    found = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
+    assert [part.name for part in found.parts] == ["inferred", "measured"]
+    assert {round(row["mean_rtt_ms"]) for row in found.networks if row["profiles"] == "measured"} == {118, 86}
+    assert not any("RTT levels" in record["why"] for record in found.claims)
+
+
+def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found: Reproduction) -> None:
+    document = found.document()
+    table, implied, ratios, networks, times = document["tables"]
+    first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
+    assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
+    assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 18
+    origins = ("published", "inferred", "measured", "measured_one_network")
+    assert all(isinstance(cell[f"{origin}_percent"], float) for cell in table["cells"] for origin in origins)
+    gateway = {
+        (c["workload"], c["network"], c["policy"]): c["measured_percent"] for c in table["cells"] if c["baseline"] == "edge"
+    }
+    for ratio in ratios["rows"]:
+        if ratio["policy"] in published.POLICIES:
+            change = gateway[ratio["workload"], ratio["network"], ratio["policy"]]
+            assert ratio["measured"] == pytest.approx(1 + change / 100), "the table and the ratios are of the same runs"
+    assert set(ratios["mean_absolute_error"]) == {"all", "fitted", "test", *published.WORKLOADS}
+    assert [row["role"] for row in ratios["rows"]].count("test") == 9
+    assert {(row["workload"], row["device"]) for row in times["rows"]} == {
+        (workload, device) for workload in published.WORKLOADS for device in ("gateway", "cloud")
+    }
+    assert len(document["slips"]) == 7
+    over = document["over_levels"]
+    assert [row["id"] for row in over["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
+    assert over["combinations"] >= max(row["holds_in"] for row in over["claims"]) and over["requests"] == REQUESTS
+    assert "over_levels" not in {record["profiles"] for record in found.claims}, "beside the verdicts and no part of them"
+
+
+def test_the_words_say_the_same(found: Reproduction) -> None:
+    text = found.text()
+    assert "mean absolute error of the inferred: all " in text and ", test " in text
+    assert "Holds: CNMT-17 (d). C-NMT's gain" in text.partition("On the profiles that are measured:")[2]
+    assert "consistency, not proof, of CNMT-17 (b), (c), (d), (e), (reductions)." in text
+    assert f"Over {found.document()['over_levels']['combinations']} combinations of RTT levels" in text
+    assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
+
+
+@pytest.mark.usefixtures("one_replication")
+def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
+    without_profiles("cpu")
+    found = reproduce(requests=200, folder=tmp_path)
+    measured = [record for record in found.claims if record["profiles"] == "measured"]
+    assert len(measured) == 10 and {record["verdict"] for record in measured} == {"not measurable here"}
+    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record["why"] for record in measured if record["hardware_dependent"])
+    assert all(record["verdict"] == "holds" for record in found.claims if record["id"] == "CNMT-17 (a), inferred")
+    cell = found.document()["tables"][0]["cells"][0]
+    assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
+    assert "Not at hand: " in found.text()
+    assert found.document()["over_levels"] is None and "combinations of RTT levels" not in found.text()
+    with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
+        find_network()
+
+
+@pytest.mark.usefixtures("one_replication")
+def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_profiles: Any, tmp_path: Path) -> None:
+    text = scenario.read_text().replace('"cpu2-gru.json"', '"@cpu2-gru"')
+    part = scenario.with_name("one-missing.yaml")
+    part.write_text(text)
+    without_profiles("cpu")
+    found = reproduce(measured=part, requests=200, folder=tmp_path)
+    assert {row["workload"] for row in found.networks if row["profiles"] == "measured"} == {"de-en", "en-zh"}
+    why = next(record["why"] for record in found.claims if record["id"] == "CNMT-17 (b), measured")
+    assert "not at hand: FR-EN needs @cpu2-gru" in why
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("  cp2: {rtt", "  other: {rtt", "not both networks cp1 and cp2"),
+        ("  naive: {}\n", "", "not all of the policies edge, cloud, oracle, naive, cnmt"),
+        (
+            '{lengths: "@de-en-news"}',
+            '{lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 1}}',
+            "arrivals that are not back to",
+        ),
+        ("clock: spread", "clock: own", "a network whose clock is not spread over the trace"),
+    ],
+)
+def test_another_protocol_is_refused(scenario: Path, old: str, new: str, complaint: str) -> None:
+    text = scenario.read_text()
+    assert old in text
+    other = scenario.with_name("other.yaml")
+    other.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=f"no scenario of Table I: {complaint}"):
+        find_network(other)

@@ -1,0 +1,135 @@
+"""The whole reproduction of the sharp decoder in small, and `simnmt reproduce sharp`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simnmt.base.errors import InputError
+from simnmt.calibrate import sharp_agreement, sharp_speeds
+from simnmt.calibrate.sharp_agreement import RungAgreement
+from simnmt.calibrate.sharp_speeds import rung_settings
+from simnmt.cli.reproduce import app
+from simnmt.kernels.packed_products import Clipping
+from simnmt.papers.sharp.claims import all_claims
+from simnmt.papers.sharp.published import LADDER, SYSTEMS
+from simnmt.papers.sharp.reproduction import Reproduction, as_text, reproduce
+from simnmt.papers.sharp.reproduction import document as document_of
+from tests.papers.sharp_stand_ins import as_published
+
+
+@pytest.fixture
+def found() -> Reproduction:
+    speeds = as_published(table={"activations": 360.0})
+    return Reproduction(speeds, False, all_claims(speeds))
+
+
+def test_published_stands_beside_measured_on_every_rung_and_each_is_exact_or_not(found: Reproduction) -> None:
+    tables = {table["id"]: table["rows"] for table in document_of(found)["tables"]}
+    rows = tables["table-1"]
+    assert [row["rung"] for row in rows] == [
+        "baseline",
+        "int16",
+        "embeddings",
+        "attention",
+        *["activations"] * 2,
+        *["merge"] * 2,
+    ]
+    assert [row["adds_noise"] for row in rows] == [False, True, False, False, True, True, False, False]
+    for row in rows:
+        rung = next(each for each in LADDER if each.key == row["rung"])
+        if row["activations"] != "table":
+            assert row["words_per_s"] == pytest.approx(rung.words_per_s) and row["factor"] == pytest.approx(rung.factor)
+    (slower,) = [row for row in rows if (row["rung"], row["activations"]) == ("activations", "table")]
+    assert slower["step"] == pytest.approx(360 / 342), "the paper's rung, measured, beside the polynomial"
+    assert {row["key"] for row in tables["table-2"]} == {each.key for each in SYSTEMS}
+    assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
+
+
+def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
+    """XP-03: exact, or how many words stay the same with all rungs so far."""
+    speeds = as_published()
+    settings = rung_settings(6, None, "polynomial")["merge"]
+    agreements = [RungAgreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
+    reproduction = Reproduction(speeds, False, all_claims(speeds, agreements), agreements)
+    assert any("99.90 %" in line and line.startswith("+ merge, polynomial") for line in as_text(reproduction).splitlines())
+    found = document_of(reproduction)
+    rows = {(row["rung"], row["activations"]): row["agreement"] for row in found["tables"][1]["rows"]}
+    assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
+
+
+def test_a_model_without_a_text_is_refused() -> None:
+    with pytest.raises(InputError, match="go together"):
+        reproduce(model="folder")
+    with pytest.raises(InputError, match="--references without a text"):
+        reproduce(references=Path("translations"))
+
+
+def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:
+    document = document_of(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    text = as_text(found)
+    (line,) = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
+    assert line.split()[3:8] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
+    merged = [line for line in text.splitlines() if line.startswith("+ merge")]
+    assert len(merged) == 2 and all(line.endswith("  exact over the rung before") for line in merged)
+    (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    assert f"Amdahl's prediction is {own['predicted']:.2f}, measured 2.61" in text, "XP-07, in the document too"
+    for record in found.claims:
+        assert f"{record['verdict'].capitalize()}: {record['id']}." in text
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["sharp", *words])
+
+
+def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def timed(setting: sharp_speeds.Setting, progress: object = None) -> sharp_speeds.SharpSpeeds:
+        asked.append(setting)
+        return as_published()
+
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", timed)
+    done = run("--quick", "--rounds", "2", "--out", "deep/out", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert said.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == said
+    assert (tmp_path / "deep/out/report.html").is_file()
+    assert asked[0].rounds == 2 and asked[0].vocab == sharp_speeds.QUICK.vocab
+    assert any("quick look" in note for note in said["notes"])
+
+
+def test_no_round_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("--rounds", "0")
+    assert isinstance(done.exception, InputError) and "--rounds 0" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_16_bit_products_clip_are_warned_of_once_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trained model, by every rung with 16-bit products."""
+    rungs = rung_settings(6, None, "polynomial")
+    agreements = [
+        RungAgreement(key, rungs[key], 1_000, 1_000, 10, 10, 0.7, clipping=None if key == "baseline" else Clipping(7, 35_000))
+        for key in ("baseline", "int16", "merge")
+    ]
+    monkeypatch.setattr(sharp_agreement, "sharp_agreement", lambda *_, **__: agreements)
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", lambda *_: as_published())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("un\n")
+    done = run("--model", "folder", "--text", "text", "--out", "out", "--json")
+    assert done.exit_code == 0, done.output
+    message = "7 of 35,000 weights (0.02 %) lie beyond [-1, 1], where 16-bit products clip them"
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.startswith(f"simnmt: warning: {message}")] == lines
+    assert len(done.stderr.splitlines()) == 1
+    assert any(message in note for note in json.loads(done.stdout)["notes"])

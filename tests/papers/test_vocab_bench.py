@@ -1,0 +1,86 @@
+"""Measurements of the output layer decide the claims on a step, and stand in tables of their own (FVP-09, FVP-15)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.calibrate.projection_bench import BenchError, ProjectionBench
+from simnmt.papers.fvp import evidence as benches_module
+from simnmt.papers.fvp.bench_claims import bench_claims
+from simnmt.papers.fvp.evidence import shipped_studies
+from simnmt.papers.fvp.page import render_vocab
+from simnmt.papers.fvp.reproduction import all_claims, reproduce
+from simnmt.papers.fvp.reproduction import document as document_of
+from tests.papers.vocab_bench_stand_ins import STAGES, bench, step
+
+
+def verdicts(*own: ProjectionBench) -> dict[str, str]:
+    return {each["bare"]: each["verdict"] for each in bench_claims(own)}
+
+
+def test_without_a_measurement_each_claim_says_what_it_needs() -> None:
+    found = {each["bare"]: each for each in bench_claims(())}
+    assert set(found) == {"FVP-09", "FVP-15 (a)", "FVP-15 (b)"}
+    assert all(each["verdict"] == "not measurable here" and "--bench" in each["why"] for each in found.values())
+    assert "--device cuda" in found["FVP-15 (a)"]["why"] and found["FVP-15 (a)"]["published"] == "2.40 to 3.15"
+
+
+@pytest.mark.parametrize(
+    ("own", "bare", "verdict"),
+    [
+        (bench(), "FVP-09", "holds"),
+        (bench(), "FVP-15 (b)", "holds"),
+        (bench(), "FVP-15 (a)", "not measurable here"),
+        (bench(step(fitted=False, predicted_s=1.0)), "FVP-09", "does not hold"),
+        (bench(step(), step(0.12, 6.0)), "FVP-09", "not measurable here"),
+        (bench(step(0.06, 9.9), step(0.12, 6.0)), "FVP-15 (b)", "does not hold"),
+        (bench(step(), step(0.12, 4.9)), "FVP-15 (b)", "does not hold"),
+        (bench(step()), "FVP-15 (b)", "not measurable here"),
+        (bench(step(0.06, 2.0, 40), step(0.15, 1.6, 40), device="cuda"), "FVP-15 (a)", "holds"),
+        (bench(step(0.06, 2.0, 40), step(0.15, 1.4, 40), device="cuda"), "FVP-15 (a)", "does not hold"),
+        (bench(step(0.06, 2.0, 40), step(0.2, 1.0, 40), device="cuda"), "FVP-15 (a)", "holds"),
+        (bench(step(0.06, 2.0, 8), device="cuda"), "FVP-15 (a)", "not measurable here"),
+    ],
+)
+def test_a_claim_is_decided_by_what_was_measured(own: ProjectionBench, bare: str, verdict: str) -> None:
+    assert verdicts(own)[bare] == verdict
+
+
+def test_where_overheads_take_half_of_the_dense_time_the_break_even_stands_instead() -> None:
+    """FVP-15."""
+    slow = step(0.06, 1.2, 40, stages_s=STAGES | {"scatter": 0.05})
+    (record,) = (each for each in bench_claims((bench(slow, device="cuda"),)) if each["bare"] == "FVP-15 (a)")
+    assert record["verdict"] == "not measurable here" and record["why"] == "all columns win above 40 %"
+    (record,) = (each for each in bench_claims((bench(slow, step(0.15, 1.6, 40), device="cuda"),)) if each["ours"][:1] == "1")
+    assert record["verdict"] == "holds" and "1 steps take more: all columns win above 40 %" in record["why"]
+
+
+def test_steps_and_their_break_even_stand_in_tables_and_on_the_page() -> None:
+    document = document_of(all_claims((), (bench(),)))
+    tables = {table["id"]: table["rows"] for table in document["tables"]}
+    assert [round(row["ratio"], 2) for row in tables["bench"]] == [11.0, 6.0, 15.0]
+    assert tables["break-even"][0]["columns"] is None and tables["break-even"][1]["columns"] == 0.4
+    page = render_vocab(document)
+    assert '<section id="bench">' in page and "11.00" in page.partition('<section id="bench">')[2]
+    assert '<section id="bench">' not in render_vocab(document_of(all_claims()))
+
+
+def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "calibration/vocabulary"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(benches_module.shipped_files, "folder", lambda kind: tmp_path / kind)
+    (folder / "bench-cpu.json").write_text(bench().model_dump_json(), encoding="utf-8")
+    found = reproduce()
+    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_studies() == []
+    assert reproduce(benches=[]).benches == []
+    with pytest.raises(InputError, match="two measurements of a processor, 1 thread"):
+        (tmp_path / "other.json").write_text(bench().model_dump_json(), encoding="utf-8")
+        reproduce(benches=[folder / "bench-cpu.json", tmp_path / "other.json"])
+    (tmp_path / "other.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(BenchError):
+        reproduce(benches=[tmp_path / "other.json"])

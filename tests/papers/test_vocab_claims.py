@@ -1,0 +1,213 @@
+"""The claims on a part of the vocabulary hold on a study that has them hold, and flip where a number is tampered with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simnmt.papers.fvp.cluster_claims import cluster_claims
+from simnmt.papers.fvp.decoding_claims import decoding_claims
+from simnmt.papers.fvp.reproduction import all_claims
+from simnmt.papers.fvp.study import ClusterSizes, Study
+from tests.papers.vocab_stand_ins import CLUSTERS, TOPS, cell, decoded, rounds_kept, speed, spread, study
+
+
+def verdicts(own: Study | None) -> dict[str, str]:
+    return {each["bare"]: each["verdict"] for each in (*decoding_claims(own), *cluster_claims(own))}
+
+
+def test_everything_holds_on_a_study_made_to() -> None:
+    assert set(verdicts(study()).values()) == {"holds"}
+
+
+def test_without_a_study_nothing_measured_is_judged() -> None:
+    found = verdicts(None)
+    assert set(found.values()) == {"not measurable here"} and set(found) == set(verdicts(study()))
+
+
+def speeds(best: int, clusters: int = 1_300) -> tuple[Any, ...]:
+    return tuple(speed("fr-en", own, top, 0.4 if (own, top) == (clusters, best) else 0.2) for own in CLUSTERS for top in TOPS)
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed", "verdict"),
+    [
+        ("FVP-08 (a)", {"chosen": (decoded(identical=0.89),)}, "does not hold"),
+        ("FVP-08 (b)", {"chosen": (decoded(bleu=29.7),)}, "does not hold"),
+        ("FVP-08 (b)", {"chosen": (decoded(bleu=30.3),)}, "does not hold"),
+        ("FVP-08 (b)", {"chosen": (decoded(bleu=None),)}, "not measurable here"),
+        ("FVP-20 (d)", {"chosen": (decoded(share=spread(0.1, 0.16)),)}, "does not hold"),
+        ("FVP-20 (d)", {"chosen": (decoded(beam=2),)}, "not measurable here"),
+        ("FVP-20 (e)", {"chosen": (decoded(layer_ratio=2.5),)}, "does not hold"),
+        ("FVP-20 (e)", {"chosen": (decoded(layer_ratios=(2.5, 2.7)),)}, "not distinguishable"),
+        ("FVP-20 (f)", {"chosen": (decoded(ratio=1.1),)}, "does not hold"),
+        ("FVP-20 (f)", {"chosen": (decoded(part_rounds=(7.0, 7.0, 9.0)),)}, "not distinguishable"),
+        ("FVP-20 (g)", {"chosen": (decoded(predicted=1.7),)}, "does not hold"),
+        ("FVP-20 (g)", {"chosen": (decoded(part_rounds=(6.8, 6.8, 9.0)),)}, "not distinguishable"),
+        ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2), decoded(beam=2, ratio=1.3))}, "does not hold"),
+        ("FVP-20 (h)", {"chosen": (decoded(ratio=1.2),)}, "not measurable here"),
+        ("FVP-11 (d)", {"speeds": speeds(3)}, "does not hold"),
+        ("FVP-11 (d)", {"speeds": speeds(1, 100)}, "does not hold"),
+        ("SHARP-02", {"candidates": (decoded(way="ibm1", candidates=20, layer_ratio=1.8),)}, "does not hold"),
+        ("SHARP-02 (b)", {"candidates": (decoded(way="ibm1", candidates=20, bleu=29.0),)}, "does not hold"),
+        ("SHARP-02", {"candidates": ()}, "not measurable here"),
+        ("FVP-11 (a)", {"sweep": (cell(clusters=100), cell(clusters=500, share=spread(0.2)))}, "does not hold"),
+        ("FVP-11 (b)", {"sweep": (cell(top=1), cell(top=3, share=spread(0.001)))}, "does not hold"),
+        ("FVP-08 (c)", {"sweep": (cell(top=1), cell(top=3, miss_rate=0.5))}, "does not hold"),
+        (
+            "FVP-08 (d)",
+            {"volume": (cell(training_sentences=8_000), cell(training_sentences=16_000, miss_rate=0.9))},
+            "does not hold",
+        ),
+        ("FVP-10", {"by_language": (cell(sets=spread(0.1, 0.9)), cell(knowledge="target"))}, "does not hold"),
+        ("FVP-10", {"by_language": (cell(),)}, "not measurable here"),
+        (
+            "FVP-10",
+            {
+                "by_language": (
+                    *(cell(top=3, knowledge=what) for what in ("both", "target")),
+                    *(cell(sets=spread(0.1, share), knowledge=what) for share, what in ((0.9, "both"), (0.8, "target"))),
+                )
+            },
+            "not distinguishable",
+        ),
+        (
+            "FVP-11 (c)",
+            {
+                "per_cluster": tuple(
+                    ClusterSizes(label="fr-en", clusters=2, top=top, columns=(9, 9 - top), first=9) for top in (1, 3)
+                )
+            },
+            "does not hold",
+        ),
+    ],
+)
+def test_a_claim_flips_when_its_number_is_tampered_with(bare: str, changed: dict[str, Any], verdict: str) -> None:
+    assert verdicts(study(**changed))[bare] == verdict
+
+
+def test_a_trend_allows_noise_and_no_more() -> None:
+    """FVP-11: k-means is seeded anew at each r."""
+    shares = (0.05, 0.04, 0.0415, 0.03)
+    noisy = tuple(cell(clusters=100 * place, share=spread(share)) for place, share in enumerate(shares, 1))
+    assert verdicts(study(sweep=noisy))["FVP-11 (a)"] == "holds"
+
+
+def test_where_nothing_is_missed_a_larger_k_cannot_miss_less() -> None:
+    """FVP-08."""
+    own = study(sweep=(cell(top=1), cell(top=3, miss_rate=0.0), cell(top=5, miss_rate=0.0)))
+    assert verdicts(own)["FVP-08 (c)"] == "holds"
+    assert verdicts(study(sweep=(cell(top=1), cell(top=3, miss_rate=0.02))))["FVP-08 (c)"] == "not distinguishable", "as many"
+
+
+def missed(*rates: float) -> tuple[Any, ...]:
+    """Of 9,000 tokens each."""
+    return tuple(cell(training_sentences=8_000 * 2**place, miss_rate=rate) for place, rate in enumerate(rates))
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [
+        ((0.02, 0.01), "holds"),
+        ((0.02, 0.0205, 0.01), "holds"),
+        ((0.02, 0.019), "not distinguishable"),
+        ((0.02, 0.0205), "not distinguishable"),
+        ((0.02, 0.01, 0.02, 0.01), "does not hold"),
+        ((0.02, 0.03), "does not hold"),
+        ((0.0, 0.0), "holds"),
+        ((0.02,), "not measurable here"),
+    ],
+)
+def test_misses_are_judged_beyond_what_so_few_tokens_can_tell(rates: tuple[float, ...], verdict: str) -> None:
+    """FVP-08: 2 % of 9,000 tokens have a standard error of 0.15 points."""
+    assert verdicts(study(volume=missed(*rates)))["FVP-08 (d)"] == verdict
+
+
+def test_a_group_of_one_is_no_trend_and_spoils_none() -> None:
+    """FVP-11: extra cells, tried with one number of clusters alone."""
+    own = study(sweep=(cell(clusters=100), cell(clusters=500), cell(clusters=500, top=10)))
+    assert verdicts(own)["FVP-11 (a)"] == "holds"
+    assert verdicts(study(sweep=(cell(),)))["FVP-11 (a)"] == verdicts(study(sweep=(cell(),)))["FVP-11 (b)"]
+    assert verdicts(study(sweep=(cell(),)))["FVP-11 (a)"] == "not measurable here"
+    level = study(sweep=(cell(clusters=100, share=spread(0.05)), cell(clusters=500, share=spread(0.049))))
+    assert verdicts(level)["FVP-11 (a)"] == "not distinguishable"
+
+
+def test_what_holds_by_construction_says_so_with_the_amount() -> None:
+    """FVP-08, FVP-11: sets of a K are parts of those of a larger one."""
+    found = {each["bare"]: each["why"] for each in cluster_claims(study())}
+    assert all("by construction" in found[bare] for bare in ("FVP-08 (c)", "FVP-11 (b)", "FVP-11 (c)"))
+    assert "2.24 to 2.24 times as many columns with the largest K, K = 5 against K = 1" in found["FVP-11 (b)"]
+    assert "by construction" not in found["FVP-11 (a)"]
+
+
+def test_a_prediction_that_no_gain_would_pass_as_well_is_told_to_be_no_test() -> None:
+    """FVP-20, as with the fused output layer."""
+    trivial = decoded(ratio=1.05, predicted=1.06)
+    (record,) = (each for each in decoding_claims(study(chosen=(trivial,))) if each["bare"] == "FVP-20 (g)")
+    assert record["verdict"] == "not distinguishable" and "no test of it" in record["why"]
+    assert verdicts(study(chosen=(trivial, decoded())))["FVP-20 (g)"] == "holds"
+    assert verdicts(study(chosen=(decoded(ratio=1.05, predicted=1.3),)))["FVP-20 (g)"] == "does not hold"
+
+
+def test_a_gain_over_plain_decoding_alone_says_so() -> None:
+    """FVP-20: the fused output layer gains without leaving anything out."""
+
+    def why(bare: str, **changed: Any) -> str:
+        (record,) = (each for each in decoding_claims(study(chosen=(decoded(**changed),))) if each["bare"] == bare)
+        assert record["verdict"] == "holds"
+        return str(record["why"])
+
+    assert "reached over plain alone" in why("FVP-20 (f)", measured_over_fused=1.1)
+    assert "+10.0 % over the fused output layer" in why("FVP-20 (f)", measured_over_fused=1.1)
+    assert "reached over plain alone" not in why("FVP-20 (f)", measured_over_fused=1.3)
+    assert "2.50 times over the fused output layer" in why("FVP-20 (e)", layer_ratio_over_fused=2.5)
+
+
+def test_a_rise_of_bleu_differs_and_is_no_loss() -> None:
+    """FVP-08."""
+    (record,) = (each for each in decoding_claims(study(chosen=(decoded(bleu=30.3),))) if each["bare"] == "FVP-08 (b)")
+    assert "0 of 1 cells lose more, 1 gain more" in record["why"] and "+0.30" in record["ours"]
+
+
+def test_searches_that_took_no_turns_are_apart_where_no_round_overlaps() -> None:
+    """FVP-20: the slowest round at batch 1 against the fastest at batch 20."""
+    one, many = decoded(ratio=1.3, part_rounds=(7.0, 7.0, 9.0)), decoded(beam=2, ratio=1.2)
+    assert verdicts(study(chosen=(one, many)))["FVP-20 (h)"] == "not distinguishable"
+
+
+def test_the_best_that_keeps_a_claim_stands_against_the_best_that_breaks_it() -> None:
+    """FVP-11: not against one that keeps it as well."""
+    rows = (speed("fr-en", 2_000, 1, 0.40), speed("fr-en", 1_300, 1, 0.39), speed("fr-en", 1_300, 3, 0.20))
+    own = study(speeds=rows)
+    (record,) = (each for each in decoding_claims(own) if each["bare"] == "FVP-11 (d)")
+    assert record["verdict"] == "holds" and "these 2 numbers of clusters, 1,300, 2,000," in record["why"]
+    assert "2,000 clusters, K = 1 (+40.0 %) against 1,300 clusters, K = 3 (+20.0 %)" in record["why"]
+    low = (speed("fr-en", 100, 1, 0.41), *rows)
+    assert verdicts(study(speeds=low))["FVP-11 (d)"] == "does not hold", "K = 1, but few clusters"
+    assert verdicts(study(speeds=rows[:2]))["FVP-11 (d)"] == "not measurable here"
+
+
+def test_each_study_is_a_device_of_its_own_and_says_its_vocabulary() -> None:
+    """A share of V means nothing without V."""
+    other = study().model_copy(update={"model": study().model.model_copy(update={"name": "other", "vocab": 50_000})})
+    records = all_claims([study(), other]).claims
+    assert len({record["id"] for record in records}) == len(records)
+    assert {record["device"] for record in records} == {"", "gru-xx-en", "other"}
+    assert all("V 50,000" in record["why"] for record in records if record["device"] == "other")
+    assert all("V 10,000" in record["why"] for record in records if record["device"] == "gru-xx-en")
+
+
+@pytest.mark.parametrize("kept", [None, rounds_kept(rejected=7, conclusive=False)], ids=["not guarded", "disturbed"])
+def test_times_of_disturbed_rounds_decide_nothing_and_quality_stays_judged(kept: Any) -> None:
+    disturbed = study(
+        chosen=tuple(decoded(beam=beam, rounds=kept) for beam in (1, 2)),
+        speeds=tuple(speed("fr-en", 500, top, 0.3).model_copy(update={"rounds": kept}) for top in TOPS),
+        candidates=(decoded(way="ibm1", clusters=None, top=None, candidates=20, always=0, rounds=kept),),
+    )
+    records = {record["bare"]: record for record in decoding_claims(disturbed)}
+    timed = ("FVP-20 (e)", "FVP-20 (f)", "FVP-20 (g)", "FVP-20 (h)", "FVP-11 (d)", "SHARP-02")
+    assert all(records[claim]["verdict"] == "not measurable here" for claim in timed)
+    assert all("quiet box" in records[claim]["why"] for claim in timed)
+    assert records["FVP-08 (a)"]["verdict"] == "holds"

@@ -1,0 +1,262 @@
+"""The reproduction on a part of the vocabulary as documents, text and command, and how it has a model studied."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simnmt.base.errors import InputError
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.study import write_study
+from simnmt.cli.reproduce import app
+from simnmt.papers.fvp import evidence as studies_module
+from simnmt.papers.fvp import study_run as study_run
+from simnmt.papers.fvp.evidence import Texts, quick_settings, shipped_studies
+from simnmt.papers.fvp.reproduction import all_claims, as_text, reproduce
+from simnmt.papers.fvp.reproduction import document as document_of
+from simnmt.papers.fvp.study import PARTS
+from simnmt.papers.fvp.table_rows import speeds
+from tests.papers.vocab_stand_ins import LABELS, run, speed, study
+
+MAY_LACK_AGREEMENT = (
+    "setting",
+    "table-1",
+    "averages",
+    "table-5",
+    "table-6",
+    "figure-4",
+    "derived",
+    "runs",
+    "bench",
+    "break-even",
+)
+"""Tables without a row of translations or of their speed."""
+
+
+def test_published_stands_beside_measured_in_the_same_columns() -> None:
+    tables = {table["id"]: table["rows"] for table in document_of(all_claims([study()]))["tables"]}
+    for name, published in (("table-2", 12), ("table-3", 32), ("table-4", 16), ("table-5", 12)):
+        kinds = [row["kind"] for row in tables[name]]
+        assert kinds.count("published") == published and (name == "table-4" or "measured" in kinds)
+        assert all(row.keys() == tables[name][0].keys() for row in tables[name])
+    ours = [row for row in tables["table-3"] if row["kind"] == "measured"]
+    assert [(row["row"], row["beam"], row["batch"]) for row in ours[:2]] == [("fr-en", 1, 1), ("fr-en", 2, 20)]
+    assert ours[0]["bleu_change"] == pytest.approx(-0.1) and ours[0]["gain_percent"] == pytest.approx(47.06, abs=0.01)
+
+
+def test_every_row_on_translations_says_that_it_is_not_exact_and_what_stays_the_same() -> None:
+    """XP-03."""
+    for table in document_of(all_claims([study()]))["tables"]:
+        if table["id"] not in MAY_LACK_AGREEMENT:
+            assert table["rows"] and all(row["agreement"].startswith("not exact: ") for row in table["rows"]), table["id"]
+    (row, *_) = (row for row in document_of(all_claims([study()]))["tables"][1]["rows"])
+    assert row["agreement"] == "not exact: 94.0 % of the sentences the same, 98.50 % of the tokens"
+
+
+def test_a_speed_keeps_what_its_own_decoding_kept_and_not_what_the_sweep_did() -> None:
+    """XP-03: a beam or a batch keeps others than single sentences."""
+    lacking = speed("fr-en", 500, 3, 0.2).model_copy(update={"identical": None})
+    rows = speeds([study(speeds=(speed("fr-en", 500, 3, 0.2), lacking))])
+    assert [row["agreement"] for row in rows] == [
+        "not exact: 92.5 % of the sentences the same",
+        "not exact: not measured",
+    ]
+
+
+def test_a_note_is_told_of_each_direction_until_it_is_measured_again() -> None:
+    again = run("sweep", ("de-en",), notes=("sweep: anew.",))
+    told = document_of(all_claims([study(runs=(run("sweep"), again))]))["notes"]
+    assert [note for note in told if note.startswith("gru-xx-en, sweep")] == [
+        "gru-xx-en, sweep of fr-en: sweep: nothing was left out.",
+        "gru-xx-en, sweep of de-en: sweep: anew.",
+    ]
+
+
+def test_a_terminal_gets_the_sweeps_ends_and_what_was_chosen() -> None:
+    text = as_text(all_claims([study()]))
+    sweep = text.partition("Sweep, %")[2].partition("\n\n")[0]
+    assert "100 clusters, K = 1" in sweep and "2,000 clusters, K = 5" in sweep and "500 clusters, K = 3" in sweep
+    assert "1,300 clusters" not in sweep and "500 clusters, K = 1" not in sweep
+
+
+def test_amdahls_prediction_stands_beside_what_was_measured() -> None:
+    """XP-07: 40 % of the time, 5 times as fast."""
+    (row, *_) = next(table["rows"] for table in document_of(all_claims([study()]))["tables"] if table["id"] == "amdahl")
+    assert row["predicted"] == pytest.approx(1 / (0.6 + 0.4 / 5)) and row["measured"] == pytest.approx(1 / 0.68)
+    assert row["body_ratio"] == 1.0, "as the law takes it"
+
+
+def test_a_study_with_no_part_measured_is_told_like_none() -> None:
+    bare = study(**dict.fromkeys(PARTS, ()), runs=())
+    found = all_claims([bare])
+    assert document_of(found)["tables"] and as_text(found)
+    measured = [record for record in found.claims if record["device"]]
+    assert measured and all("has no part" in record["why"] for record in measured)
+
+
+def test_json_is_finite_and_the_text_tells_both_and_each_verdict() -> None:
+    found = all_claims([study()])
+    document = document_of(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    text = as_text(found)
+    (line,) = [line for line in text.splitlines() if line.startswith("ZCode Dense, FrEn") and "348.5" in line]
+    assert line.split()[3:9] == ["published", "2", "x", "20", "16.50", "348.5"]
+    assert any(line.startswith("gru-xx-en, fr-en, 500 clusters, K = 3") and "measured" in line for line in text.splitlines())
+    assert all(f"{record['verdict'].capitalize()}: {record['id']}." in text for record in found.claims)
+    assert text.startswith(
+        "gru-xx-en (fr-en with 500 clusters, K = 3 and de-en with 500 clusters, K = 3): 3.0 to 12.0 % of 10,000 "
+    )
+
+
+def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studies_module.shipped_files, "folder", lambda kind: tmp_path / kind)
+    assert shipped_studies() == [] and reproduce().studies == []
+    assert "Published figures alone" in as_text(reproduce())
+    (tmp_path / "calibration/vocabulary").mkdir(parents=True)
+    write_study(tmp_path / "calibration/vocabulary/gru-xx-en.json", study())
+    assert [each.model.name for each in reproduce().studies] == ["gru-xx-en"]
+    assert reproduce(studies=[]).studies == []
+
+
+def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        write_study(tmp_path / name, study())
+    with pytest.raises(InputError, match="two studies of gru-xx-en"):
+        reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
+
+
+def test_every_shipped_study_is_read_and_told() -> None:
+    assert shipped_studies()
+    for path in shipped_studies():
+        assert as_text(reproduce(studies=[path])), path.name
+
+
+@pytest.fixture
+def studied(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What was asked of `run_study`, which takes an hour."""
+    asked: list[dict[str, Any]] = []
+
+    def pretend(folder: Path, directions: Any, **options: Any) -> Any:
+        asked.append({"folder": folder, "directions": directions, **options})
+        return study()
+
+    monkeypatch.setattr(study_run, "run_study", pretend)
+    return asked
+
+
+def both(tmp_path: Path) -> Texts:
+    return Texts(
+        train={label: tmp_path / f"train.{label}" for label in LABELS},
+        heldout={label: tmp_path / f"heldout.{label}" for label in LABELS},
+        references={"fr-en": tmp_path / "references"},
+    )
+
+
+def test_a_model_is_studied_in_all_that_its_texts_can_tell(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
+    kept = tmp_path / "study.json"
+    found = reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept], quick=True)
+    (asked,) = studied
+    assert found.quick and found.studies[0].model.name == "gru-xx-en"
+    assert asked["parts"] == [part for part in PARTS if part != "candidates"], "no translations of the training text"
+    assert [(each.label, each.references is None) for each in asked["directions"]] == [("fr-en", False), ("de-en", True)]
+    assert asked["out"] == kept and asked["settings"] == quick_settings()
+    one = Texts(train={"a": tmp_path / "x"}, targets={"a": tmp_path / "y"}, heldout={"a": tmp_path / "z"})
+    reproduce(model=tmp_path, texts=one)
+    assert "by_language" not in studied[1]["parts"] and "candidates" in studied[1]["parts"]
+
+
+def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
+    kept = tmp_path / "study.json"
+    runs = (*(run(part) for part in PARTS[:4]), run("memory", ("fr-en",)))
+    write_study(kept, study(runs=runs))
+    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
+    assert studied[0]["parts"] == ["memory", "chosen", "speeds"], "memory was of one direction"
+    write_study(kept, study())
+    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept], parts=["speeds", "chosen"])
+    assert studied[1]["parts"] == ["chosen", "speeds"], "asked for again"
+    less = [run(part, quick=True) if part == "volume" else run(part) for part in PARTS]
+    write_study(kept, study(runs=tuple(less)))
+    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
+    assert studied[2]["parts"] == ["volume"], "of less than is asked for now"
+
+
+def test_a_study_that_lacks_nothing_is_told_as_it_is_where_model_and_texts_are_its_own(
+    tmp_path: Path, studied: list[dict[str, Any]]
+) -> None:
+    kept, weights, texts = tmp_path / "study.json", tmp_path / "model.safetensors", both(tmp_path)
+    weights.write_bytes(b"weights")
+    for own in texts.by_option().values():
+        for path in own.values():
+            path.write_text("a sentence\n")
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    whole = study().model_copy(update={"texts": (), "model": study().model.model_copy(update={"sha256": sha256})})
+    write_study(kept, whole)
+    said = list[str]()
+    assert reproduce(model=tmp_path, texts=texts, studies=[kept], say=said.append).studies == [whole] and not studied
+    assert said == ["candidates: left out, which needs --targets"]
+    write_study(kept, whole.model_copy(update={"texts": study().texts}))
+    with pytest.raises(CalibrationError, match=r"another text train\.fr-en for fr-en"):
+        reproduce(model=tmp_path, texts=texts, studies=[kept])
+    write_study(kept, whole)
+    weights.write_bytes(b"others")
+    with pytest.raises(CalibrationError, match="a study of another model, gru-xx-en"):
+        reproduce(model=tmp_path, texts=texts, studies=[kept])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"texts": Texts(train={"a": Path("x")})}, "--text without a model"),
+        ({"parts": ["sweep"]}, "--part without a model"),
+        ({"quick": True}, "--quick without a model"),
+        ({"model": Path("m")}, "--text of nothing and --heldout of nothing"),
+        (
+            {"model": Path("m"), "texts": Texts(train={"a": Path("x")}, heldout={"b": Path("y")})},
+            "--text of a and --heldout of b",
+        ),
+        (
+            {"model": Path("m"), "texts": Texts({"a": Path("x")}, {"b": Path("t")}, {"a": Path("y")})},
+            "--targets of b, which --text does not name",
+        ),
+        (
+            {"model": Path("m"), "texts": Texts({"a": Path("x")}, {}, {"a": Path("y")}), "parts": ["sweeps"]},
+            "did you mean sweep",
+        ),
+        ({"model": Path("m"), "studies": [Path("a"), Path("b")]}, "more than one --study"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        reproduce(**asked)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def command(*words: str) -> Any:
+    return CliRunner().invoke(app, ["vocab", *words])
+
+
+def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "study.json", study())
+    done = command("--study", "study.json", "--out", "deep/out", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == told
+    assert (tmp_path / "deep/out/report.html").is_file()
+    assert [each["model"] for each in told["models"]] == ["gru-xx-en"]
+
+
+@pytest.mark.parametrize("words", [("--text", "file"), ("--heldout", "a=x", "--heldout", "a=y"), ("--study", "none.json")])
+def test_the_command_refuses_in_one_line_and_leaves_nothing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command(*words)
+    assert isinstance(done.exception, InputError) and "\n" not in str(done.exception)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,0 +1,359 @@
+"""What a profile tells of the ways to write its decoder: measured variants exactly, others composed, the rest refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.consistency import against_step
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_summary import as_json, facts
+from simnmt.profile.profile_variant import as_calibrated, with_decoder
+from tests.profile.made_decoder import (
+    BATCHES,
+    BEAMS_BY_FUSED,
+    BOTH,
+    EVERYTHING,
+    FUSED,
+    INT16,
+    MERGED,
+    PLAIN,
+    decoder_block,
+    profile,
+    stages_s,
+    variant,
+    with_variants,
+)
+
+
+def test_a_profile_keeps_its_decoder_in_the_file_and_older_files_are_read_without(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", profile())
+    assert read_profile(tmp_path / "p.json") == profile()
+    before = EVERYTHING
+    assert "decoder" not in before
+    assert checked_profile(before).decoder is None
+    with pytest.raises(ProfileError, match="decoder: a profile of version 1 has no such part"):
+        profile(schema_version=1, step=None, encoder=None, energy=None, disk=None, conditions=None, engine=None, overheads={})
+
+
+@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_measured_variant_multiplies_a_step_with_its_gap_by_the_measured_ratio(settings: DecoderSettings, batch: int) -> None:
+    own = profile()
+    moved, choice = with_decoder(own, settings)
+    assert (choice.how, choice.exact, choice.error) == ("measured", True, None)
+    before, after = own.decoding_cost, moved.decoding_cost
+    ratio = sum(stages_s(settings, batch)) / sum(stages_s(PLAIN, batch))
+    for position in (0, 16, 40):
+        assert after.steps_at(batch)(position, position) == pytest.approx(ratio * before.steps_at(batch)(position, position))
+    assert after.beam == settings.beam
+
+
+def test_a_fused_search_makes_the_gap_between_steps_shorter() -> None:
+    own = profile()
+    moved, _ = with_decoder(own, FUSED)
+    for batch in BATCHES:
+        share = (stages_s(PLAIN, batch)[2] - stages_s(FUSED, batch)[2]) / sum(stages_s(PLAIN, batch))
+        saved_s = own.decoding_cost.gap_s(batch) - moved.decoding_cost.gap_s(batch)
+        assert saved_s == pytest.approx(share * own.decoding_cost.steps_at(batch)(0, 0), rel=0.02), "a line over the batch"
+
+
+def test_single_sentences_take_the_ratio_at_batch_1_for_each_target_token() -> None:
+    own = profile()
+    moved, choice = with_decoder(own, FUSED)
+    ratio = sum(stages_s(FUSED)) / sum(stages_s(PLAIN))
+    assert moved.plane.s_per_tgt_token == pytest.approx(ratio * own.plane.s_per_tgt_token)
+    assert choice.pace == pytest.approx(own.plane.s_per_tgt_token / sum(stages_s(PLAIN)))
+    assert (moved.plane.s_per_src_token, moved.plane.s_fixed) == (own.plane.s_per_src_token, own.plane.s_fixed)
+    assert moved.residual == own.residual
+
+
+def test_the_base_is_the_profile_itself() -> None:
+    own = profile()
+    moved, choice = with_decoder(own, PLAIN)
+    assert (moved, choice.how) == (own, "base")
+    assert choice.words() == "decoder beam 1, plain: as calibrated, exact, which the profile's costs are of"
+
+
+def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:
+    """Not their ratio: of steps that are linear in the batch it is no line."""
+    ratios = {1: 0.9, 8: 0.8, 32: 0.5}
+    variants = [variant(PLAIN, batch) for batch in BATCHES]
+    variants += [variant(PLAIN, batch, times=ratio) | {"settings": FUSED.model_dump()} for batch, ratio in ratios.items()]
+    calibrated = with_variants(*variants)
+    moved, _ = with_decoder(calibrated, FUSED)
+    plain_s = {batch: sum(stages_s(PLAIN, batch)) for batch in (8, 16, 32)}
+    ratios[16] = (2.0 * 0.8 * plain_s[8] + 0.5 * plain_s[32]) / 3.0 / plain_s[16]
+    for batch, ratio in ratios.items():
+        after_s, before_s = (changed.decoding_cost.steps_at(batch)(5, 5) for changed in (moved, calibrated))
+        assert after_s == pytest.approx(ratio * before_s)
+
+
+def test_beyond_the_greatest_batch_of_a_variant_its_steps_count_as_not_measured() -> None:
+    variants = [variant(PLAIN, batch) for batch in BATCHES] + [variant(FUSED, batch) for batch in (1, 8)]
+    moved, _ = with_decoder(with_variants(*variants), FUSED)
+    assert moved.step_cost.batch_range == (1, 8)
+    assert moved.decoding_cost.most_batch == 8
+
+
+def test_a_profile_without_steps_has_its_plane_moved_alone() -> None:
+    own = profile(step=None, encoder=None)
+    moved, _ = with_decoder(own, FUSED)
+    assert moved.plane.s_per_tgt_token < own.plane.s_per_tgt_token
+    assert (moved.step, moved.overheads) == (None, own.overheads)
+
+
+def test_energy_of_a_token_goes_with_its_time() -> None:
+    energy = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.0}
+    own = profile(energy=energy)
+    moved, _ = with_decoder(own, FUSED)
+    assert moved.energy is not None
+    assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / own.plane.s_per_tgt_token)
+
+
+OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
+
+
+def test_a_profile_tells_the_decoder_that_its_own_costs_are_of() -> None:
+    """With variants or without, and not where no engine is recorded."""
+    told = as_calibrated(profile())
+    assert told is not None
+    assert (told.how, told.exact, told.short) == ("base", True, "decoder beam 1, plain: as calibrated, exact")
+    sharp = {"backend": "sharp", "decoder": {"gemm": "float32", "candidates": 500}}
+    told = as_calibrated(checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | sharp}))
+    assert told is not None
+    assert told.short == "decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates"
+    assert not told.exact
+    told = as_calibrated(
+        checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | {"compute_type": "int8", "fused": True}})
+    )
+    assert told is not None
+    assert told.short == "decoder beam 1, fused: as calibrated, exact but for rounding in int8"
+    assert as_calibrated(checked_profile(EVERYTHING | {"engine": None})) is None
+
+
+def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> None:
+    listed = DecoderSettings(candidates=500)
+    block = decoder_block([listed, listed.model_copy(update={"fused": True})])
+    engine = EVERYTHING["engine"] | {"decoder": listed.model_dump(exclude={"beam"})}
+    moved, _ = with_decoder(profile(block, engine=engine), DecoderSettings(fused=True, candidates=500))
+    assert moved.engine is not None
+    assert moved.engine.fused
+    assert moved.engine.decoder == DecoderSettings(fused=True, candidates=500).model_dump(exclude={"beam"})
+    moved, _ = with_decoder(profile(), BEAMS_BY_FUSED[3])
+    assert moved.engine is not None
+    assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
+
+
+def test_a_beam_other_than_the_profiles_is_said_in_short() -> None:
+    assert with_decoder(profile(), BEAMS_BY_FUSED[3])[1].short == (
+        "decoder beam 5, fused: measured, exact (the profile is of beam 1)"
+    )
+
+
+def of_beam_5() -> DeviceProfile:
+    variants = [variant(each, times=0.1) for each in BEAMS_BY_FUSED]
+    block = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
+    return profile(block, **OF_BEAM_5)
+
+
+def test_settings_without_a_beam_mean_no_other_than_the_profiles() -> None:
+    """Fusing a decoder of beam 5 must not turn it into a greedy one unasked."""
+    with pytest.raises(ProfileError) as refused:
+        with_decoder(of_beam_5(), FUSED)
+    assert str(refused.value) == (
+        "no beam is named, and profile everything is of beam 5 (say beam: 5, or beam: 1 if that is meant)"
+    )
+    assert with_decoder(of_beam_5(), DecoderSettings(beam=1, fused=True))[1].short.endswith("(the profile is of beam 5)")
+    assert with_decoder(of_beam_5(), DecoderSettings(beam=5, fused=True))[1].how == "measured"
+
+
+LISTED = DecoderSettings(candidates=500)
+
+
+def of_500_candidates(*others: DecoderSettings) -> DeviceProfile:
+    kept = [each.model_copy(update={"candidates": 500}) for each in (FUSED, *others)]
+    return profile(decoder_block([LISTED, *kept]))
+
+
+def test_candidates_that_are_not_named_are_those_of_the_profile() -> None:
+    """They are how far the search reaches, no technique that plain decoding would do without."""
+    moved, choice = with_decoder(of_500_candidates(), FUSED)
+    assert (choice.how, choice.settings.candidates) == ("measured", 500)
+    assert choice.short == "decoder beam 1, fused, 500 candidates: measured, exact, among its candidates"
+    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
+    assert with_decoder(of_500_candidates(), PLAIN)[1].how == "base"
+    with pytest.raises(ProfileError, match="not measured with candidates null, only with 500"):
+        with_decoder(of_500_candidates(), DecoderSettings(fused=True, candidates=None))
+
+
+def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one_number() -> None:
+    few, more = (DecoderSettings(embeddings="frequent", frequent_words=words) for words in (2_000, 4_000))
+    frequent = DecoderSettings(embeddings="frequent")
+    _, choice = with_decoder(of_500_candidates(few), frequent)
+    assert (choice.how, choice.settings.frequent_words) == ("measured", 2_000)
+    assert with_decoder(profile(decoder_block([few, more])), frequent)[1].how == "base", "of two the base's"
+    with pytest.raises(ProfileError) as refused:
+        with_decoder(of_500_candidates(), frequent)
+    assert "not measured with embeddings frequent, only with computed" in str(refused.value), "not 8000, which nobody wrote"
+    with pytest.raises(ProfileError, match="with embeddings frequent 3000, only"):
+        with_decoder(of_500_candidates(few), DecoderSettings(embeddings="frequent", frequent_words=3_000))
+
+
+def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:
+    assert with_decoder(profile(), DecoderSettings(fused=True, gemm="float32"))[1].how == "measured"
+    named = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])
+    assert with_decoder(profile(named), PLAIN)[1].how == "base"
+
+
+REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
+    "no block": (
+        None,
+        FUSED,
+        "profile everything has no variants of its decoder (block decoder) "
+        "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
+    ),
+    "a beam that was not measured": (
+        decoder_block(),
+        DecoderSettings(beam=3, fused=True),
+        "profile everything was not measured with beam 3, only with 1, 5 "
+        "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "a technique that was not measured": (
+        decoder_block(),
+        DecoderSettings(gemm="int16"),
+        "profile everything was not measured with gemm int16, only with null "
+        "(give gemm: null, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "another number of kept embeddings": (
+        decoder_block([PLAIN, DecoderSettings(embeddings="frequent")]),
+        DecoderSettings(embeddings="frequent", frequent_words=500),
+        "profile everything was not measured with embeddings frequent 500, only with computed, frequent 8000 "
+        "(give embeddings: computed or frequent 8000, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "options that were measured together alone": (
+        decoder_block([PLAIN, BOTH]),
+        MERGED,
+        "beam 1, states merged was not measured in profile everything, and cannot be composed: some of its options were only "
+        "ever measured together, which does not tell the effect of each "
+        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "batches alone": (
+        decoder_block(batches=(8, 32)),
+        FUSED,
+        "beam 1, fused was not measured at batch 1 in profile everything, so what it takes for a single sentence is not known "
+        "(take another variant, or measure it with simnmt calibrate --only decoder)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
+    block, settings, said = case
+    own = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
+    with pytest.raises(ProfileError) as refused:
+        with_decoder(own, settings)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("pace", [0.1, 10.0])
+@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
+def test_the_pace_at_which_variants_were_measured_moves_nothing(settings: DecoderSettings, pace: float) -> None:
+    """Variants measured on a busy box were once to save more than the profile's own steps took."""
+    calibrated, quiet = (
+        with_variants(*(variant(each, batch, times=times) for each in (PLAIN, settings) for batch in BATCHES))
+        for times in (pace, 1.0)
+    )
+    (moved, choice), (expected, _) = with_decoder(calibrated, settings), with_decoder(quiet, settings)
+    assert moved.plane.s_per_tgt_token == pytest.approx(expected.plane.s_per_tgt_token)
+    for batch in BATCHES:
+        before, after, right = (each.decoding_cost for each in (calibrated, moved, expected))
+        assert after.gap_s(batch) == pytest.approx(right.gap_s(batch))
+        assert after.steps_at(batch)(5, 5) == pytest.approx(right.steps_at(batch)(5, 5))
+        slower = after.steps_at(batch)(5, 5) > before.steps_at(batch)(5, 5)
+        assert slower == (choice.steps[0].ratio > 1.0)
+
+
+def test_a_variant_that_hardly_searches_faster_leaves_something_of_a_step_whose_gap_is_long() -> None:
+    """A gap that stayed as it was would alone be longer than the variant's step and gap together."""
+    stages = {"body_s": 1e-5, "product_s": 1e-5, "search_s": 6e-4, "step_s": 6.2e-4}
+    variants = [variant(PLAIN), {"settings": FUSED.model_dump(), "batch": 1} | stages]
+    block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": variants}
+    calibrated = profile(block, overheads={"step_gap_s": {"value": 0.02, "kind": "measured"}})
+    moved, choice = with_decoder(calibrated, FUSED)
+    before, after, ratio = calibrated.decoding_cost, moved.decoding_cost, choice.steps[0].ratio
+    assert after.gap_s(1) == pytest.approx(ratio * before.gap_s(1))
+    for position in (0, 16, 40):
+        assert after.step.seconds(1, position) == pytest.approx(ratio * before.step.seconds(1, position))
+
+
+MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
+    "a variant twice": (decoder_block([PLAIN, FUSED, FUSED]), "decoder: variants: beam 1, fused at batch 1 stands there twice"),
+    "a base that is not there": (
+        decoder_block() | {"base": MERGED.model_dump()},
+        "decoder: base: beam 1, states merged is not among the variants at batch 1",
+    ),
+    "stages that are not the step": (
+        decoder_block() | {"variants": [variant(PLAIN) | {"step_s": 1.0}]},
+        "decoder.variants.0: stages of 0.0036 s together where the step takes 1 s",
+    ),
+    "another beam than the rest of the profile": (
+        decoder_block(BEAMS_BY_FUSED[2:]),
+        "decoder.base: beam 5 where the profile's other costs are of beam 1",
+    ),
+    "an unknown option": (
+        decoder_block() | {"base": {"beem": 1}},
+        "decoder.base.beem: unknown key here (did you mean beam?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tuple[dict[str, Any], str]) -> None:
+    block, said = case
+    with pytest.raises(ProfileError) as refused:
+        checked_profile(EVERYTHING | {"decoder": block})
+    assert said in str(refused.value)
+
+
+def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_well_they_compose() -> None:
+    """FNI-17: shares sum to 100 %."""
+    said = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
+    assert said["decoder"] == (
+        "measured: 5 variants, batch 1, 8, 32, 7 timings each, taken in turn, under sources of 20 tokens; the other costs "
+        "are of beam 1, plain"
+    )
+    assert said["decoder beam 1, plain"].startswith(
+        "batch 1: 3.6 ms (body 55 %, product 28 %, bias, softmax and search 17 %); batch 8: 4.86 ms (body"
+    )
+    assert said["decoder beam 5, fused"].startswith("batch 1: 6.1 ms, 1.69 times the base's (body")
+    assert said["decoder beam 5, fused"].endswith("exact")
+    assert said["decoder beam 1, int16"].endswith("; not exact (gemm), agreement not measured")
+    for line in said.values():
+        for shares in re.findall(r"body (\d+) %, product (\d+) %, bias, softmax and search (\d+) %", line):
+            assert sum(map(int, shares)) == 100
+    assert re.fullmatch(
+        r"off by \S+ % on average, \S+ % at most, on 12 measured steps, each left out in turn", said["decoder composed"]
+    )
+    assert "at batch 1, " in said["decoder against step"]
+    assert as_json(profile())["cost_models"]["decoder"]["base"]["beam"] == 1
+    assert "decoder" not in dict(facts(checked_profile(EVERYTHING)))
+
+
+def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> None:
+    """The base's own step is known twice; where both differ, so will whatever rests on a difference to it."""
+    alike = against_step(profile())
+    slow = [variant(each, batch, times=3.0) for each in (PLAIN, FUSED) for batch in BATCHES]
+    assert against_step(with_variants(*slow)) == {batch: pytest.approx(3 * ratio) for batch, ratio in alike.items()}
+    (doubt,) = [doubt for doubt in profile_doubts(with_variants(*slow)) if "decoder's base" in doubt.message]
+    told = r"took [\d.]+ at batch 1, .* times what step and gap tell: variants were not measured under"
+    assert re.search(told, doubt.message)
+    fitting = [variant(each, 1, times=1.0 / alike[1]) for each in (PLAIN, FUSED)]
+    assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]

@@ -1,0 +1,131 @@
+"""Decoders that restrict the vocabulary: how they are named, kept in files, chosen, composed, and told to readers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.decoder_block import ActiveShare
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.profile_summary import facts
+from simnmt.profile.profile_variant import with_decoder
+from tests.profile.made_decoder import BEAMS_BY_FUSED, decoder_block, variant
+from tests.profile.made_profile import whole_profile
+from tests.profile.made_vocabulary import CLUSTERED, LISTED, VOCAB, restricted
+
+SAID = "likeliest token of all active in 99 % of its own steps, 93 % of sentences as the exact decoder's"
+
+
+def profile(**more: Any) -> DeviceProfile:
+    block = decoder_block() | {"variants": [*decoder_block()["variants"], *restricted(CLUSTERED), *restricted(LISTED)]}
+    return checked_profile(whole_profile() | {"decoder": block | more})
+
+
+def test_a_number_of_candidates_means_a_list() -> None:
+    """As profiles had it before a vocabulary had a name, and files of then stay as they are."""
+    listed = DecoderSettings(candidates=500)
+    assert listed.vocabulary == "candidates"
+    assert listed == DecoderSettings(candidates=500, vocabulary="candidates")
+    assert "vocabulary" not in listed.model_dump()
+    assert DecoderSettings.model_validate_json(listed.model_dump_json()) == listed
+    assert "vocabulary" not in DecoderSettings(beam=5).model_dump()
+    assert DecoderSettings.model_validate(CLUSTERED.model_dump()) == CLUSTERED
+    assert listed.model_copy(update={"candidates": None}) == DecoderSettings()
+    assert DecoderSettings().model_copy(update={"candidates": 500}) == listed
+
+
+@pytest.mark.parametrize("vocabulary", ["full", "clustered"])
+def test_candidates_of_another_vocabulary_are_refused_in_one_line(vocabulary: str) -> None:
+    with pytest.raises(ValidationError, match=f"candidates: 500 beside vocabulary: {vocabulary} contradict each other"):
+        DecoderSettings.model_validate({"candidates": 500, "vocabulary": vocabulary})
+
+
+def test_a_restricted_vocabulary_is_no_identity() -> None:
+    """XP-03: approximations carry their agreement; a fixed list is told apart, as before."""
+    assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
+    assert CLUSTERED.noise == LISTED.noise == ("vocabulary",)
+    assert DecoderSettings(candidates=9).noise == ()
+    assert (CLUSTERED.words(), LISTED.words()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
+
+
+def test_a_measured_vocabulary_tells_its_share_and_agreement_at_each_batch_size() -> None:
+    moved, choice = with_decoder(profile(), CLUSTERED)
+    assert (choice.how, choice.agreement, choice.likeliest_active, choice.identical) == ("measured", None, 0.99, 0.93)
+    assert choice.fidelity == SAID
+    assert choice.active_words == "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8, 36 % at batch 32"
+    assert choice.active_words in choice.words()
+    told = json.loads(json.dumps(choice.as_json()))
+    assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
+    assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
+    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
+
+
+def test_an_agreement_of_tokens_is_said_as_one() -> None:
+    """Only of what was teacher-forced: one less the misses of a decoder's own path is another number."""
+    forced = [each | {"agreement": 0.98, "likeliest_active": None} for each in restricted(CLUSTERED)]
+    _, choice = with_decoder(profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
+    assert choice.fidelity == "98 % of tokens as the exact decoder's, 93 % of sentences"
+
+
+def test_an_exact_decoder_says_nothing_of_vocabularies() -> None:
+    """Runs of before stay as they were to the byte."""
+    _, choice = with_decoder(profile(), DecoderSettings(fused=True))
+    assert choice.active_words == ""
+    assert {"active_share", "identical"}.isdisjoint(choice.as_json())
+    assert "vocabulary" not in choice.as_json()["settings"]
+
+
+def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_measured_one() -> None:
+    _, choice = with_decoder(profile(), CLUSTERED.model_copy(update={"beam": 5}))
+    assert choice.how == "composed"
+    assert "off by" in choice.words()
+    assert choice.alone is not None
+    assert choice.alone.active is not None
+    assert choice.alone.active.mean == pytest.approx(0.05)
+    _, own = with_decoder(profile(), CLUSTERED)
+    assert own.alone is not None
+    assert own.alone.s_per_share is not None
+    # A search of beam 5 takes five times as long, and its product one and a half times: the slope is of both together.
+    times = (1.5 * own.alone.own.product_s + 5.0 * own.alone.own.search_s) / own.alone.own.layer_s
+    assert choice.alone.s_per_share == pytest.approx(times * own.alone.s_per_share)
+    assert (choice.identical, choice.likeliest_active) == (None, None), "what a beam of 5 finds was not measured"
+    assert "agreement not measured" in choice.fidelity
+
+
+def test_a_vocabulary_that_is_not_named_is_the_profiles_own() -> None:
+    fixed = DecoderSettings(candidates=500)
+    settings = (fixed, fixed.model_copy(update={"fused": True}))
+    listed = checked_profile(whole_profile() | {"decoder": decoder_block(settings)})
+    _, choice = with_decoder(listed, DecoderSettings(fused=True))
+    assert choice.settings == settings[1]
+    _, choice = with_decoder(listed, DecoderSettings(vocabulary="candidates", fused=True))
+    assert choice.settings == settings[1]
+    with pytest.raises(ProfileError, match="was not measured with candidates null, only with 500"):
+        with_decoder(listed, DecoderSettings(vocabulary="full", fused=True))
+
+
+def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() -> None:
+    plain = checked_profile(whole_profile() | {"decoder": decoder_block(BEAMS_BY_FUSED)})
+    with pytest.raises(ProfileError, match="was not measured with vocabulary clustered, only with full") as raised:
+        with_decoder(plain, CLUSTERED)
+    assert raised.value.remedy is not None
+    assert "--vocabulary" in raised.value.remedy
+
+
+def test_inspecting_a_profile_tells_active_shares() -> None:
+    told = dict(facts(profile()))["decoder beam 1, clustered vocabulary"]
+    assert "5 % of 12,000 tokens active" in told
+    assert SAID in told
+
+
+def test_a_full_vocabulary_has_no_active_share() -> None:
+    share = ActiveShare.of([9], VOCAB).model_dump()
+    block = decoder_block((DecoderSettings(),)) | {"variants": [variant(DecoderSettings(), active=share)]}
+    with pytest.raises(ProfileError, match="full vocabulary has all of it active"):
+        checked_profile(whole_profile() | {"decoder": block})

@@ -1,0 +1,207 @@
+"""What makes a profile doubtful, computed in one place."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from simnmt.base.shipped_files import find
+from simnmt.profile.consistency import reconcile
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.doubts import chance_level_message, execution_messages, profile_doubts
+from simnmt.profile.profile_file import checked_profile, read_profile
+from simnmt.profile.profile_summary import as_json, facts, title
+from tests.profile.made_decoder import decoder_block
+from tests.profile.made_profile import whole_profile
+from tests.profile.made_sti import sti_block
+
+QUIET = {"load_average": 0.1, "busy": False, "others_cpus": 0.0, "drift": 0.01, "disturbed_cells": 0, "disturbed": []}
+
+
+def good_profile() -> dict[str, Any]:
+    """Content of a profile whose plane and steps agree, measured on a quiet box."""
+    measured = checked_profile(whole_profile() | {"conditions": QUIET})
+    return reconcile(measured, kind="measured").model_dump(mode="json") | {"reconciliation": None}
+
+
+def doubts(**blocks: Any) -> list[tuple[str, tuple[str, ...], str]]:
+    """Doubts of a whole profile with these top-level blocks replaced."""
+    profile = checked_profile(good_profile() | blocks)
+    return [(doubt.source, doubt.cost_models, doubt.message) for doubt in profile_doubts(profile)]
+
+
+def erring(block: str, error: float) -> dict[str, Any]:
+    return {block: good_profile()[block] | {"heldout_error": error}}
+
+
+def test_a_quiet_box_and_good_fits_raise_no_doubt() -> None:
+    assert doubts() == []
+
+
+def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
+    [(source, cost_models, message)] = doubts(conditions=QUIET | {"busy": True, "others_cpus": 1.5})
+    assert source == "conditions" and {"execution", "step", "encoder", "disk"} <= set(cost_models)
+    assert message.startswith("the box was busy: other programs used 1.5 CPUs before or after measuring execution, step")
+
+
+def test_the_steps_of_a_beam_that_were_not_counted_are_doubtful() -> None:
+    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": 6}
+    [(source, cost_models, message)] = doubts(engine=engine)
+    assert source == "execution" and cost_models == ("execution", "step")
+    assert message.startswith("a beam of 6 takes steps beyond its best output, which are not charged")
+    assert doubts(engine=engine, beam_overrun={"kind": "measured", "steps_per_token": 1.3}) == []
+
+
+@pytest.mark.parametrize(("calibrated", "chosen", "doubtful"), [(6, None, 0), (6, 6, 0), (6, 5, 1), (1, 5, 1), (6, 1, 0)])
+def test_a_beam_is_doubtful_unless_its_steps_beyond_the_best_output_were_counted(
+    calibrated: int, chosen: int | None, doubtful: int
+) -> None:
+    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": calibrated}
+    counted = {"kind": "measured", "steps_per_token": 1.3} if calibrated > 1 else None
+    profile = checked_profile(good_profile() | {"engine": engine, "beam_overrun": counted})
+    messages = [doubt.message for doubt in profile_doubts(profile, ["execution"], beam=chosen)]
+    assert len(messages) == doubtful
+    assert all(f"calibrate a trained model with --beam {chosen} " in message for message in messages)
+
+
+def test_a_later_session_replaces_the_doubts_of_what_it_measured() -> None:
+    busy = QUIET | {"busy": True, "others_cpus": 2.0}
+    again = QUIET | {"parts": ["step", "overheads"]}
+    [(_, cost_models, _)] = doubts(conditions=busy | {"later": [again]})
+    assert not {"step", "encoder", "overheads"} & set(cost_models) and "execution" in cost_models
+    [(_, cost_models, message)] = doubts(conditions=QUIET | {"later": [busy | {"parts": ["disk"]}]})
+    assert cost_models == ("disk",) and "measuring disk (" in message
+
+
+def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -> None:
+    cells = ["execution 2+2", "step 20+64 x3", "step 20+64 x8"]
+    spoilt = QUIET | {"disturbed_cells": 3, "disturbed": cells, "drift": 0.3}
+    [(_, cost_models, message)] = doubts(conditions=spoilt | {"later": [QUIET | {"parts": ["execution"]}]})
+    assert cost_models == ("step",)
+    assert message.startswith("2 cells of step stayed disturbed: the reference cell moved by up to 30 %")
+
+
+@pytest.mark.parametrize(("drift", "expected"), [(0.4, 0), (1.6, 1)])
+def test_a_box_whose_speed_drifts_by_half_is_doubtful_though_no_cell_stayed_disturbed(drift: float, expected: int) -> None:
+    found = doubts(conditions=QUIET | {"drift": drift})
+    assert len(found) == expected
+    assert all("the speed of the box drifted" in message and "160 %" in message for _, _, message in found)
+
+
+@pytest.mark.parametrize("block", ["step", "encoder", "disk"])
+def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: str) -> None:
+    assert doubts(**erring(block, 0.1)) == []
+    assert doubts(**erring(block, 0.245)) == [
+        (block, (block,), f"{block}: a held-out error of 24.5 %, above 10 % (measure again)")
+    ]
+
+
+def test_plane_and_steps_that_disagree_on_a_sentence_alone_are_doubtful() -> None:
+    """XP-01: 2 % on the mean over a shipped length table."""
+    step = good_profile()["step"]
+    slower = step | {"alone_s": [1.2 * seconds for seconds in step["alone_s"]]}
+    [(source, cost_models, message)] = doubts(step=slower)
+    assert source == "reconciliation" and cost_models == ("step", "encoder")
+    assert re.match(r"a sentence alone takes \+\d+\.\d % by steps against the plane, beyond 2 %", message)
+
+
+@pytest.mark.parametrize(("pace", "warned"), [(1.08, False), (0.88, True), (1.2, True)])
+def test_a_large_correction_of_the_costs_of_batches_is_doubtful(pace: float, warned: bool) -> None:
+    made = reconcile(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    assert made.reconciliation is not None
+    block = made.reconciliation.model_copy(update={"pace": pace, "error": 0.01})
+    doubts = profile_doubts(made.model_copy(update={"reconciliation": block}))
+    derived = [doubt for doubt in doubts if f"took {pace:g} times what encoder, steps and gaps told" in doubt.message]
+    assert bool(derived) == warned and all(doubt.cost_models == ("step", "encoder") for doubt in derived)
+
+
+def test_costs_that_cannot_be_reconciled_with_whole_executions_are_doubtful() -> None:
+    made = reconcile(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    [doubt] = [doubt for doubt in profile_doubts(made) if "reconciled costs" in doubt.message]
+    assert doubt.message.startswith("whole executions lie 15.4 % off the reconciled costs and ")
+
+
+@pytest.mark.parametrize(("error", "plane_error", "warned"), [(0.02, 0.09, False), (0.02, 0.12, True), (0.12, 0.02, True)])
+def test_a_derived_plane_far_from_whole_executions_is_doubtful_too(error: float, plane_error: float, warned: bool) -> None:
+    """Policies and single sentences are charged by the plane, and not by the costs that it is derived from."""
+    made = reconcile(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    assert made.reconciliation is not None
+    block = made.reconciliation.model_copy(update={"error": error, "plane_error": plane_error})
+    derived = [
+        doubt for doubt in profile_doubts(made.model_copy(update={"reconciliation": block})) if "derived" in doubt.message
+    ]
+    assert bool(derived) == warned and all("execution" in doubt.cost_models for doubt in derived)
+
+
+@pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])
+def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str) -> None:
+    execution = good_profile()["execution"]
+    [(source, _, message)] = doubts(execution=execution | {"fit": execution["fit"] | {key: 0.123}})
+    assert source == "execution" and message.startswith("execution: a held-out error of 12.3 %")
+
+
+@pytest.mark.parametrize(("error", "warned"), [(0.09, False), (0.185, True)])
+def test_gaps_between_steps_that_err_by_more_than_a_tenth_are_doubtful(error: float, warned: bool) -> None:
+    gap = {"value": 0.0002, "kind": "measured", "heldout_error": error}
+    messages = [message for source, _, message in doubts(overheads={"step_gap_s": gap}) if source == "step"]
+    assert messages == ["gap between steps: a held-out error of 18.5 %, above 10 % (measure again)"] * warned
+
+
+def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
+    assert execution_messages({"level": 1.09, "disturbed_share": 0.1}) == execution_messages({}) == []
+    [busy] = execution_messages({"level": 1.33, "disturbed_share": 0.0})
+    assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
+    assert "30 % of the executions were disturbed" in execution_messages({"level": 1.02, "disturbed_share": 0.3})[0]
+
+
+def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:
+    block = sti_block()
+    for accuracy, doubtful in ((0.52, True), (0.9, False)):
+        ranked = block["importance"] | {"majority": 0.5, "full_accuracy": accuracy}
+        found = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
+        assert any("commonest class alone gives 50.0 %" in message for message in found) is doubtful
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "examples", "warned"), [(0.5, 2, True), (1.0, 2, False), (0.55, 100, True), (0.55, 1000, False)]
+)
+def test_chance_level_reckons_with_the_number_of_examples(accuracy: float, examples: int, warned: bool) -> None:
+    assert (chance_level_message(accuracy, 0.5, examples, "dev.tsv") is not None) is warned
+
+
+def test_doubts_stand_beside_what_they_concern() -> None:
+    content = good_profile() | {"conditions": QUIET | {"busy": True, "others_cpus": 1.0}} | erring("step", 0.3)
+    profile = checked_profile(content)
+    lines = facts(profile)
+    names = [name for name, _ in lines]
+    of_step = next(at for at, (name, text) in enumerate(lines) if name == "warning" and text.startswith("step: "))
+    assert names[of_step - 1].startswith("decode step")
+    assert names[names.index("conditions") + 1] == "warning"
+    assert title(profile).endswith("measured, 2 warnings")
+    assert [warning["source"] for warning in as_json(profile)["warnings"]] == ["conditions", "step"]
+
+
+def test_only_the_doubts_of_the_cost_models_in_use_are_returned() -> None:
+    profile = checked_profile(good_profile() | erring("step", 0.3))
+    assert profile_doubts(profile, ["execution"]) == []
+    assert len(profile_doubts(profile, ["execution", "step"])) == 1
+
+
+def test_an_inferred_profile_has_no_doubts_of_measurement() -> None:
+    assert profile_doubts(read_profile(find("calibration", "@tx2-marian"))) == []
+
+
+def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> None:
+    engine = good_profile()["engine"] | {"backend": "sharp", "clipped_weights": 3, "product_weights": 12_000}
+    rounding = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])
+    assert doubts(engine=engine) == [], "products of float32 clip nothing"
+    for blocks, cost_models in (
+        ({"engine": engine | {"compute_type": "int16"}}, ("execution", "decoder")),
+        ({"engine": engine, "decoder": rounding}, ("decoder",)),
+    ):
+        [(source, concerned, message)] = [doubt for doubt in doubts(**blocks) if "clip" in doubt[2]]
+        assert (source, concerned) == ("decoder", cost_models)
+        assert message.startswith("3 of 12,000 weights (0.025 %) lie beyond [-1, 1], where 16-bit products clip them")
+    assert doubts(engine=engine | {"compute_type": "int16", "clipped_weights": 0}) == []

@@ -1,0 +1,215 @@
+"""The device profile file: written and read back, and one clear line for each that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.base.shipped_files import find
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from tests.profile.made_profile import whole_profile
+
+MakeProfile = Callable[..., DeviceProfile]
+
+
+@pytest.fixture
+def content(make_profile: MakeProfile) -> dict[str, Any]:
+    """A good profile as the JSON of its file."""
+    return json.loads(make_profile().model_dump_json())  # type: ignore[no-any-return]
+
+
+def complaint(path: Path) -> ProfileError:
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"{path}:")
+    assert isinstance(caught.value, InputError)
+    assert caught.value.exit_status == 2
+    return caught.value
+
+
+def test_what_was_written_is_read_back(tmp_path: Path, make_profile: MakeProfile) -> None:
+    profile = make_profile((0.0001, 1 / 3, -0.25), 0.07, device={"name": "größer", "details": "4 threads"})
+    path = tmp_path / "profile.json"
+    write_profile(path, profile)
+    assert read_profile(path) == profile
+    first = path.read_bytes()
+    write_profile(path, read_profile(path))
+    assert path.read_bytes() == first
+    assert [file.name for file in tmp_path.iterdir()] == ["profile.json"]
+
+
+def test_a_profile_computes_times_on_its_plane(make_profile: MakeProfile) -> None:
+    profile = make_profile((0.001, 0.01, 0.1), 0.3)
+    assert profile.plane == ExecutionPlane(0.001, 0.01, 0.1)
+    src_len, tgt_len = np.array([10, 20]), np.array([5, 0])
+    normal = np.array([0.5, -1.0])
+    expected = np.array([0.16, 0.12]) * profile.residual.factor(normal)
+    assert profile.execution_s(src_len, tgt_len, normal).tolist() == pytest.approx(expected.tolist())
+    assert profile.residual.relative_sd == 0.3
+
+
+def test_the_range_of_validity_includes_both_ends(make_profile: MakeProfile) -> None:
+    profile = make_profile(valid_range={"src_len": (2, 10), "tgt_len": (3, 20)})
+    src_len = np.array([2, 10, 1, 11, 5, 5])
+    tgt_len = np.array([3, 20, 5, 5, 2, 21])
+    assert profile.outside(src_len, tgt_len).tolist() == [False, False, True, True, True, True]
+
+
+BAD_VALUES = [
+    (("schema_version",), 3, "schema_version: 3 where this simnmt reads 1 and 2"),
+    (("schema_version",), None, "schema_version: None"),
+    (("name",), 3, "name: "),
+    (("colour",), "red", "colour: "),
+    (("model", "vocab"), 1, "model.vocab: "),
+    (("model", "vocab"), "many", "model.vocab: "),
+    (("model", "vocab"), 2.5, "model.vocab: "),
+    (("length_unit", "srk"), "word", "length_unit.srk: "),
+    (("execution", "kind"), "guessed", "execution.kind: "),
+    (("execution", "plane", "s_per_src_token"), -0.001, "execution.plane.s_per_src_token: "),
+    (("execution", "plane", "s_per_tgt_token"), "0.1", "execution.plane.s_per_tgt_token: "),
+    (("execution", "plane", "s_per_tgt_token"), True, "execution.plane.s_per_tgt_token: "),
+    (("execution", "plane", "s_fixed"), None, "execution.plane.s_fixed: "),
+    (("execution", "plane", "ms_fixed"), 5.0, "execution.plane.ms_fixed: "),
+    (("execution", "residual_relative_sd"), -0.1, "execution.residual_relative_sd: "),
+    (("execution", "residual_relative_sd"), 1e200, "execution.residual_relative_sd: "),
+    (("execution", "plane", "s_per_tgt_token"), 1e300, "execution.plane.s_per_tgt_token: "),
+    (
+        ("execution", "plane"),
+        {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": -1.0},
+        "execution.plane: no request would take as long as",
+    ),
+    (("execution", "plane", "s_per_src_token"), 1e-310, "execution.plane.s_per_src_token: 1e-310 s is no cost"),
+    (("execution", "plane", "s_per_tgt_token"), 5e-324, "execution.plane.s_per_tgt_token: 4.94066e-324 s is no cost"),
+    (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is no range"),
+    (("valid_range", "tgt_len"), [-1, 3], "valid_range: tgt_len: [-1, 3] is no range"),
+    (("valid_range", "tgt_len"), [1], "valid_range.tgt_len"),
+    (("device",), [], "device: "),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "says"), BAD_VALUES, ids=[".".join(keys) for keys, _, _ in BAD_VALUES])
+def test_a_wrong_value_is_named_by_its_key(
+    tmp_path: Path, content: dict[str, Any], keys: tuple[str, ...], value: object, says: str
+) -> None:
+    block = content
+    for key in keys[:-1]:
+        block = block[key]
+    block[keys[-1]] = value
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert complaint(path).what.startswith(says)
+
+
+@pytest.mark.parametrize("missing", ["name", "device", "model", "length_unit", "valid_range", "execution", "provenance"])
+def test_a_missing_block_is_named(tmp_path: Path, content: dict[str, Any], missing: str) -> None:
+    del content[missing]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert complaint(path).what.startswith(f"{missing}: ")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_are_none_are_refused(tmp_path: Path, content: dict[str, Any], number: str) -> None:
+    content["execution"]["plane"]["s_fixed"] = 12345.678
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content).replace("12345.678", number), encoding="utf-8")
+    assert complaint(path).path == str(path)
+
+
+def test_a_truncated_file_says_where_it_ends(tmp_path: Path, make_profile: MakeProfile) -> None:
+    path = tmp_path / "profile.json"
+    write_profile(path, make_profile())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines[:5], '  "model']), encoding="utf-8")
+    error = complaint(path)
+    assert (error.line, error.column) == (6, 3)
+    assert str(error).startswith(f"{path}:6:3: no JSON: ")
+
+
+NO_PROFILES = {
+    "empty": (b"", "no JSON"),
+    "list": (b"[1, 2]", "a profile is a JSON object"),
+    "text": (b'"text"', "a profile is a JSON object"),
+    "binary": (b"\x89PNG\r\n\x1a\n\xff\xfe", "no UTF-8 text at byte 0"),
+    "byte-order-mark": (b"\xef\xbb\xbf{}", "no JSON"),
+    "zeros": (b"\x00\x00\x00", "no JSON"),
+    "deep": (b"[" * 100_000, ""),
+    "endless-number": (b'{"schema_version": ' + b"9" * 5_000 + b"}", ""),
+    "half-a-character": (b'{"schema_version": 1, "name": "\\ud800"}', "Invalid JSON"),
+    "key-twice": (b'{"schema_version": 1, "name": "a", "name": "b"}', "key name stands twice"),
+    "long-version": (b'{"schema_version": "' + b"x" * 5_000 + b'"}', "schema_version: 'xxxx"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), NO_PROFILES.values(), ids=NO_PROFILES)
+def test_what_is_no_profile_at_all_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_bytes(content)
+    error = complaint(path)
+    assert error.what.startswith(says)
+    assert len(str(error)) < 400
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> None:
+    assert "No such file" in complaint(tmp_path / "missing.json").what
+    assert "directory" in complaint(tmp_path).what
+
+
+def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise() -> None:
+    own = read_profile(find("calibration", "@tx2-gru"))
+    moved = own.counting("both")
+    assert own.length_unit.end_of_sentence == "none" and moved.length_unit.end_of_sentence == "both"
+    assert moved.plane.seconds(11, 21) == pytest.approx(own.plane.seconds(10, 20))
+    assert moved.valid_range.src_len == tuple(end + 1 for end in own.valid_range.src_len)
+    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(own.plane.seconds(10, 20))
+    with pytest.raises(ProfileError, match=r"state length_unit\.end_of_sentence alike"):
+        read_profile(find("calibration", "@cpu1-gru")).counting("none")
+
+
+BEAM = {"kind": "measured", "steps_per_token": 1.25, "sentences": 200}
+JOULES = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.5}
+
+
+def of_a_beam(end_of_sentence: str, **blocks: Any) -> DeviceProfile:
+    """A profile without costs of steps, whose beam takes a quarter more steps than its best output has tokens."""
+    content = {name: block for name, block in whole_profile().items() if name not in ("step", "encoder")}
+    unit = {"src": "char", "tgt": "char", "end_of_sentence": end_of_sentence}
+    return checked_profile(content | {"length_unit": unit, "beam_overrun": BEAM, "energy": JOULES} | blocks)
+
+
+def test_energy_is_charged_for_the_steps_that_a_beam_takes_beyond_its_best_output() -> None:
+    profile = of_a_beam("none")
+    assert profile.energy_cost is not None and profile.of_forced_lengths.energy_cost is not None
+    assert profile.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 1.25 * 0.1 * 20 + 0.5)
+    assert profile.of_forced_lengths.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 0.1 * 20 + 0.5)
+    by_power = of_a_beam("none", energy={"kind": "measured", "source": "rapl", "active_w": 40.0}).energy_cost
+    assert by_power is not None
+    assert by_power.joules(10, 20, 2.0) == pytest.approx(80.0), "the seconds hold those steps already"
+
+
+def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
+    """Another count of the end of the sentence, or another unit, changes neither time nor energy of a sentence."""
+    unconverted = of_a_beam("none")
+    moved = unconverted.counting("both")
+    assert moved.beam_overrun == unconverted.beam_overrun is not None
+    assert moved.plane.seconds(11, 21) == pytest.approx(unconverted.plane.seconds(10, 20))
+    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(unconverted.plane.seconds(10, 20))
+    counted = of_a_beam("both")
+    words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
+    assert words.beam_overrun == counted.beam_overrun
+    # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
+    assert words.plane.seconds(4, 6) == pytest.approx(counted.plane.seconds(9 + 1, 25 + 1))
+    for one, lengths, other, same in ((unconverted, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
+        assert one.energy_cost is not None and other.energy_cost is not None
+        assert other.energy_cost.joules(*same, 1.0) == pytest.approx(one.energy_cost.joules(*lengths, 1.0))

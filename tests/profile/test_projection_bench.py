@@ -1,0 +1,102 @@
+"""The bench's document: what it says of the fit and of the bars, and files that are wrong (FVP-09)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.projection_bench import BenchError, ProjectionBench, Setting, StepTime, read_bench
+from simnmt.profile.projection_cost import ProjectionCost, StageCost
+
+
+def step(percent: float, ratio: float, **changed: Any) -> StepTime:
+    told: dict[str, Any] = {
+        "vocab": 250_000, "width": 1_024, "rows": 1, "columns": 2_500.0 * percent, "indices": 2_500.0 * percent,
+        "fitted": True, "way": "row_wise", "stages_s": {"assign": 1e-4, "union": 2e-4, "scatter": 1e-4},
+        "dense_s": 1e-3, "dense_way": "whole", "columns_s": 1e-3 / ratio, "kept_s": 1e-4, "scattered_s": 1e-3,
+        "ratios": {"columns": ratio, "kept": 10.0, "scattered": 1.0},
+    }  # fmt: skip
+    return StepTime(**told | changed)
+
+
+def bench(*steps: StepTime, **setting: Any) -> ProjectionBench:
+    return ProjectionBench(
+        kind="synthetic", setting=Setting(**setting), box="a box", date="2026-11-21", seconds=1.0, others_cpus=None,
+        steps=steps, break_even=(), costs=(cost(),),
+    )  # fmt: skip
+
+
+def cost(**changed: StageCost) -> ProjectionCost:
+    nothing = StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(0.0,), s_per_column=(0.0,))
+    names = ("assign", "union", "row_wise", "gather", "kept", "copy_out", "scatter", "search", "dense")
+    stages: Any = {name: changed.get(name, nothing) for name in names}
+    return ProjectionCost(kind="synthetic", vocab=(250_000,), width=(1_024,), **stages)
+
+
+def per_column(seconds: float) -> StageCost:
+    return StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(0.0,), s_per_column=(seconds,))
+
+
+def test_bars_are_reached_or_missed_at_the_shares_asked() -> None:
+    done = bench(step(2, 40.0), step(6.3, 10.0), step(11.5, 4.9), step(12, 50.0, rows=8), step(12, 50.0, width=512))
+    told = [(bar.share, bar.asked, bar.measured, bar.reached) for bar in done.bars]
+    assert told == [(0.06, 10.0, 10.0, True), (0.12, 5.0, 4.9, False)]
+    assert bench(step(4, 40.0)).bars == (), "4 % stands for no bar"
+    for other in ({"threads": 2}, {"device": "cuda"}, {"dtype": "float16"}):
+        assert bench(step(6, 12.0), **other).bars == (), "asked of one thread and float32 on a CPU alone"
+
+
+def test_a_prediction_from_sizes_alone_takes_the_costs_own_way_and_overlap() -> None:
+    """FVP-09 is judged so; what is told the way and the indices of the step judged has an easier task."""
+    known = cost(union=per_column(1e-6), row_wise=per_column(2e-6), gather=per_column(3e-6))
+    own = step(0.04, 1.0, rows=2, columns=100.0, indices=150.0, way="gather", fitted=False, columns_s=4.5e-4)
+    told = own.predicted(known, 0)
+    assert told.predicted_s == pytest.approx(2 * 100e-6 + 100 * 2e-6), "twice the columns in the sets, and row_wise"
+    assert told.predicted_knowing_s == pytest.approx(150e-6 + 100 * 3e-6)
+    done = bench(step(6, 10.0, predicted_s=1.0), told, told.model_copy(update={"predicted_s": 4.95e-4}))
+    assert done.heldout_error == pytest.approx((0.5 / 4.5 + 0.45 / 4.5) / 2)
+    assert done.most_heldout_error == pytest.approx(0.5 / 4.5)
+    assert done.heldout_error_knowing == pytest.approx(0.0, abs=1e-12)
+    assert bench(step(6, 10.0)).heldout_error is None
+
+
+def test_a_document_comes_back_from_its_file(tmp_path: Path) -> None:
+    done, path = bench(step(6, 10.0), heldout_shares=()), tmp_path / "bench.json"
+    path.write_text(done.model_dump_json(indent=1))
+    assert read_bench(path) == done
+    assert read_bench(path).cost(250_000, 1_024) == cost()
+    assert done.steps[0].overhead_share == pytest.approx(0.4)
+    with pytest.raises(KeyError):
+        done.cost(250_000, 512)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"document": "profile"}, "document: "),
+        ({"steps": [{}]}, "steps.0.vocab: "),
+        ({"box": None}, "box: "),
+        ({"more": 1}, "more: "),
+        ({"costs": [json.loads(cost().model_dump_json())] * 2}, "one for each V and width"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(json.loads(bench(step(6, 10.0)).model_dump_json()) | changed))
+    with pytest.raises(BenchError, match=said) as caught:
+        read_bench(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy
+
+
+def test_no_file_and_no_json_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="No such file"):
+        read_bench(tmp_path / "none.json")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(BenchError, match="UTF-8"):
+        read_bench(tmp_path / "binary")
+    (tmp_path / "text").write_text("{")
+    with pytest.raises(BenchError, match="JSON"):
+        read_bench(tmp_path / "text")

@@ -1,0 +1,245 @@
+"""The plane by relative error, its held-out error, and the execution block made of raw repeats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
+from simnmt.profile.execution_fit import (
+    fit_execution,
+    fit_relative_plane,
+    heldout_error_of_means,
+    heldout_ordinary_errors,
+    heldout_plane_error,
+    r2_of_means_per_tgt_len,
+)
+from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
+from simnmt.profile.least_squares import bounded_least_squares
+
+PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
+SRC, TGT = (each.ravel() for each in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
+
+
+def coefficients(plane: ExecutionPlane) -> tuple[float, float, float]:
+    return plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed
+
+
+def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    src, tgt = np.repeat(SRC, repeats), np.repeat(TGT, repeats)
+    normal = np.random.default_rng(seed).standard_normal(src.size)
+    return src, tgt, PLANE.seconds(src, tgt) * LognormalResidual(relative_sd).factor(normal)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(5, 30), st.integers(1, 4))
+def test_bounded_least_squares_agree_with_scipy(seed: int, rows: int, columns: int) -> None:
+    random = np.random.default_rng(seed)
+    design, target = random.normal(size=(rows, columns)), random.normal(size=rows)
+    bounded = random.random(columns) < 0.7
+    found = bounded_least_squares(design, target, bounded.tolist())
+    scipys = scipy.optimize.lsq_linear(design, target, (np.where(bounded, 0.0, -np.inf), np.inf), method="bvls").x
+    assert (found[bounded] >= 0.0).all()
+    np.testing.assert_allclose(found, scipys, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("offset", [0.005, 0.0, -0.0001])
+def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -> None:
+    time_s = 0.0004 * SRC + 0.003 * TGT + offset
+    fit = fit_relative_plane(SRC, TGT, time_s)
+    assert coefficients(fit.plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
+    assert fit.error < 1e-12
+    assert (fit.cells, fit.inferences, fit.collinear) == (36, 36, False)
+    assert heldout_plane_error(SRC, TGT, time_s) == pytest.approx(0.0, abs=1e-10)
+    assert heldout_ordinary_errors(SRC, TGT, time_s) == pytest.approx((0.0, 0.0), abs=1e-10)
+
+
+def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentences_right() -> None:
+    """Ordinary least squares give the longest sentences all the say; in relative error the weighted fit is better."""
+    weighted, ordinary, ours = [], [], []
+    for seed in range(40):
+        src, tgt, time_s = repeated(1, 0.05, seed)
+        own = fit_relative_plane(src, tgt, time_s).plane
+        truth = PLANE.seconds(SRC, TGT)
+        weighted.append(np.abs(own.seconds(SRC, TGT) / truth - 1.0).mean())
+        ordinary.append(np.abs(fit_plane(src, tgt, time_s).plane.seconds(SRC, TGT) / truth - 1.0).mean())
+        ours.append(coefficients(own))
+    assert np.mean(weighted) < 0.6 * np.mean(ordinary)
+    assert np.mean(weighted) < 0.05 * np.sqrt(3 / 36) * 1.3, "three coefficients of 36 cells' noise"
+    assert np.mean(ours, axis=0) == pytest.approx(coefficients(PLANE), rel=0.05)
+
+
+def test_a_device_that_does_not_heed_the_source_gets_no_negative_slope() -> None:
+    time_s = 0.003 * TGT + 0.005 - 0.00001 * SRC
+    plane = fit_relative_plane(SRC, TGT, time_s).plane
+    assert plane.s_per_src_token == 0.0
+    assert plane.s_per_tgt_token == pytest.approx(0.003, rel=0.05)
+
+
+def test_the_minimum_ignores_repeats_that_were_disturbed() -> None:
+    src, tgt = np.tile(SRC, 3), np.tile(TGT, 3)
+    factor = np.concatenate([np.ones(36), np.full(36, 1.5), np.full(36, 9.0)])
+    time_s = PLANE.seconds(src, tgt) * factor
+    assert coefficients(fit_relative_plane(src, tgt, time_s).plane) == pytest.approx(coefficients(PLANE))
+    middle = fit_relative_plane(src, tgt, time_s, quantile=0.5).plane
+    assert coefficients(middle) == pytest.approx(coefficients(ExecutionPlane(0.0006, 0.0045, 0.0075)))
+
+
+def test_a_curved_device_shows_in_the_held_out_error() -> None:
+    """Attention over ever more tokens: the plane cannot follow, and the cells left out tell."""
+    time_s = PLANE.seconds(SRC, TGT) + 3e-5 * TGT**2
+    error = heldout_plane_error(SRC, TGT, time_s)
+    assert error is not None and error > fit_relative_plane(SRC, TGT, time_s).error > 0.03
+
+
+def test_six_cells_are_judged_by_the_others() -> None:
+    corners = np.isin(SRC, (1, 80)) & np.isin(TGT, (1, 80)) | (SRC == 10) & np.isin(TGT, (1, 80))
+    assert corners.sum() == 6
+    time_s = PLANE.seconds(SRC, TGT) * np.where(corners, 1.0, 1.02)
+    assert heldout_plane_error(SRC, TGT, time_s, fitted=corners) == pytest.approx(1 - 1 / 1.02)
+    with pytest.raises(ValueError, match="either fitted or judged"):
+        heldout_plane_error([*SRC, SRC[0]], [*TGT, TGT[0]], [*time_s, time_s[0]], fitted=[*([True] * 36), False])
+    assert heldout_plane_error(SRC[corners], TGT[corners], time_s[corners]) == pytest.approx(0.0, abs=1e-10)
+    assert heldout_plane_error(SRC[:3], TGT[:3], time_s[:3]) is None
+
+
+def test_left_out_a_tenth_at_a_time_where_there_are_many_cells() -> None:
+    src, tgt = (each.ravel() for each in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
+    noisy = PLANE.seconds(src, tgt) * np.random.default_rng(2).lognormal(0.0, 0.1, src.size)
+    error = heldout_plane_error(src, tgt, noisy)
+    assert error == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.1), "the mean of a half-normal of that spread"
+
+
+def test_r2_of_means_is_that_of_the_weighted_line() -> None:
+    tgt, time_s = [1, 1, 2, 3, 3, 3], np.array([1.0, 3.0, 3.0, 3.0, 4.0, 5.0])
+    # Means 2, 3, 4 at 1, 2, 3: a line.
+    assert r2_of_means_per_tgt_len(tgt, time_s) == pytest.approx(1.0)
+    time_s[2] = 3.6
+    # Means 2, 3.6, 4 of 2, 1, 3 inferences, by numpy's own least squares over every single mean.
+    each = np.array([2.0, 2.0, 3.6, 4.0, 4.0, 4.0])
+    off = each - np.polynomial.Polynomial.fit(tgt, each, 1)(np.array(tgt))
+    assert r2_of_means_per_tgt_len(tgt, time_s) == pytest.approx(1 - off.var() / each.var())
+    assert r2_of_means_per_tgt_len([1, 2, 2], [1.0, 2.0, 3.0]) is None
+    assert r2_of_means_per_tgt_len([1, 2, 3], [1.0, 1.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("paper", 0.01), ("paper", 0.2)])
+def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relative_sd: float) -> None:
+    src, tgt, time_s = repeated(30, relative_sd)
+    found = fit_execution(src, tgt, time_s, mode=mode)
+    normal = np.random.default_rng(9).standard_normal(src.size)
+    drawn_s = found.plane.seconds(src, tgt) * LognormalResidual(found.residual_relative_sd).factor(normal)
+    assert drawn_s.mean() == pytest.approx(time_s.mean(), rel=0.02 if relative_sd < 0.1 else 0.03)
+    spread = [(each / PLANE.seconds(src, tgt)).std() for each in (drawn_s, time_s)]
+    assert spread[0] == pytest.approx(spread[1], rel=0.1)
+    assert found.fit["r2_of_means_per_tgt_len"] > 0.99
+    assert found.fit["heldout_error"] < relative_sd
+
+
+def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
+    src, tgt, quiet_s = repeated(20, 0.01)
+    stolen = np.random.default_rng(3).random(src.size) < 0.05
+    found = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
+    assert found.fit["disturbed_share"] == pytest.approx(stolen.mean())
+    assert found.residual_relative_sd == pytest.approx(0.01, rel=0.3)
+    assert found.fit["residual_relative_sd_all"] > 0.15
+    assert coefficients(found.plane) == pytest.approx(coefficients(PLANE), rel=0.03)
+
+
+def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
+    """Two of three repeats take up to twice as long: median and deviation are those of the disturbance, the least is not."""
+    src, tgt, quiet_s = repeated(12, 0.01)
+    random = np.random.default_rng(7)
+    slowed = np.where(random.random(src.size) < 2 / 3, random.uniform(1.0, 2.0, src.size), 1.0)
+    found = fit_execution(src, tgt, slowed * quiet_s, mode="full_grid")
+    assert found.fit["disturbed_share"] == pytest.approx((slowed > 1.24).mean(), abs=0.03)
+    assert found.fit["level"] < 1.1
+    assert found.residual_relative_sd < 0.1 < found.fit["residual_relative_sd_all"]
+
+
+def test_unsteady_steps_are_fitted_by_their_medians() -> None:
+    """An eighth of the executions takes half the time, as if the weights were cached: half of the cells have one."""
+    src, tgt, quiet_s = repeated(5, 0.01)
+    cached = np.random.default_rng(5).random(src.size) < 1 / 8
+    time_s = np.where(cached, 0.5, 1.0) * quiet_s
+    fitted = fit_execution(src, tgt, time_s, mode="full_grid")
+    assert fitted.fit["quantile"] == 0.5 and fitted.fit["heldout_how"] == "median times of cells left out in turn"
+    least = heldout_plane_error(src, tgt, time_s, quantile=0.0)
+    assert least is not None and fitted.fit["heldout_error"] < 0.8 * least
+    assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
+
+
+def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
+    """A quarter of the cells have means 10 % higher at the same least: the shape misses nothing, the mean's plane does."""
+    src, tgt = np.repeat(SRC, 3), np.repeat(TGT, 3)
+    factor = np.tile([1.0, 1.06, 1.09], SRC.size) * 1.0
+    late = np.repeat(np.arange(SRC.size) % 4 == 0, 3)
+    factor[late] = np.tile([1.0, 1.20, 1.25], SRC.size // 4)
+    found = fit_execution(src, tgt, factor * PLANE.seconds(src, tgt), mode="full_grid")
+    assert found.fit["heldout_error"] == pytest.approx(0.0, abs=1e-10)
+    assert found.fit["heldout_how"] == "least times of cells left out in turn"
+    assert found.fit["disturbed_share"] == 0.0
+    # By hand: the level without a cell, against the means 1.15 and 1.05 of the two kinds.
+    means = np.where(np.arange(36) % 4 == 0, 1.15, 1.05)
+    by_hand = np.mean([abs(np.delete(means, at).mean() / means[at] - 1.0) for at in range(36)])
+    assert found.fit["heldout_error_of_means"] == pytest.approx(by_hand)
+    time_s = factor * PLANE.seconds(src, tgt)
+    # The judges' own repeats make no level: of the early ones alone it is 1.05.
+    assert heldout_error_of_means(src, tgt, time_s, np.ones(src.size), fitted=~late) == pytest.approx(1 - 1.05 / 1.15)
+    least = np.tile([True, False, False], SRC.size)
+    assert heldout_error_of_means(src, tgt, time_s, least) == pytest.approx(0.0, abs=1e-10)
+
+
+def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
+    """Ordinary least squares over single inferences, folds by cell, against a loop over numpy's own."""
+    src, tgt, time_s = repeated(5, 0.2)
+    found = fit_execution(src, tgt, time_s, mode="paper")
+    single, of_means = [], []
+    design = np.column_stack([src, tgt, np.ones(src.size)])
+    for cell in set(zip(src.tolist(), tgt.tolist(), strict=True)):
+        judges = (src == cell[0]) & (tgt == cell[1])
+        expected = design[judges] @ np.linalg.lstsq(design[~judges], time_s[~judges], rcond=None)[0]
+        single += np.abs(expected / time_s[judges] - 1.0).tolist()
+        of_means.append(abs(expected[0] / time_s[judges].mean() - 1.0))
+    assert found.fit["heldout_error"] == pytest.approx(np.mean(single))
+    assert found.fit["heldout_error_of_means"] == pytest.approx(np.mean(of_means))
+    assert found.fit["heldout_how"] == "single inferences of cells left out in turn"
+
+
+def test_single_inferences_are_summed_up_by_target_length() -> None:
+    samples = samples_by_tgt_len([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0])
+    assert [(each["src_len"], each["src_len_mean"], each["tgt_len"], each["repeats"]) for each in samples] == [
+        (9, 9.0, 2, 3),
+        (4, 4.0, 7, 1),
+    ]
+    assert (samples[0]["mean_s"], samples[0]["median_s"]) == (3.0, 2.0)
+    assert samples[0]["sd_s"] == pytest.approx(np.std([1, 2, 6], ddof=1))
+
+
+def test_cells_are_summed_up_by_their_quantiles() -> None:
+    samples = cell_samples([5, 3, 5, 5, 5], [2, 2, 2, 2, 2], [4.0, 7.0, 1.0, 2.0, 3.0], beam=4)
+    assert [(each["src_len"], each["tgt_len"], each["repeats"], each["beam"]) for each in samples] == [
+        (3, 2, 1, 4),
+        (5, 2, 4, 4),
+    ]
+    assert [samples[1][f"{name}_s"] for name in ("min", "p25", "median", "p75", "mean")] == [1.0, 1.75, 2.5, 3.25, 2.5]
+    assert samples[1]["sd_s"] == pytest.approx(np.std([1, 2, 3, 4], ddof=1))
+    assert samples[0]["sd_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (([], [], []), "three columns of one length"),
+        (([1, 2], [1], [1.0, 2.0]), "three columns of one length"),
+        (([1], [1], [0.0]), "measurements must be positive"),
+        (([1], [1], [float("nan")]), "measurements must be positive"),
+        (([float("inf")], [1], [1.0]), "measurements must be positive"),
+    ],
+)
+def test_what_is_no_measurement_is_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        fit_relative_plane(*columns)

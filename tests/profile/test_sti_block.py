@@ -1,0 +1,185 @@
+"""Block `sti` of a profile: what it refuses, and the costs that planners and worlds take from it (STI-07 to STI-09)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simnmt.profile.blocks import ProfileError
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.profile_summary import as_json, facts
+from simnmt.report.profile_page import profile_plots
+from tests.profile.made_profile import whole_profile
+from tests.profile.made_sti import sti_block
+
+WHOLE = whole_profile()
+
+
+@pytest.fixture
+def streamed() -> Callable[..., DeviceProfile]:
+    def make(place: tuple[Any, ...] = (), value: object = None, **options: Any) -> DeviceProfile:
+        content = WHOLE | {"sti": sti_block(**options)}
+        if place:
+            content = copy.deepcopy(content)
+            block: Any = content["sti"]
+            for key in place[:-1]:
+                block = block[key]
+            block[place[-1]] = value
+        return checked_profile(content)
+
+    return make
+
+
+def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed: Callable[..., DeviceProfile]) -> None:
+    cost = streamed(bytes_per_s=80e6).sti_cost
+    assert (cost.geometry.layers, cost.geometry.heads, cost.geometry.weights_per_shard) == (12, 12, 589_824)
+    assert cost.t_io(2) == pytest.approx(1e-4 + (147_456 + 16) / 80e6)
+    assert cost.t_io(32) == pytest.approx(1e-4 + 2_359_296 / 80e6)
+    assert cost.t_comp(16, 3) == pytest.approx(0.004 + 3 * 0.0012)
+    assert cost.t_comp(17, 3) == cost.t_comp(32, 3) == pytest.approx(0.004 + 3 * 0.0024)
+    assert cost.importance is not None
+    assert cost.importance[:2] == ((0, 1), (11, 11))
+    assert len(cost.importance) == 144
+    assert cost.decoder is None
+    assert (cost.t_embed(16), cost.t_embed(64), cost.head_s, cost.slowing(1)) == pytest.approx((0.0004, 0.0008, 0.0006, 1.0))
+
+
+def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
+    profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6, importance=False)
+    decoder = profile.sti_cost.decoder
+    assert decoder is not None
+    assert decoder.geometry.layers == 6
+    assert decoder.geometry.weights_per_shard == 8 * 512 * 512 // 8 + 2 * 512 * 2048 // 8
+    assert decoder.step_s[2] == pytest.approx(0.0007)
+    assert decoder.io_s[32] > profile.sti_cost.t_io(32)
+    assert (profile.sti_cost.t_embed(9), profile.sti_cost.head_s, decoder.once_s) == (0.0004, 0.002, None)
+    once = streamed(
+        ("decoder", "once_s"), [0.001, 0.0015], layers=2, heads=2, width=8, ffn=16, decoder_layers=3, importance=False
+    )
+    assert [once.sti_cost.once_s(width) for width in (1, 2)] == [0.001, 0.0015]
+
+
+def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[..., DeviceProfile]) -> None:
+    """An embedding takes the time of its own padded length, and where that was not timed, of the nearest."""
+    lengths = (8, 16, 64)
+    timed = streamed(("compute", "lengths", 0, "embed_s"), 0.0001, lengths=lengths).sti_cost
+    assert [timed.t_embed(length) for length in (3, 8, 9, 64, 128)] == [0.0001, 0.0001, 0.0004, 0.0004, 0.0008]
+    untimed = streamed(("compute", "lengths", 2, "embed_s"), None, lengths=lengths).sti_cost
+    assert untimed.embed_s == {8: 0.0004, 16: 0.0004, 64: 0.0004}
+    slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
+    assert [slowed.sti_cost.slowing(width) for width in (1, 2)] == [1.25, 1.5]
+
+
+def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
+    """STI-07: T_io does not fall with the bits; the samples stay as they were measured, and a summary says what is planned."""
+    profile = streamed(("io", "reads", 1, "median_s"), 0.0001)
+    assert profile.sti is not None
+    assert profile.sti.io.reads[1].median_s == 0.0001
+    assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
+    said = dict(facts(profile))["sti read"]
+    assert "3 bits 0.1 ms, " in said
+    assert f"; planned as 3 bits {1e3 * profile.sti_cost.t_io(2):.4g} ms, since more bits never read faster; " in said
+    assert "planned as" not in dict(facts(streamed()))["sti read"]
+
+
+def test_what_slows_layers_and_what_is_in_no_shard_are_told(streamed: Callable[..., DeviceProfile]) -> None:
+    slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
+    assert dict(facts(slowed))["sti layer beside reads"] == "1.25 to 1.5 times as long, by shards"
+    assert ", 95 MB that are in none" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
+
+
+def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[..., DeviceProfile]) -> None:
+    profile = streamed(layers=2, heads=2, width=8, ffn=16)
+    assert profile.sti is not None
+    table = profile.sti.importance
+    assert table is not None
+    tied = table.model_copy(update={"accuracy": ((0.5, 0.6), (0.6, 0.6)), "log_likelihood": ((-0.1, -0.6), (-0.5, -0.6))})
+    assert tied.order == ((1, 0), (0, 1), (1, 1), (0, 0))
+    assert tied.evaluations == 5
+
+
+def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile], tmp_path: Path) -> None:
+    profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6)
+    write_profile(tmp_path / "p.json", profile)
+    assert read_profile(tmp_path / "p.json") == profile
+    said = dict(facts(profile))
+    assert said["sti"].startswith("synthetic: made up, 6 layers of 8 shards")
+    assert "2 bits" in said["sti read"]
+    assert "2 % held out" in said["sti layer error"]
+    assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
+    assert as_json(profile)["heldout_error"]["sti"] == 0.02
+    layers, reads = profile_plots(profile)[-2:]
+    assert [series["name"] for series in layers["series"]] == ["16 tokens", "32 tokens"]
+    assert layers["series"][0]["y"] == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
+    assert reads["series"][1]["y"] == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
+
+
+WRONG = [
+    (("io", "reads"), sti_block()["io"]["reads"][1:], "sti.io: reads: one entry for each of 2, 3, 4, 5, 6, 32 bits"),
+    (("io", "reads", 1, "bytes"), 1, "sti.io: reads: bytes that do not rise"),
+    (("io", "reads", 0, "bits"), 7, "sti.io.reads.0.bits: "),
+    (("compute", "lengths", 0, "seconds"), [0.1], "sti: compute: length 16 tells 1 widths where a layer has 12"),
+    (("compute", "lengths", 0, "length"), 64, "sti.compute: lengths: values that do not rise"),
+    (("compute", "lengths", 0, "p75_s"), [0.001] * 12, "sti.compute.lengths.0: quantiles that do not rise"),
+    (("compute", "lengths", 0, "unpack_s"), [0.001], "sti.compute.lengths.0: unpack_s: 12 values"),
+    (("geometry", "ffn"), 3073, "sti.geometry: ffn: 3073 cannot be cut into 12 slices"),
+    (("importance", "accuracy"), [[0.5]], "sti: importance.accuracy: 12 rows (layer) of 12 (slice) are needed"),
+    (("importance", "colour"), "red", "sti.importance.colour: unknown key here"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=[".".join(map(str, place)) for place, _, _ in WRONG])
+def test_a_wrong_part_is_named_by_its_key(
+    streamed: Callable[..., DeviceProfile], place: tuple[Any, ...], value: object, says: str
+) -> None:
+    with pytest.raises(ProfileError) as caught:
+        streamed(place, value)
+    assert caught.value.what.startswith(says)
+
+
+def places(content: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in nested JSON, the root excepted."""
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place for key, value in parts for place in [(*here, key), *places(value, (*here, key))]]
+
+
+SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 8, "ffn": 16, "decoder_layers": 1}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.sampled_from(places(sti_block(**SMALL))),
+    value=st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -1e300, 1e-300, 10**30, -5, 0.0, 3, 0.5]),
+)
+def test_a_mutated_block_is_refused_in_one_line_or_plans(
+    streamed: Callable[..., DeviceProfile], place: tuple[Any, ...], value: object
+) -> None:
+    try:
+        profile = streamed(place, value, **SMALL)
+    except ProfileError as error:
+        assert "\n" not in str(error)
+        return
+    assert profile.sti_cost.layers >= 2
+    json.dumps(profile_plots(profile), allow_nan=False)
+    assert all("\n" not in said for _, said in facts(profile))
+
+
+def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable[..., DeviceProfile]) -> None:
+    assert "sti" not in str([said for what, said in facts(streamed()) if what == "warning"])
+    said = str([told for what, told in facts(streamed(("compute", "heldout_error"), 0.25)) if what == "warning"])
+    assert "a held-out error of 25 % on whole submodels" in said
+    measured = streamed().model_copy(update={"sti": streamed(("io", "r2"), 0.5).sti.model_copy(update={"kind": "measured"})})
+    assert "R2 of reads by bits 0.50" in str(facts(measured))
+
+
+def test_a_profile_without_it_says_how_to_get_it() -> None:
+    with pytest.raises(ProfileError, match=r"no costs of streaming its model.*simnmt sti profile"):
+        _ = checked_profile(WHOLE).sti_cost

@@ -1,0 +1,79 @@
+"""Small encoders of known behaviour, in memory and sharded; for the tests of evaluation, importance and profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.streaming.store.shard_store import ShardStore
+from simnmt.streaming.store.writer import write_store
+
+PLANTED = (1, 2)
+"""The only shard of `planted_weights` that does anything."""
+
+
+def made_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32, seed: int = 3, **told: Any) -> EncoderWeights:
+    """A pre-norm classifier of two classes with random weights, the mean over its tokens classified."""
+    options = {"vocabulary": 50, "positions": 40, "classes": 2, "norm": "pre", "activation": "relu", "pooling": "mean"}
+    configuration = EncoderConfiguration(
+        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head_activation=None, **(options | told)
+    )
+    drawn = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return scale * torch.randn(shape, generator=drawn)
+
+    resident = {
+        "embeddings.word": normal(configuration.vocabulary, width),
+        "embeddings.position": normal(configuration.positions, width, scale=0.1),
+        "final_norm.weight": torch.ones(width),
+        "final_norm.bias": torch.zeros(width),
+        "classifier.weight": normal(configuration.classes, width),
+        "classifier.bias": torch.zeros(configuration.classes),
+    }
+    sizes = {"q": width, "k": width, "v": width, "o": width, "ffn_in": ffn, "ffn_out": width}
+    for layer in range(layers):
+        resident |= {f"layers.{layer}.{name}.bias": torch.zeros(size) for name, size in sizes.items()}
+        for norm in ("norm_attention", "norm_ffn"):
+            resident |= {f"layers.{layer}.{norm}.weight": torch.ones(width), f"layers.{layer}.{norm}.bias": torch.zeros(width)}
+    shapes = [(width, width)] * 4 + [(ffn, width), (width, ffn)]
+    matrices = [LayerWeights(*(normal(*shape, scale=width**-0.5) for shape in shapes)) for _ in range(layers)]
+    return EncoderWeights(configuration, resident, matrices.__getitem__, origin="made up", random=True)
+
+
+def planted_weights() -> EncoderWeights:
+    """A classifier in which the feed-forward neurons of one shard alone do anything (STI-09).
+
+    All others are silenced by what stays in full precision: norms that pass nothing, and neurons that never fire.
+    """
+    made = made_weights()
+    layers, width, ffn, heads = made.geometry.layers, made.geometry.width, made.geometry.ffn, made.geometry.heads
+    resident = dict(made.resident)
+    for layer in range(layers):
+        resident[f"layers.{layer}.norm_attention.weight"] = torch.zeros(width)
+        if layer != PLANTED[0]:
+            resident[f"layers.{layer}.norm_ffn.weight"] = torch.zeros(width)
+    bias = torch.full((heads, ffn // heads), -100.0)
+    bias[PLANTED[1]] = 0.0
+    resident[f"layers.{PLANTED[0]}.ffn_in.bias"] = bias.reshape(-1)
+    # What is embedded and what is classified share no dimension: only the shard carries anything across.
+    resident["embeddings.word"] = resident["embeddings.word"] * (torch.arange(width) < width // 2)
+    resident["embeddings.position"] = torch.zeros_like(resident["embeddings.position"])
+    resident["classifier.weight"] = resident["classifier.weight"] * (torch.arange(width) >= width // 2)
+    return EncoderWeights(made.configuration, resident, made.layer, origin="planted", random=True)
+
+
+def made_texts(count: int = 120, seed: int = 5) -> list[list[int]]:
+    """Token ids of texts of 1 to 12 tokens."""
+    drawn = np.random.default_rng(seed)
+    return [drawn.integers(1, 50, drawn.integers(1, 13)).tolist() for _ in range(count)]
+
+
+def stored(weights: EncoderWeights, path: Path) -> ShardStore:
+    """Sharded at all bitwidths, and opened."""
+    write_store(weights, path)
+    return ShardStore.open(path)

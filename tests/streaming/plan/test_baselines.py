@@ -1,0 +1,103 @@
+"""What STI is compared with, to the digits of STI-19; memory to those of STI-23."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.papers.sti import published
+from simnmt.papers.sti.study_settings import paper_boards
+from simnmt.profile.streaming_cost import BITS, StiCost
+from simnmt.streaming.plan.baselines import contestants, in_memory, load_and_execute, standard_pipeline
+from simnmt.streaming.plan.presets import PRESETS, preset
+from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
+from simnmt.streaming.plan.submodel import PlanError
+from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
+
+
+def test_worked_example_of_sti_19() -> None:
+    cost = round_cost(4)
+    found = {each.name: each for each in contestants(cost, 2.0, length=LENGTH)}
+    told = {
+        name: None if each.plan is None else (each.plan.layers, each.plan.slices_per_layer, round(each.plan.latency_s, 3))
+        for name, each in found.items()
+    }
+    assert told == {
+        "Load&Exec": (1, 1, 3.533),
+        "StdPL-full": None,
+        "StdPL-2": (4, 1, 1.533),
+        "StdPL-6": (2, 1, 1.533),
+        "PreloadModel-full": (3, 2, 2.0),
+        "PreloadModel-6": (3, 2, 2.0),
+    }
+    assert [name for name, each in found.items() if each.plan is not None and each.plan.misses_deadline] == ["Load&Exec"]
+    assert all(each.plan is None or each.timeline.latency_s == each.plan.latency_s for each in found.values())
+
+
+@settings(max_examples=30)
+@given(costs(), st.floats(0.05, 5.0))
+def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_s: float) -> None:
+    """STI-19: its size is bound by computing alone; theirs by reading too."""
+    own = len(make_plan(cost, deadline_s, 0, length=LENGTH).bits)
+    for bits in BITS:
+        other = standard_pipeline(cost, deadline_s, bits, length=LENGTH)
+        assert other is None or (len(other.bits) <= own and not other.misses_deadline)
+    assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == own
+
+
+@settings(max_examples=20)
+@given(costs(), st.floats(0.05, 5.0))
+def test_no_submodel_loaded_before_it_runs_ends_nearer_to_the_deadline(cost: StiCost, deadline_s: float) -> None:
+    chosen = load_and_execute(cost, deadline_s, length=LENGTH)
+    nearest_s = min(
+        abs(n * (m * cost.t_io(32) + cost.t_comp(LENGTH, m)) - deadline_s)
+        for n in range(1, cost.geometry.layers + 1)
+        for m in range(1, cost.geometry.heads + 1)
+    )
+    assert abs(chosen.latency_s - deadline_s) == pytest.approx(nearest_s, abs=1e-8)
+
+
+def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None:
+    cost = round_cost(4)
+    layer_bytes = 3 * 4 * cost.geometry.weights_per_shard
+    streamed = memory_of(cost, make_plan(cost, 4.0, 7000, length=LENGTH))
+    assert (streamed.preload_bytes, streamed.working_bytes) == (7000, layer_bytes)
+    whole = memory_of(cost, in_memory(cost, 4.0, 6, length=LENGTH), whole=True)
+    assert (whole.preload_bytes, whole.streamed_bytes) == (model_bytes(cost, 6), 0) == (12 * 6000, 0)
+    in_turn = memory_of(cost, load_and_execute(cost, 100.0, length=LENGTH), in_turn=True)
+    assert (in_turn.preload_bytes, in_turn.working_bytes, in_turn.streamed_bytes) == (
+        0,
+        4 * layer_bytes,
+        0,
+    )  # what is loaded is computed where it lies
+
+
+def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
+    sizes = {}
+    for name in PRESETS:
+        found = preset(name)
+        assert found is not None
+        plans = [make_plan(found.cost, deadline_s, found.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
+        sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
+    assert sizes == {"@odroid-sti": [(3, 6), (4, 6), (5, 10)], "@jetson-sti": [(2, 12), (3, 12), (7, 12)]}
+    assert preset("@odroid") is None
+
+
+def test_there_is_one_model_of_each_board() -> None:
+    """The planner's presets are the boards that studies stand on, for shards of BERT's size (STI-20, STI-21)."""
+    order = tuple((layer, piece) for layer in range(12) for piece in range(12))
+    studied = {device.name: cost for device, cost in paper_boards(12, 12, order, 128)}
+    for name, device in (("@odroid-sti", "processor, 1 MB"), ("@jetson-sti", "GPU, 5 MB")):
+        found = preset(name)
+        assert found is not None
+        assert (found.cost.io_s, found.cost.comp_s) == (studied[device].io_s, studied[device].comp_s)
+    processor = preset("@odroid-sti")
+    assert processor is not None
+    assert processor.cost.t_comp(128, 12) == pytest.approx(published.LAYER_COMP_S) == pytest.approx(0.095)
+    assert 12 * processor.cost.io_s[32] == pytest.approx(published.LAYER_LOAD_S) == pytest.approx(0.339)
+
+
+def test_a_baseline_needs_a_deadline() -> None:
+    with pytest.raises(PlanError, match="a deadline of 0 s"):
+        list(contestants(round_cost(), 0.0, length=LENGTH))

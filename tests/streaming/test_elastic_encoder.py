@@ -1,0 +1,107 @@
+"""Any depth and any slices give valid output, and all of them the model as it was (STI-01, STI-02)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights
+from simnmt.streaming.encoder.learner import ElasticClassifier
+from simnmt.streaming.store.shard_format import LayerBuffer, shard_of
+from tests.streaming.whole_logits import logits_of
+
+LAYERS, SLICES = 3, 4
+
+
+def made(pooling: Literal["mean", "first"] = "mean") -> ElasticClassifier:
+    """A model of ours whose every number is random, biases and norms too."""
+    told = EncoderConfiguration(
+        "elastic",
+        LAYERS,
+        SLICES,
+        32,
+        64,
+        50,
+        16,
+        3,
+        norm="pre",
+        norm_epsilon=1e-5,
+        pooling=pooling,
+        head_activation=None,
+    )
+    with torch.random.fork_rng([]):
+        torch.manual_seed(7)
+        model = ElasticClassifier(told, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
+        for tensor in model.parameters():
+            tensor.add_(0.2 * torch.randn(tensor.shape))
+    return model
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.arange(9)[None] < torch.tensor([9, 4, 1])[:, None]
+    return torch.randint(1, 50, (3, 9), generator=generator) * mask, mask
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_all_shards_give_what_the_trained_model_gives(pooling: Literal["mean", "first"]) -> None:
+    model, (tokens, mask) = made(pooling), batch()
+    assert torch.allclose(logits_of(model.exported(), tokens, mask), model(tokens, mask), atol=1e-5)
+
+
+@given(st.integers(1, LAYERS), st.sets(st.integers(0, SLICES - 1), min_size=1))
+@settings(max_examples=15, deadline=None)
+def test_every_submodel_gives_what_training_saw_of_it(depth: int, chosen: set[int]) -> None:
+    """Slices as the trained module leaves them out, in whatever order they lie in the buffer."""
+    model, (tokens, mask) = MODEL, batch()
+    slices = sorted(chosen, reverse=True)
+    said = logits_of(WEIGHTS, tokens, mask, layers=depth, slices=slices)
+    expected = model(tokens, mask, depth=depth, slices=[torch.tensor(slices)] * depth)
+    assert said.shape == (3, 3) and torch.allclose(said, expected, atol=1e-5)
+
+
+def test_the_slices_of_a_layer_add_up_to_the_layer() -> None:
+    """STI-01: what the M attention slices add to the residual stream sums to what the unsharded attention adds, to 1e-5."""
+    tokens, mask = batch()
+    encoder, geometry = ElasticEncoder.of(WEIGHTS), WEIGHTS.geometry
+    hidden = encoder.embed(tokens, mask)
+    zero = torch.zeros(WEIGHTS.geometry.width)
+    silent = WEIGHTS.resident | {"layers.0.o.bias": zero, "layers.0.ffn_out.bias": zero}
+    quiet = ElasticEncoder(WEIGHTS.configuration, silent)
+
+    def added(slices: list[int]) -> Tensor:
+        buffer = LayerBuffer(geometry, len(slices))
+        for position, number in enumerate(slices):
+            buffer.put(position, shard_of(geometry, WEIGHTS.layer(0), number))
+        buffer.segment("ffn_out")[:] = 0.0  # so that the layer adds what its attention adds
+        return quiet.layer(hidden, mask, 0, slices, buffer) - hidden
+
+    whole = added(list(range(SLICES)))
+    assert torch.allclose(torch.stack([added([number]) for number in range(SLICES)]).sum(0), whole, atol=1e-5)
+    assert float(whole.abs().max()) > 0.1
+
+
+def test_padding_changes_nothing() -> None:
+    tokens, mask = batch()
+    longer = functional.pad(tokens, (0, 5)), functional.pad(mask, (0, 5))
+    assert torch.allclose(logits_of(WEIGHTS, *longer), logits_of(WEIGHTS, tokens, mask), atol=1e-5)
+
+
+def test_equal_models_have_one_fingerprint_and_any_changed_number_another() -> None:
+    weights = made().exported()
+    assert weights.fingerprint == WEIGHTS.fingerprint
+    resident = {**weights.resident, "classifier.bias": weights.resident["classifier.bias"] + 1.0}
+    assert EncoderWeights(weights.configuration, resident, weights.layer).fingerprint != weights.fingerprint
+    weights.layer(2).ffn_out[0, 0] += 1.0
+    assert EncoderWeights(weights.configuration, weights.resident, weights.layer).fingerprint != WEIGHTS.fingerprint
+
+
+MODEL = made()
+WEIGHTS = MODEL.exported()

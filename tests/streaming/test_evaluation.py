@@ -1,0 +1,152 @@
+"""Submodels evaluated on a task (STI-02, STI-27), and answers compared pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+import torch
+
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.encoder.evaluation import Evaluator
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.paired_difference import mcnemar, paired_difference
+from simnmt.streaming.store.shard_store import ShardStore
+from tests.streaming.made_encoder import made_texts, made_weights, stored
+from tests.streaming.whole_logits import logits_of
+
+WEIGHTS = made_weights()
+TEXTS = made_texts()
+LABELS = [at % 2 for at in range(len(TEXTS))]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardStore]:
+    with stored(WEIGHTS, tmp_path_factory.mktemp("evaluation") / "store") as opened:
+        yield opened
+
+
+def evaluator(store: ShardStore, **options: int) -> Evaluator:
+    return Evaluator(ElasticEncoder.of(WEIGHTS), store, TEXTS, LABELS, **options)
+
+
+def uniform(bits: int, layers: int = 3, slices: int = 4) -> dict[tuple[int, int], int]:
+    return {(layer, slice_): bits for layer in range(layers) for slice_ in range(slices)}
+
+
+def test_all_shards_at_32_bits_answer_as_the_model_itself(store: ShardStore) -> None:
+    """One text after another through the unsharded weights is the oracle; padding and batches change nothing."""
+    found = evaluator(store, batch_tokens=40).evaluate(uniform(32))
+    for at, text in enumerate(TEXTS[:40]):
+        logits = logits_of(WEIGHTS, torch.tensor([text]), torch.ones((1, len(text)), dtype=torch.bool))
+        expected = float(logits.double().log_softmax(1)[0, LABELS[at]])
+        assert found.log_likelihood[at] == pytest.approx(expected, abs=1e-5)
+        assert found.predicted[at] == int(logits.argmax())
+    assert found.correct.tolist() == (found.predicted == np.array(LABELS)).tolist()
+    assert found.accuracy == found.correct.mean()
+
+
+SUBMODELS = st.integers(1, 3).flatmap(
+    lambda layers: st.lists(
+        st.dictionaries(st.integers(0, 3), st.sampled_from((2, 3, 6, 32)), min_size=1), min_size=layers, max_size=layers
+    )
+)
+
+
+@settings(max_examples=15)
+@given(submodels=st.lists(SUBMODELS, min_size=2, max_size=4), kept_bytes=st.sampled_from((0, 40_000, 10**9)))
+def test_what_was_computed_before_changes_no_answer(submodels: list[list[dict[int, int]]], kept_bytes: int) -> None:
+    store = _STORE[0]
+    used = evaluator(store, kept_bytes=kept_bytes)
+    for layers in submodels:
+        bits = {(layer, slice_): width for layer, own in enumerate(layers) for slice_, width in own.items()}
+        again, fresh = used.evaluate(bits), evaluator(store).evaluate(bits)
+        assert np.array_equal(again.log_likelihood, fresh.log_likelihood)
+
+
+_STORE: list[ShardStore] = []
+
+
+@pytest.fixture(autouse=True)
+def _for_hypothesis(store: ShardStore) -> None:
+    _STORE[:] = [store]
+
+
+def test_layers_below_the_first_that_differs_are_computed_once(store: ShardStore) -> None:
+    used = evaluator(store)
+    used.evaluate(uniform(2))
+    used.evaluate(uniform(2) | {(2, 1): 32})
+    used.evaluate(uniform(2, layers=2))
+    assert (used.evaluations, used.layers_computed) == (3, 3 + 1 + 0)
+
+
+def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(store: ShardStore) -> None:
+    used = evaluator(store)
+    full = used.evaluate(uniform(32))
+    assert used.evaluate(uniform(32)).agreement(full) == 1.0
+    by_bits = [used.evaluate(uniform(bits)).agreement(full) for bits in (2, 3, 4, 5, 6)]
+    assert max(by_bits[:2]) < 0.9 < min(by_bits[2:])
+    by_shards = {(n, m): used.evaluate(uniform(32, n, m)).agreement(full) for n in (1, 2, 3) for m in (1, 2, 3, 4)}
+    few, many = ([each for (n, m), each in by_shards.items() if (n * m > 6) == large] for large in (False, True))
+    assert np.mean(few) < 0.8 < np.mean(many)
+
+
+@pytest.mark.parametrize("bits", [{}, {(1, 0): 2}, {(0, 0): 2, (2, 0): 2}, {(3, 0): 2}])
+def test_a_submodel_is_the_bottom_layers_without_a_gap(store: ShardStore, bits: dict[tuple[int, int], int]) -> None:
+    with pytest.raises(StreamingError, match="bottom ones"):
+        evaluator(store).evaluate(bits)
+
+
+def test_a_task_of_another_model_is_refused(store: ShardStore) -> None:
+    encoder = ElasticEncoder.of(WEIGHTS)
+    with pytest.raises(StreamingError, match="label 2 where the model tells 2 classes apart"):
+        Evaluator(encoder, store, TEXTS[:2], [0, 2])
+    with pytest.raises(StreamingError, match="nothing to evaluate on"):
+        Evaluator(encoder, store, [], [])
+
+
+def test_pairs_tell_apart_what_means_alone_cannot() -> None:
+    """Of 1,000 examples 30 are gained and 5 lost: 2.5 points, though each accuracy by itself is known to within 3."""
+    first, second = np.ones(1000, np.bool_), np.ones(1000, np.bool_)
+    first[:300] = second[:300] = False
+    first[300:305] = False
+    second[400:430] = False
+    found = paired_difference(first, second)
+    assert found.difference == pytest.approx(0.025)
+    half = 1.96 * np.sqrt((35 / 1000 - 0.025**2) / 1000)  # of the mean of differences 1, 0, -1
+    assert (found.low, found.high) == pytest.approx((0.025 - half, 0.025 + half), abs=0.0015)
+    assert found.distinguishable
+    assert found.p_value is not None and found.p_value < 1e-4
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    drawn = np.random.default_rng(1)
+    held = 0
+    for number in range(200):
+        off = drawn.choice([1.0, 0.0, -1.0], 300, p=[0.10, 0.85, 0.05])
+        found = paired_difference(off, np.zeros(300), resamples=1_000, seed=number)
+        held += found.low <= 0.05 <= found.high
+    assert 0.91 <= held / 200 <= 0.99
+
+
+def test_mcnemar_is_the_binomial_test() -> None:
+    from scipy.special import bdtr  # scipy.stats takes a second to import
+
+    for only_first, only_second in ((5, 30), (3, 4), (0, 6), (0, 0), (7, 7), (400, 300)):
+        least, total = min(only_first, only_second), only_first + only_second
+        assert mcnemar(only_first, only_second) == pytest.approx(min(1.0, 2.0 * bdtr(least, total, 0.5)))
+
+
+def test_equal_answers_are_not_distinguishable_and_unequal_columns_are_refused() -> None:
+    same = paired_difference([True, False], [True, False])
+    assert (same.difference, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+    assert paired_difference([0.5, 0.25], [0.5, 0.0]).p_value is None
+    assert not same.distinguishable
+    with pytest.raises(ValueError, match="two columns of one length"):
+        paired_difference([1.0], [1.0, 2.0])

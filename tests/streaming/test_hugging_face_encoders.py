@@ -1,0 +1,258 @@
+"""Classifiers of transformers from a local folder answer as they do there; what cannot be cut is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+transformers = pytest.importorskip("transformers")
+
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
+from simnmt.calibrate.streaming.encoder_block import StiSettings  # noqa: E402
+from simnmt.calibrate.streaming.profile_blocks import check_classifier  # noqa: E402
+from simnmt.nmt.models import quiet_transformers  # noqa: E402
+from simnmt.streaming.encoder.encoder_folder import load_encoder  # noqa: E402
+from simnmt.streaming.encoder.tokenizer import HuggingFaceTokenizer  # noqa: E402
+from simnmt.streaming.errors import StreamingError  # noqa: E402
+from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
+from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.streaming.whole_logits import logits_of  # noqa: E402
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 60,
+    "max_position_embeddings": 20,
+    "num_labels": 3,
+    "initializer_range": 0.3,
+}
+DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64, "vocab_size": 60, "max_position_embeddings": 20}
+KINDS: dict[str, dict[str, Any]] = {
+    "Bert": SIZES,
+    "Roberta": SIZES | {"pad_token_id": 1},
+    "Camembert": SIZES | {"pad_token_id": 1},
+    "Electra": SIZES | {"embedding_size": 16},
+    "DistilBert": DISTIL | {"num_labels": 3, "initializer_range": 0.3},
+}
+
+
+def saved(folder: Path, kind: str = "Bert", form: str = "ForSequenceClassification", **changed: Any) -> Any:
+    with torch.random.fork_rng([]), quiet_transformers():
+        torch.manual_seed(5)
+        config = getattr(transformers, f"{kind}Config")(**(KINDS[kind] | changed))
+        model = getattr(transformers, f"{kind}{form}")(config).eval()
+        model.save_pretrained(folder)
+    return model
+
+
+def tokens_of(padding: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.arange(9)[None] < torch.tensor([9, 4, 2])[:, None]
+    return torch.where(mask, torch.randint(3, 60, (3, 9), generator=generator), padding), mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) -> None:
+    """STI-02: (N, M) at 32 bits is the original model."""
+    model, weights = saved(tmp_path, kind), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(weights.configuration.padding_token)
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask), expected, atol=1e-5) and float(expected.std()) > 0.01
+    assert (weights.kind, weights.random) == (kind.lower(), False)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: Path) -> None:
+    """RoBERTa counts positions from beyond its padding token: of its 20 rows a text has 18, no more and no fewer."""
+    model, loaded = saved(tmp_path / "model", kind), load_encoder(tmp_path / "model")
+    positions = loaded.weights.configuration.positions
+    assert positions == {"Bert": 20, "Roberta": 18}[kind]
+    tokens = torch.randint(3, 60, (2, positions), generator=torch.Generator().manual_seed(4))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(loaded.weights, tokens, mask), expected, atol=1e-5)
+    write_store(loaded.weights, tmp_path / "store")
+    with ShardStore.open(tmp_path / "store") as store:
+        check_classifier(store, StiSettings(lengths=(positions,)), None)
+        with pytest.raises(CalibrationError, match=f"{positions + 1}"):
+            check_classifier(store, StiSettings(lengths=(positions + 1,)), None)
+
+
+def test_fewer_layers_are_the_model_with_its_upper_layers_taken_off(tmp_path: Path) -> None:
+    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(0)
+    model.bert.encoder.layer = model.bert.encoder.layer[:2]
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask, layers=2), expected, atol=1e-5)
+
+
+def test_fewer_slices_are_the_model_with_heads_and_neurons_silenced(tmp_path: Path) -> None:
+    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(0)
+    for layer in model.bert.encoder.layer:
+        for part in (layer.attention.output.dense.weight, layer.output.dense.weight):
+            size = part.shape[1] // 4
+            part.data[:, size : 2 * size] = 0.0
+            part.data[:, 3 * size :] = 0.0
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask, slices=[0, 2]), expected, atol=1e-5)
+
+
+def test_its_own_tokenizer_and_pairs_of_texts(tmp_path: Path) -> None:
+    """The second text of a pair has tokens of the second type, as in fine-tuning."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    model = saved(tmp_path, vocab_size=len(words), id2label={0: "no", 1: "yes", 2: "both"})
+    loaded = load_encoder(tmp_path)
+    assert loaded.label_names == ("no", "yes", "both") and loaded.tokenizer is not None
+    tokens = loaded.tokenizer.encode([("good film", "bad film")], 16)
+    assert tokens == [[2, 6, 8, 3, 7, 8, 3]]
+    ids = torch.tensor(tokens)
+    with torch.inference_mode():
+        expected = model(ids, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1, 1]])).logits
+    assert torch.allclose(logits_of(loaded.weights, ids, torch.ones_like(ids, dtype=torch.bool)), expected, atol=1e-5)
+    assert loaded.tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
+
+
+def test_a_tokenizers_files_are_written_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may come from a store that somebody else made."""
+    (tmp_path / "inner").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "inner"))
+    saved(tmp_path / "model", vocab_size=4)
+    files = {"config.json": (tmp_path / "model" / "config.json").read_bytes(), "vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n"}
+    tokenizer = HuggingFaceTokenizer({**files, "../elsewhere.txt": b"no", "../../elsewhere.txt": b"no"})
+    assert tokenizer.encode(["x"], 8) == [[2, 1, 3]] and not list(tmp_path.rglob("elsewhere.txt"))
+
+
+def test_a_configuration_alone_has_random_weights_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES))
+    one, other = (load_encoder(tmp_path, seed=seed).weights for seed in (1, 2))
+    assert one.random and one.fingerprint != other.fingerprint
+    assert one.fingerprint == load_encoder(tmp_path, seed=1).weights.fingerprint
+
+
+def test_the_preset_is_of_the_papers_size() -> None:
+    weights = load_encoder("bert-base").weights
+    assert weights.random and weights.geometry.weights_per_layer == 7_077_888
+    layer = weights.layer(11)
+    assert sum(tensor.numel() for tensor in layer.named().values()) == 7_077_888
+    assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
+
+
+def without_classifier(folder: Path) -> None:
+    saved(folder, form="Model")
+
+
+def of_another_kind(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+
+
+def damaged(folder: Path) -> None:
+    saved(folder)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+
+
+def with_other_activation(folder: Path) -> None:
+    saved(folder, hidden_act="silu")
+
+
+def with_neurons_that_do_not_divide(folder: Path) -> None:
+    saved(folder, intermediate_size=66)
+
+
+def with_a_number_for_an_answer(folder: Path) -> None:
+    saved(folder, num_labels=1)
+
+
+def with_a_gap_in_its_classes(folder: Path) -> None:
+    saved(folder)
+    changed(folder, id2label={"0": "no", "5": "yes"})
+
+
+def with_a_word_for_a_size(folder: Path) -> None:
+    saved(folder)
+    changed(folder, hidden_size="abc")
+
+
+def with_less_than_no_words(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES | {"vocab_size": -3}))
+
+
+def without_a_padding_token(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "roberta"} | SIZES | {"pad_token_id": None}))
+
+
+def that_reads_from_left_to_right(folder: Path) -> None:
+    saved(folder, is_decoder=True)
+
+
+def changed(folder: Path, **values: Any) -> None:
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | values))
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (without_classifier, "no classifier: the weights lack"),
+        (of_another_kind, "a model of type gpt2"),
+        (damaged, "no usable weights"),
+        (with_other_activation, "activation is silu"),
+        (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
+        (with_a_number_for_an_answer, "a number and no class"),
+        (with_a_gap_in_its_classes, "names the classes 0, 5"),
+        (with_a_word_for_a_size, "hidden_size"),
+        (with_less_than_no_words, "vocabulary -3"),
+        (without_a_padding_token, "no pad_token_id"),
+        (that_reads_from_left_to_right, "from left to right"),
+        (nothing, "no configuration"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_folder(break_it: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    break_it(tmp_path)
+    with pytest.raises(StreamingError, match=said) as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path) and caught.value.remedy and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "vocab.txt", "merges.txt"])
+def test_a_text_of_the_folder_that_is_too_large_is_named_and_not_read(name: str, tmp_path: Path) -> None:
+    """Of 300 MB of nothing: it is a vocabulary or a configuration, and no weights."""
+    saved(tmp_path)
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 300 << 20)
+    with pytest.raises(StreamingError) as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path / name)
+    assert caught.value.what == "cannot be read: more than 268,435,456 bytes"
+
+
+def test_a_tokenizer_that_is_none_is_refused_with_its_folder(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[1, 2")
+    with pytest.raises(StreamingError, match="no usable tokenizer") as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path) and "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_no_model() -> None:
+    with pytest.raises(StreamingError, match=r"no such model .*bert-base"):
+        load_encoder("bert-huge")

@@ -1,0 +1,100 @@
+"""What raising single shards brings (STI-09): the planted one first, every evaluation kept, none of another's taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
+from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.store.shard_store import ShardStore
+from tests.streaming.made_encoder import PLANTED, made_texts, planted_weights, stored
+
+WEIGHTS = planted_weights()
+TEXTS = made_texts(200)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardStore]:
+    with stored(WEIGHTS, tmp_path_factory.mktemp("importance") / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def fresh(store: ShardStore) -> Evaluator:
+    """On texts whose labels are what the full model says of them."""
+    encoder = ElasticEncoder.of(WEIGHTS)
+    full = Evaluator(encoder, store, TEXTS, [0] * len(TEXTS)).evaluate(
+        {(layer, slice_): 32 for layer in range(3) for slice_ in range(4)}
+    )
+    assert 0.2 < full.predicted.mean() < 0.8
+    return Evaluator(encoder, store, TEXTS, full.predicted.tolist())
+
+
+def measured(evaluator: Evaluator, **options: Any) -> Any:
+    told = {"task": "planted.tsv", "task_sha256": "t" * 64, "fingerprint": "f" * 64}
+    return measure_importance(evaluator, **(told | options))
+
+
+def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fresh: Evaluator) -> None:
+    table = measured(fresh)
+    assert table.order[0] == PLANTED
+    assert list(table.order[1:]) == [(layer, slice_) for layer in range(3) for slice_ in range(4) if (layer, slice_) != PLANTED]
+    assert table.accuracy[PLANTED[0]][PLANTED[1]] == 1.0
+    assert table.base_accuracy < 0.9
+    assert {value for row in table.accuracy for value in row} == {1.0, table.base_accuracy}
+
+
+def test_a_table_takes_one_evaluation_for_each_shard_and_the_base_and_few_layers_twice(fresh: Evaluator) -> None:
+    table = measured(fresh)
+    assert table.evaluations == fresh.evaluations == 13
+    assert [len(row) for row in table.log_likelihood] == [4, 4, 4]
+    # The base's three layers, and for each of four slices the layers from its own on: 3 + 4 (1 + 2 + 3).
+    assert fresh.layers_computed == 27
+
+
+def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp_path: Path) -> None:
+    journal = tmp_path / "j.jsonl"
+
+    def stop(done: int, total: int) -> None:
+        assert total == 13
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(fresh, journal=journal, progress=stop)
+    with journal.open("ab") as file:
+        file.write(b'{"shard": [0, 1], "to')  # a crash amid a line
+    before = fresh.evaluations
+    table = measured(fresh, journal=journal)
+    assert (before, fresh.evaluations) == (5, 13)
+    assert table == measured(fresh)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"fingerprint": "g" * 64}, "the journal has fingerprint fff"),
+        ({"task_sha256": "u" * 64}, "the journal has task_sha256 ttt"),
+    ],
+)
+def test_the_journal_of_another_store_or_task_is_refused(
+    fresh: Evaluator, tmp_path: Path, other: dict[str, str], says: str
+) -> None:
+    measured(fresh, journal=tmp_path / "j.jsonl")
+    with pytest.raises(StreamingError, match=says):
+        measured(fresh, journal=tmp_path / "j.jsonl", **other)
+
+
+def test_what_is_no_journal_is_refused_and_left_as_it_is(fresh: Evaluator, tmp_path: Path) -> None:
+    other = tmp_path / "letter.txt"
+    other.write_text("Dear all,\n")
+    with pytest.raises(StreamingError, match="not a journal of importance"):
+        measured(fresh, journal=other)
+    assert other.read_text() == "Dear all,\n"

@@ -1,0 +1,259 @@
+"""The pipeline on reads and layers of known length, so that what it does in time can be held against the timeline (STI-16)."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from concurrent.futures import wait
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.profile.streaming_cost import Shard
+from simnmt.streaming.errors import StoreError, StreamingError
+from simnmt.streaming.pipeline import shard_reader
+from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.plan.streaming_plan import StreamingPlan
+from simnmt.streaming.plan.timeline import timeline
+from tests.streaming.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
+
+A_BIT_S = 0.004
+PACE = BYTES_A_BIT / A_BIT_S
+"""STI-11's example in twenty-fifths of its seconds: 0.004 s a bit of a shard, 0.04 s a layer."""
+LAYER_S = 0.04
+LAYER_0 = ((0, 0), (0, 1), (0, 2))
+LATE_S = 0.015
+"""What a busy box may add to an execution."""
+LONG_S = 60.0
+"""What a thread waits for another at most: the tests end even where one never comes."""
+
+
+def pipeline(
+    store: SleepingStore, encoder: SleepingEncoder, plan: StreamingPlan, buffer: PreloadBuffer, **options: Any
+) -> Pipeline:
+    return Pipeline(cast(Any, store), cast(Any, encoder), plan, buffer, **({"cold": False} | options))
+
+
+def timed(plan: StreamingPlan, wanted_s: float, capacity: int = 10**6) -> Execution:
+    """The first that is about as quick as it should be, else the quickest of 20: what a box in use adds is not its own."""
+    runs = list[Execution]()
+    while len(runs) < 20 and not (runs and runs[-1].latency_s < wanted_s + LATE_S / 3):
+        buffer = PreloadBuffer(capacity)
+        made = pipeline(SleepingStore(), SleepingEncoder(LAYER_S), plan, buffer, pace_bytes_per_s=PACE)
+        runs.append(made.run(TOKENS, MASK))
+    return min(runs, key=lambda run: run.latency_s)
+
+
+def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
+    """{2,2,2} preloaded, {4,3,3} read beside layer 0: 2.0 s and no stall, here in twenty-fifths."""
+    run = timed(plan_of([[2, 2, 2], [4, 3, 3]], preloaded=LAYER_0), 2 * LAYER_S)
+    assert 2 * LAYER_S <= run.latency_s < 2 * LAYER_S + LATE_S
+    assert run.stall_s < LATE_S
+    assert [layer.bytes_read for layer in run.layers] == pytest.approx([0, 10 * BYTES_A_BIT], rel=0.05)
+    assert run.layers[1].io_s == pytest.approx(10 * A_BIT_S, abs=LATE_S)
+
+
+def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
+    """Nothing preloaded, 2 bits everywhere: 2.6 s of which 0.6 waiting, here in twenty-fifths."""
+    known = timeline([6 * A_BIT_S] * 2, [LAYER_S] * 2)
+    run = timed(plan_of([[2, 2, 2], [2, 2, 2]]), known.latency_s, capacity=0)
+    assert run.latency_s == pytest.approx(known.latency_s, abs=LATE_S)
+    assert run.stall_s == pytest.approx(0.6 / 25, abs=LATE_S)
+    measured = run.timeline
+    for name in ("load_end", "compute_begin", "compute_end", "stall"):
+        np.testing.assert_allclose(getattr(measured, name), getattr(known, name), atol=LATE_S)
+    assert measured.latency_s == pytest.approx(run.latency_s, abs=1e-9)
+    assert measured.before_s == run.embed_s > 0.0
+
+
+def test_load_then_run_does_not_overlap() -> None:
+    plan = plan_of([[2, 2, 2], [2, 2, 2]], preloaded=LAYER_0)
+    store, encoder = SleepingStore(), SleepingEncoder(LAYER_S)
+    run = load_then_run(cast(Any, store), cast(Any, encoder), plan, TOKENS, MASK, pace_bytes_per_s=PACE, cold=False)
+    assert run.latency_s >= 12 * A_BIT_S + 2 * LAYER_S, "all of it is read, what the plan had preloaded too"
+    assert run.layers[0].begin_s >= run.layers[-1].io_end_s >= 12 * A_BIT_S
+    assert run.embed_s + run.stall_s >= 12 * A_BIT_S
+    assert run.stall_s + run.compute_s + run.embed_s + run.head_s == pytest.approx(run.latency_s)
+
+
+def test_each_layer_computes_with_its_own_shards_in_slice_order() -> None:
+    store, encoder = SleepingStore(), SleepingEncoder()
+    plan = StreamingPlan(
+        layers=2,
+        slices_per_layer=2,
+        bits={(0, 0): 3, (0, 2): 32, (1, 1): 6, (1, 2): 2},
+        preloaded=frozenset({(0, 2)}),
+        deadline_s=1.0,
+        preload_bytes=10**6,
+        length=4,
+        latency_s=1.0,
+        stall_s=0.0,
+    )
+    run = pipeline(store, encoder, plan, PreloadBuffer(10**6)).run(TOKENS, MASK)
+    assert encoder.computed == [(0, [0, 2], [0.0, 2.0]), (1, [1, 2], [11.0, 12.0])]
+    assert store.reads == [(0, 2, 32), (0, 0, 3), (1, 1, 6), (1, 2, 2)], "the preloaded first, then in layer order"
+    assert run.logits.tolist() == [[2.0] * 4]
+
+
+def test_a_second_run_reads_only_what_the_buffer_had_no_room_for() -> None:
+    store = SleepingStore()
+    plan = plan_of([[2, 2, 2], [3, 3, 3], [3, 3, 3]])
+    buffer = PreloadBuffer(11 * BYTES_A_BIT)
+    made = pipeline(store, SleepingEncoder(), plan, buffer)
+    made.run(TOKENS, MASK)
+    assert len(store.reads) == 9
+    kept = buffer.contents
+    assert list(kept) == [*plan.bits][: len(kept)], "a prefix in layer order: evicted from the top layer down"
+    assert len(kept) == 4
+    assert 9 * BYTES_A_BIT <= buffer.size_bytes <= buffer.capacity_bytes
+    store.reads.clear()
+    made.run(TOKENS, MASK)
+    assert store.reads == [(*shard, bits) for shard, bits in plan.bits.items() if shard not in kept]
+    assert buffer.contents == kept
+
+
+def test_compressed_shards_in_memory_are_counted_at_their_peak() -> None:
+    """What was computed and is not kept goes at once; the buffer's own stay.
+
+    Layer 0 ends once the reads are a shard into layer 2, whose read ends once layer 1 begins: two layers and a shard.
+    """
+    plan = plan_of([[2, 2, 2], [2, 2, 2], [2, 2, 2]])
+    read, begun = threading.Event(), threading.Event()
+
+    class Store(SleepingStore):
+        def reading(self, shard: Shard) -> None:
+            if shard == (2, 0):
+                read.set()
+                assert begun.wait(LONG_S)
+
+    class Encoder(SleepingEncoder):
+        def computing(self, layer: int) -> None:
+            if layer == 1:
+                begun.set()
+            assert layer != 0 or read.wait(LONG_S)
+
+    run = pipeline(Store(), Encoder(), plan, PreloadBuffer(0)).run(TOKENS, MASK)
+    assert run.peak_bytes == 7 * run.bytes_read / 9
+    kept = pipeline(Store(), Encoder(), plan, PreloadBuffer(10**9)).run(TOKENS, MASK)
+    assert kept.peak_bytes == kept.bytes_read
+
+
+@pytest.mark.parametrize("layer_s", [0.0, 0.004])
+def test_no_moment_has_more_compressed_shards_in_memory_than_the_peak_says(
+    monkeypatch: pytest.MonkeyPatch, layer_s: float
+) -> None:
+    """What is being read, what was just computed, what the buffer holds until it is evicted: seen from the memory itself."""
+    live, most, lock = 0, 0, threading.RLock()
+
+    def change(size: int) -> None:
+        nonlocal live, most
+        with lock:
+            live += size
+            most = max(most, live)
+
+    def watched(size: int) -> np.ndarray:
+        made = np.empty(size, np.uint8)
+        change(size)
+        weakref.finalize(made, change, -size)
+        return made
+
+    monkeypatch.setattr(shard_reader, "aligned_bytes", watched)
+    plan = plan_of([[2, 2, 2], [6, 6, 6], [4, 4, 4]], preloaded=[(2, 0), (2, 1), (1, 2)])
+    buffer = PreloadBuffer(10**6)
+    made = pipeline(SleepingStore(slow_s=0.002), SleepingEncoder(layer_s), plan, buffer)
+    assert most == buffer.size_bytes > 0
+    buffer.capacity_bytes = 3 * BYTES_A_BIT  # of all that, one shard of the first layer stays
+    run = made.run(TOKENS, MASK)
+    assert list(buffer.contents) == [(0, 0)]
+    assert most <= run.peak_bytes <= most + 6.5 * BYTES_A_BIT, "or, between its counting and its making, one shard more"
+    assert live == buffer.size_bytes
+
+
+def test_what_is_gone_is_not_counted_beside_what_is_read_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next layer's first shard is being read until layer 0 is gone, and the reads have all the time to go on then."""
+    freed, gone = list[int](), threading.Event()
+
+    def free(size: int) -> None:
+        freed.append(size)
+        if len(freed) == 3:
+            gone.set()
+            time.sleep(0.05)
+
+    def watched(size: int) -> np.ndarray:
+        made = np.empty(size, np.uint8)
+        weakref.finalize(made, free, size)
+        return made
+
+    class Store(SleepingStore):
+        def reading(self, shard: Shard) -> None:
+            assert shard != (1, 0) or gone.wait(LONG_S)
+
+    monkeypatch.setattr(shard_reader, "aligned_bytes", watched)
+    store = Store()
+    run = pipeline(store, SleepingEncoder(), plan_of([[6, 6, 6], [2, 2, 2]]), PreloadBuffer(0)).run(TOKENS, MASK)
+    assert run.peak_bytes == 3 * store.record(0, 0, 6).size + store.record(1, 0, 2).size
+
+
+def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    store = SleepingStore(broken=(1, 1))
+    with pytest.raises(StoreError, match=r"\(1, 1\)"):
+        pipeline(store, SleepingEncoder(), plan_of([[2, 2, 2]] * 3), PreloadBuffer(0)).run(TOKENS, MASK)
+    assert threading.active_count() == before
+    assert (2, 2, 2) not in store.reads or store.reads.index((1, 1, 2)) < store.reads.index((2, 2, 2))
+
+
+def test_a_layer_that_fails_stops_the_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails amid the read of the next layer's first shard, which ends once the pipeline waits for it to end."""
+    before, read, waited = threading.active_count(), threading.Event(), threading.Event()
+
+    class Store(SleepingStore):
+        def reading(self, shard: Shard) -> None:
+            if shard == (1, 0):
+                read.set()
+                assert waited.wait(LONG_S)
+
+    class Encoder(SleepingEncoder):
+        def computing(self, layer: int) -> None:
+            assert read.wait(LONG_S)
+            raise RuntimeError("a layer that fails")
+
+    def noted(jobs: Any) -> Any:
+        waited.set()
+        return wait(jobs)
+
+    monkeypatch.setattr(shard_reader, "wait", noted)
+    store, buffer = Store(), PreloadBuffer(10**6)
+    with pytest.raises(RuntimeError, match="a layer that fails"):
+        pipeline(store, Encoder(), plan_of([[2, 2, 2]] * 3), buffer).run(TOKENS, MASK)
+    assert threading.active_count() == before
+    assert store.reads == [(0, 0, 2), (0, 1, 2), (0, 2, 2), (1, 0, 2)]
+    assert buffer.contents == {}
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"),
+        (plan_of([[2]] * 4), "another model"),
+        (plan_of([[2, 2, 7]]), "shards of 7 bits, the store has 2, 3, 4, 5, 6, 32"),
+    ],
+)
+def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: StreamingPlan, told: str) -> None:
+    store = SleepingStore()
+    with pytest.raises(StreamingError, match=told):
+        pipeline(store, SleepingEncoder(), plan, PreloadBuffer(0))
+    assert store.reads == []
+
+
+def test_the_working_buffer_is_one_layer_whatever_the_depth() -> None:
+    sizes = {
+        depth: pipeline(SleepingStore(), SleepingEncoder(), plan_of([[2, 2]] * depth), PreloadBuffer(0)).working.array.nbytes
+        for depth in (1, 3)
+    }
+    assert set(sizes.values()) == {2 * 4 * GEOMETRY.weights_per_shard}

@@ -1,0 +1,255 @@
+"""Turns of an engagement from a store on a disk: right answers, true contents of the buffer, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.kernels.measurement import library_threads  # noqa: E402
+from simnmt.profile.streaming_cost import (  # noqa: E402
+    BITS,
+    ShardGeometry,
+    StiCost,
+)
+from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder  # noqa: E402
+from simnmt.streaming.errors import StoreError, StreamingError  # noqa: E402
+from simnmt.streaming.pipeline.pipeline import Pipeline, load_then_run  # noqa: E402
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader  # noqa: E402
+from simnmt.streaming.pipeline.turns import (  # noqa: E402
+    EngagementSettings,
+    Turn,
+    inputs_of,
+    run_baselines,
+    run_engagement,
+)
+from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan  # noqa: E402
+from simnmt.streaming.plan.submodel import PlanError  # noqa: E402
+from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
+from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.streaming.made_encoder import made_weights  # noqa: E402
+from tests.streaming.whole_logits import logits_of  # noqa: E402
+
+WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
+LENGTH, ENLARGED = 6, 20_000
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """To the bit: on several, torch divides the products of a whole layer and of its slices in other places."""
+    with library_threads(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("stores") / "store"
+    write_store(WEIGHTS, made)
+    return made
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[ShardStore]:
+    with ShardStore.open(path) as opened:
+        yield opened
+
+
+def cost_of(store: ShardStore, comp_s: float = 0.004) -> StiCost:
+    """Reads at 4 kB/ms, a layer of all slices in 4 ms."""
+    sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
+    slices = store.geometry.heads
+    return StiCost(
+        store.geometry,
+        {bits: size / 4e6 for bits, size in sizes.items()},
+        {LENGTH: tuple(comp_s * (slice_ + 1) / slices for slice_ in range(slices))},
+        sizes,
+    )
+
+
+def whole(bits: int, preloaded: bool = False) -> StreamingPlan:
+    every = {(layer, piece): bits for layer in range(3) for piece in range(4)}
+    return StreamingPlan(3, 4, every, frozenset(every if preloaded else ()), 1.0, 10**6, LENGTH, 1.0, 0.0)
+
+
+def encoder_of(store: ShardStore) -> ElasticEncoder:
+    return ElasticEncoder(store.configuration, store.resident())
+
+
+def reference(store: ShardStore, plan: StreamingPlan, token_ids: Any, mask: Any) -> Any:
+    """The same submodel without a pipeline: numpy unpacks, layer by layer."""
+    encoder = encoder_of(store)
+    with torch.inference_mode():
+        hidden = encoder.embed(token_ids, mask)
+        for layer in plan.layer_indices:
+            slices = {piece: plan.bits[layer, piece] for _, piece in plan.shards_of(layer)}
+            hidden = encoder.layer(hidden, mask, layer, list(slices), store.layer_buffer(layer, slices))
+        return encoder.logits(hidden, mask)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("preloaded", [False, True])
+def test_all_layers_at_32_bits_are_the_model_itself(store: ShardStore, preloaded: bool, threads: int) -> None:
+    """STI-02: whatever is streamed and whatever was there."""
+    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
+    plan = whole(32, preloaded)
+    run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(10**6), threads=threads).run(token_ids, mask)
+    torch.testing.assert_close(run.logits, logits_of(WEIGHTS, token_ids, mask), rtol=0, atol=1e-5)
+    assert (run.bytes_read == 0) is preloaded
+
+
+def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: ShardStore) -> None:
+    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
+    bits = {(0, 1): 3, (0, 3): 32, (1, 0): 2, (1, 2): 5}
+    plan = replace(whole(2), layers=2, slices_per_layer=2, bits=bits, preloaded=frozenset({(0, 1)}))
+    run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(10**6)).run(token_ids, mask)
+    assert torch.equal(run.logits, reference(store, plan, token_ids, mask))
+    again = load_then_run(store, encoder_of(store), plan, token_ids, mask)
+    assert torch.equal(again.logits, run.logits)
+    records = sum(store.record(*shard, each).size for shard, each in bits.items())
+    assert (run.bytes_read, again.bytes_read) == (records - store.record(0, 1, 3).size, records)
+
+
+def engaged(store: ShardStore, turns: int = 4, buffer: PreloadBuffer | None = None, **options: Any) -> list[Turn]:
+    settings = {"deadline_s": 0.009, "preload_bytes": 2500, "length": LENGTH, "pace_bytes_per_s": 4e6} | options
+    inputs = inputs_of(store, (), LENGTH, turns)
+    return list(run_engagement(store, encoder_of(store), cost_of(store), EngagementSettings(**settings), inputs, buffer))
+
+
+def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_others(store: ShardStore) -> None:
+    """STI-17: what stays is the executed shards' longest prefix, and freed reads go into other shards' bits."""
+    first, second, *later = engaged(store, cache_bytes=ENLARGED)
+    assert 0 < first.held_bytes <= 2500 < second.held_bytes <= ENLARGED
+    assert second.held == {shard: first.plan.bits[shard] for shard in list(first.plan.bits)[: len(second.held)]}
+    assert second.plan.preloaded == set(second.held)
+    assert second.execution.bytes_read == sum(
+        store.record(*shard, bits).size for shard, bits in second.plan.bits.items() if shard not in second.held
+    )
+    assert sum(second.plan.bits.values()) > sum(first.plan.bits.values())
+    assert all(turn.kept_bytes <= ENLARGED for turn in later)
+
+
+def test_without_one_every_turn_is_the_first_again(store: ShardStore) -> None:
+    """One-shot executions leave S as it was, and nothing is planned anew (STI-18)."""
+    buffer = PreloadBuffer(2500)
+    turns = engaged(store, buffer=buffer)
+    assert all(turn.plan is turns[0].plan for turn in turns)
+    assert {tuple(turn.held.items()) for turn in turns} == {tuple(turns[0].held.items())}
+    assert [turn.plan.bits for turn in turns] == [turns[0].plan.bits] * len(turns)
+    assert buffer.contents == turns[0].held
+
+
+def test_after_the_engagement_the_buffer_is_its_old_size(store: ShardStore) -> None:
+    buffer = PreloadBuffer(2500)
+    last = engaged(store, buffer=buffer, cache_bytes=ENLARGED)[-1]
+    assert buffer.capacity_bytes == 2500 >= buffer.size_bytes
+    assert list(buffer.contents.items()) == [*last.plan.bits.items()][: len(buffer.contents)]
+
+
+def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:
+    warm, cold = engaged(store, 1)[0], engaged(store, 2, cold=True)[0]
+    assert cold.plan == warm.plan
+    assert cold.held == {}
+    assert warm.held_bytes > 0
+    assert cold.execution.bytes_read == warm.execution.bytes_read + warm.held_bytes
+    assert cold.predicted.latency_s > warm.predicted.latency_s
+    assert cold.predicted.stall_s == pytest.approx(
+        cold.predicted.latency_s - 0.004 * cold.plan.layers * cold.plan.slices_per_layer / 4
+    )
+
+
+def test_answers_do_not_depend_on_what_was_preloaded(store: ShardStore) -> None:
+    warm, cold = engaged(store, 1)[0], engaged(store, 1, cold=True)[0]
+    assert torch.equal(warm.execution.logits, cold.execution.logits)
+
+
+def test_rivals_are_executed_as_they_are_planned(store: ShardStore) -> None:
+    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
+    settings = EngagementSettings(deadline_s=0.009, preload_bytes=0, length=LENGTH, pace_bytes_per_s=4e6)
+    found = {
+        each.contestant.name: each
+        for each in run_baselines(store, encoder_of(store), cost_of(store), settings, token_ids, mask)
+    }
+    for name, each in found.items():
+        plan = each.contestant.plan
+        if plan is None or each.execution is None:
+            assert plan is None and each.execution is None
+            continue
+        assert (each.execution.bytes_read == 0) is name.startswith("PreloadModel")
+        assert torch.equal(each.execution.logits, reference(store, plan, token_ids, mask))
+    loaded = found["Load&Exec"].execution
+    assert loaded is not None
+    assert loaded.layers[0].begin_s >= loaded.layers[-1].io_end_s
+
+
+def test_a_buffer_is_never_filled_beyond_its_capacity(store: ShardStore) -> None:
+    """A plan reckons with the mean record; what does not fit is read during the execution."""
+    plan = whole(2, preloaded=True)
+    sizes = [store.record(*shard, 2).size for shard in plan.bits]
+    for room in (0, sizes[0], sum(sizes[:5]) + 1, sum(sizes) - 1, sum(sizes)):
+        buffer = PreloadBuffer(room)
+        read = buffer.fill(ShardReader(store), plan)
+        assert read == buffer.size_bytes <= room
+        assert list(buffer.contents) == [*plan.bits][: len(buffer.contents)]
+        assert len(buffer.contents) == int(np.searchsorted(np.cumsum(sizes), room, side="right"))
+
+
+def test_paced_reads_take_as_long_as_their_bytes(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on while somebody sleeps, and at no other time: a busy box adds nothing."""
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    reader = ShardReader(store, 1e6, clock=lambda: sum(slept_s))
+    for piece in range(4):
+        reader.read((0, piece), 6)
+    size = sum(store.record(0, piece, 6).size for piece in range(4))
+    assert sum(slept_s) == pytest.approx(size / 1e6)
+
+
+def test_a_flipped_bit_is_told_as_soon_as_its_shard_is_read(path: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = Path(shutil.copytree(path, tmp_path / "copy"))
+    with ShardStore.open(copy) as opened:
+        record = opened.record(1, 2, 3)
+        [shards] = [each for each in copy.iterdir() if each.stat().st_size >= record.offset + record.size]
+        raw = bytearray(shards.read_bytes())
+        raw[record.offset + 70] ^= 4
+        shards.write_bytes(raw)
+        [(token_ids, mask)] = inputs_of(opened, (), LENGTH, 1)
+        assert Pipeline(opened, encoder_of(opened), whole(2), PreloadBuffer(0)).run(token_ids, mask).bytes_read > 0
+        with pytest.raises(StoreError, match="checksum differs"):
+            Pipeline(opened, encoder_of(opened), whole(3), PreloadBuffer(0)).run(token_ids, mask)
+
+
+def test_what_means_nothing_is_refused(store: ShardStore) -> None:
+    for pace in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(StreamingError, match="give a positive number of MB/s"):
+            ShardReader(store, pace)
+    with pytest.raises(StreamingError, match="give 0 or more"):
+        PreloadBuffer(-1)
+    with pytest.raises(StreamingError, match="1000 padded tokens, the model takes 1 to 40"):
+        inputs_of(store, (), 1000, 1)
+    with pytest.raises(StoreError, match="without a tokenizer"):
+        inputs_of(store, ("a text",), LENGTH, 1)
+    with pytest.raises(PlanError):
+        engaged(store, deadline_s=0.0)
+    other = replace(cost_of(store), geometry=ShardGeometry(3, 4, 32, 32))
+    with pytest.raises(StreamingError, match="the profile is of another model"):
+        next(
+            run_engagement(store, encoder_of(store), other, EngagementSettings(0.1, 0, LENGTH), inputs_of(store, (), LENGTH, 1))
+        )
+
+
+def test_a_plan_of_the_planner_runs(store: ShardStore) -> None:
+    [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
+    for deadline_s in (0.001, 0.006, 0.012):
+        plan = make_plan(cost_of(store), deadline_s, 2500, length=LENGTH)
+        run = Pipeline(store, encoder_of(store), plan, PreloadBuffer(2500)).run(token_ids, mask)
+        assert len(run.layers) == plan.layers
+        assert torch.equal(run.logits, reference(store, plan, token_ids, mask))
