@@ -357,18 +357,16 @@ def _sharp(
     references: Path | None,
     as_json: bool,
 ) -> None:
-    from simnmt.papers.sharp.page import render_sharp
-    from simnmt.papers.sharp.reproduction import as_text, reproduce
-    from simnmt.papers.sharp.reproduction import document as document_of
+    from simnmt.papers.sharp.reproduction import reproduce
 
     with reserved_directory(out, "sharp") as directory:
         with progress_bar() as progress:
-            found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
-        for warning in found.warnings:
+            result = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
+        for warning in result.warnings:
             warn(warning)
-        document = document_of(found)
-        write_reproduction(directory, document, render_sharp(document))
-    print_reproduction(directory, document, as_text(found), as_json)
+        report = result.report()
+        write_reproduction(directory, report.document(), report.page())
+    print_reproduction(directory, report.document(), report.text(), as_json)
 
 
 def _topup(

@@ -1,4 +1,8 @@
-"""Decisions: which device executes a request. Pure; neither simpy nor torch."""
+"""Policies: which device executes a request. Pure decisions; neither simpy nor torch.
+
+To read it, start with `decision.py` (the interface), then `cnmt.py` (C-NMT and its variants) and `estimates.py` (what a policy
+may see of transfers and queues). `configuration.py` lists the kinds that a scenario may name.
+"""
 
 from simnmt.policies.baselines import Fixed, Oracle
 from simnmt.policies.cnmt import CNmt, constant_length

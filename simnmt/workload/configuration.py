@@ -296,7 +296,7 @@ def count_fertility(config: Lengths, base: Path, units: Mapping[Side, Collection
         units: by side, the units other than the workload's.
 
     Returns the numbers by side and unit, without units that cannot be counted: those of lengths without a text, and those that
-    are neither one of `counting.UNITS` nor of a sentencepiece model that `config` names. All pairs count, whatever the filter.
+    are neither one of `length_units.UNITS` nor of a sentencepiece model that `config` names. All pairs count, filter or not.
 
     Raises `CorpusError` as `load_lengths` does.
     """

@@ -220,7 +220,7 @@ def read_corpus(
     `source` and `target`: two files of which line i is line i's translation; without `target`, `source` is
     one file with two tab-separated columns (quotation marks mean nothing) or, with `keys`, one of JSON Lines with
     the two texts under these keys. UTF-8, plain or gzip. The lines are counted as they pass; memory holds the distinct
-    length pairs alone. A unit is a name of `counting.UNITS` or `sentencepiece:PATH`. Limits of a filter are stated in words and
+    length pairs alone. A unit is a name of `length_units.UNITS` or `sentencepiece:PATH`. Limits of a filter are in words and
     converted to tokens by what the corpus has of either. `origin` becomes the table's `source`; both default to the files'
     names.
 
@@ -272,7 +272,7 @@ def count_tokens(
 
     Args:
         files: two text files, or one of two columns or JSON Lines, as `read_corpus` takes them.
-        units: by side, names of `counting.UNITS` or `sentencepiece:PATH`.
+        units: by side, names of `length_units.UNITS` or `sentencepiece:PATH`.
         keys: those of the two texts in JSON Lines.
 
     Returns the totals by side in the order of the units. A pair of which a side has no token of its first unit does not count.

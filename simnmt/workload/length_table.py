@@ -46,7 +46,7 @@ class LengthTable:
     source: str
     """Where the text came from, and its licence; one line."""
     src_unit: str
-    """What `src_len` counts: one of `counting.UNITS`, a sentencepiece model, or another unit by its name."""
+    """What `src_len` counts: one of `length_units.UNITS`, a sentencepiece model, or another unit by its name."""
     tgt_unit: str
     src_len: IntArray
     """Tokens, at least 1."""

@@ -17,8 +17,7 @@ from simnmt.cli.reproduce import app
 from simnmt.kernels.packed_products import Clipping
 from simnmt.papers.sharp.claims import all_claims
 from simnmt.papers.sharp.published import LADDER, SYSTEMS
-from simnmt.papers.sharp.reproduction import Reproduction, as_text, reproduce
-from simnmt.papers.sharp.reproduction import document as document_of
+from simnmt.papers.sharp.reproduction import Reproduction, reproduce
 from tests.papers.sharp_stand_ins import as_published
 
 
@@ -29,7 +28,7 @@ def found() -> Reproduction:
 
 
 def test_published_stands_beside_measured_on_every_rung_and_each_is_exact_or_not(found: Reproduction) -> None:
-    tables = {table["id"]: table["rows"] for table in document_of(found)["tables"]}
+    tables = {table["id"]: table["rows"] for table in found.report().document()["tables"]}
     rows = tables["table-1"]
     assert [row["rung"] for row in rows] == [
         "baseline",
@@ -56,8 +55,11 @@ def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
     settings = rung_settings(6, None, "polynomial")["merge"]
     agreements = [RungAgreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
     reproduction = Reproduction(speeds, False, all_claims(speeds, agreements), agreements)
-    assert any("99.90 %" in line and line.startswith("+ merge, polynomial") for line in as_text(reproduction).splitlines())
-    found = document_of(reproduction)
+    assert any(
+        line.split()[:3] == ["+", "merge", "polynomial"] and " 99.90 " in line
+        for line in reproduction.report().text().splitlines()
+    )
+    found = reproduction.report().document()
     rows = {(row["rung"], row["activations"]): row["agreement"] for row in found["tables"][1]["rows"]}
     assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
 
@@ -70,15 +72,15 @@ def test_a_model_without_a_text_is_refused() -> None:
 
 
 def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:
-    document = document_of(found)
+    document = found.report().document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    text = as_text(found)
-    (line,) = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
-    assert line.split()[3:8] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
+    text = found.report().text()
+    line, by_amdahl = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
+    assert line.split()[4:9] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
     merged = [line for line in text.splitlines() if line.startswith("+ merge")]
     assert len(merged) == 2 and all(line.endswith("  exact over the rung before") for line in merged)
     (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
-    assert f"Amdahl's prediction is {own['predicted']:.2f}, measured 2.61" in text, "XP-07, in the document too"
+    assert by_amdahl.split()[-2:] == [f"{own['predicted']:.3f}", "2.611"], "XP-07, in the document too"
     for record in found.claims:
         assert f"{record['verdict'].capitalize()}: {record['id']}." in text
 

@@ -62,7 +62,7 @@ def evaluate(
     A claim holds or fails only beyond the noise of the differences that it is about, paired by replication: changes of total
     time for (b) and (c), differences between two changes for (d) and (e). Either verdict is wrong in at most 2.5 % of runs, as
     far as the intervals cover what they promise: where any of several differences may decide, wider intervals count
-    (`verdicts.verdict_among`). Without replications an order may refute a claim, not more. (a) needs no interval: it is a
+    (`claim.verdict_among`). Without replications an order may refute a claim, not more. (a) needs no interval: it is a
     theorem, request by request. Cells where the oracle uses a single device are left out of (b), (d) and (e): nothing can be
     gained there.
 
@@ -421,7 +421,7 @@ def reductions(
     """Return the record of the paper's headline figures: how much C-NMT saves at best. Their sign is the claim, not their size.
 
     The best of several cells is picked after the fact, so that a saving counts beyond an interval that is widened for their
-    number (`verdicts.verdict_among`). Arguments as of `evaluate`.
+    number (`claim.verdict_among`). Arguments as of `evaluate`.
     """
     totals = _totals(rows, totals_s)
     data_sets: dict[str, list[tuple[Cell, str]]] = {}

@@ -101,6 +101,12 @@ def line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[s
     return {"name": name, "x": [round(row[x], 6) for row in own], "y": [value(row) for row in own]}
 
 
+def bars(names: Sequence[str], unit: str, reading: str, series: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
+    """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them."""
+    values = [{"name": name, "values": list(heights)} for name, heights in series.items()]
+    return {"names": list(names), "unit": unit, "reading": reading, "bars": values}
+
+
 def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     """Rows that are alike in `keys`, in the order in which they come."""
     found: dict[tuple[Any, ...], list[Row]] = {}
@@ -122,19 +128,21 @@ def section(
     choices: Sequence[tuple[str, Row]],
     heading: str,
     *,
+    kind: str = "lines",
     before: str = "",
     shown: int = 0,
 ) -> dict[str, Any]:
-    """A figure of lines, with a choice where there are several contents, `shown` at first.
+    """Return a section with one figure, with a choice where there are several contents, `shown` at first.
 
-    It stands before the table that is named like it without `-drawn`, or `before` another one.
+    `kind`: lines, bars or stack; `choices`: names and contents, of lines as `line` makes them, of bars as `bars` does. It
+    stands before the table that is named like it without `-drawn`, or `before` another one.
     """
     figure = {
-        "name": "lines",
+        "name": kind,
         "heading": heading,
         "choices": [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else [],
         "shown": shown,
-        "says": f"{title}: {heading}, one line each",
+        "says": f"{title}: {heading}" + (", one line each" if kind == "lines" else ""),
     }
     return {
         "id": identifier,

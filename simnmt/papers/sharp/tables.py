@@ -1,0 +1,391 @@
+"""Tables and charts of the sharp decoder's reproduction: Tables 1 and 2, Figure 1, and what counting predicts beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simnmt.papers.kit.page import Figure, Rows, bars, line, section
+from simnmt.papers.kit.table import Column, Row, Table
+from simnmt.papers.sharp import published
+from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
+from simnmt.report.typography import significant, typeset_interval
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_agreement import RungAgreement
+    from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
+
+
+def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Table]:
+    """Return every table, in the order of the page."""
+    return [
+        Table("setting", "The paper's setting (SHARP-16)", [{"what": what, "said": text} for what, text in published.SETTING]),
+        _ladder(speeds, agreements),
+        _amdahl(speeds),
+        _agreement(agreements),
+        _stages(speeds),
+        _systems(speeds),
+        _context(),
+        _products(speeds),
+        _activations(speeds),
+        _derived(),
+    ]
+
+
+def all_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Return the charts of these tables; stages were timed with compiled kernels alone."""
+    rows = {table.id: table.rows for table in tables}
+    charts = [_ladder_chart(rows["table-1"]), _systems_chart(rows["table-2"]), _products_chart(rows["figure-1"])]
+    return charts if not rows["stages"] else [charts[0], _stages_chart(rows["stages"]), *charts[1:]]
+
+
+def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
+    """From the fifth rung on with table and with polynomial activations; `agreement`: None without a trained model (XP-03)."""
+    shares = {agreement.settings: agreement.share for agreement in agreements}
+    rows: list[Row] = []
+    for place, rung in enumerate(published.LADDER):
+        for activations, times in speeds.ladder.items():
+            time, before = times[place], times[place - 1] if place else None
+            if time.settings.activations == "library" and activations != "table":
+                continue
+            low, step, high = (None, None, None) if before is None else _quartiles(time, before)
+            rows.append(
+                {
+                    "rung": rung.key,
+                    "name": rung.name,
+                    "activations": time.settings.activations,
+                    "settings": time.settings.words(),
+                    "published_words_per_s": rung.words_per_s,
+                    "printed_factor": rung.printed_factor,
+                    "published_factor": rung.factor,
+                    "published_step": rung.step,
+                    "words_per_s": time.words_per_s,
+                    "ms_per_word": 1e3 * time.word_s,
+                    "factor": time.over(times[0]),
+                    "decoder_factor": time.decoder_over(times[0]),
+                    "source_ms": 1e3 * statistics.median(time.source_s),
+                    "step": step,
+                    "step_low": low,
+                    "step_high": high,
+                    "predicted_factor": predicted_ladder(speeds, times)[place],
+                    "multiply_adds": time.multiply_adds,
+                    "exact": time.settings.model_copy(update={"candidates": None}).exact,
+                    "adds_noise": not rung.exact,
+                    "translations": _translations(rung.exact, first=before is None),
+                    "agreement": shares.get(time.settings.model_copy(update={"candidates": None})),
+                    "distinct_share": time.distinct_share,
+                }
+            )
+    return Table(
+        "table-1",
+        "Table 1: the ladder",
+        rows,
+        [
+            Column("rung", "name"),
+            Column("activations", "activations"),
+            Column("published, words/s", "published_words_per_s", digits=0),
+            Column(
+                "published factor",
+                "published_factor",
+                digits=3,
+                small=lambda row: f"printed {row['printed_factor']:.2f}",
+            ),
+            Column("measured, words/s", "words_per_s", digits=1),
+            Column("measured factor", "factor", digits=3),
+            Column("measured over the rung before", "step", digits=3, cell=_step_cell),
+            Column(
+                "decoder alone, factor",
+                "decoder_factor",
+                digits=3,
+                small=lambda row: f"source {significant(row['source_ms'], 3)} ms",
+            ),
+            Column("predicted factor", "predicted_factor", digits=2),
+            Column("same words so far, %", "agreement", digits=2, scale=100.0),
+            Column("translations", "translations"),
+        ],
+        note="Words a second, source side included, one thread; each rung on top of those before it. From the fifth on with the "
+        "paper’s lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which later ones "
+        "keep. Small print: quartiles over rounds, what the paper prints, and milliseconds of the source side a sentence.",
+        on_terminal=True,
+    )
+
+
+def _step_cell(row: Row) -> Figure:
+    if row["step"] is None:
+        return Figure("")
+    return Figure(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
+
+
+def _translations(exact: bool, *, first: bool) -> str:
+    """Speeds are of all rungs so far; being exact is a rung's own, and takes away no noise of those before it."""
+    return "adds noise" if not exact else "exact" if first else "exact over the rung before"
+
+
+def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float, float]:
+    ratios = ours.ratios(theirs)
+    low, _, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else (ratios[0],) * 3
+    return low, ours.over(theirs), high
+
+
+def _ladder_chart(rows: Rows) -> dict[str, Any]:
+    first = [row for row in rows if row["activations"] != "table"]
+    by_table = {row["rung"]: row["factor"] for row in rows if row["activations"] == "table"}
+    content = bars(
+        [row["name"] for row in first],
+        "times the baseline",
+        f"In all {first[-1]['factor']:.2f} times; published {first[-1]['published_factor']:.2f}.",
+        {
+            "published": [row["published_factor"] for row in first],
+            "measured, polynomial activations": [row["factor"] for row in first],
+            "measured, the paper's table": [by_table.get(row["rung"]) for row in first],
+            "predicted by counting": [row["predicted_factor"] for row in first],
+        },
+    )
+    note = "Speed over the baseline, rung by rung."
+    return section("ladder", "Table 1, drawn", note, [("", content)], "Speed over the baseline", kind="bars", before="table-1")
+
+
+def _amdahl(speeds: SharpSpeeds) -> Table:
+    """Of the 16-bit product alone (XP-07)."""
+    rungs = speeds.ladder["polynomial"]
+    row = {
+        "share": product_share(speeds),
+        "product_gain": product_gain(speeds),
+        "predicted": predicted_int16(speeds),
+        "measured": rungs[1].over(rungs[0]),
+    }
+    return Table(
+        "amdahl",
+        "The 16-bit product by Amdahl's law",
+        [row],
+        [
+            Column("rung", lambda _: "+ 16-bit product"),
+            Column("share of products, %", "share", digits=1, scale=100.0),
+            Column("products’ gain", "product_gain", digits=2),
+            Column("predicted end to end", lambda row: "none" if row["predicted"] is None else row["predicted"], digits=3),
+            Column("measured end to end", "measured", digits=3),
+        ],
+        note="Products’ share of the baseline’s time and their gain, both by the rates of products alone, and what the whole "
+        "should gain of it. With a share above 100 % products ran slower alone than in the decoder, and nothing is predicted.",
+        on_terminal=True,
+    )
+
+
+def _agreement(agreements: Sequence[RungAgreement]) -> Table:
+    rows = [
+        {
+            "rung": agreement.key,
+            "settings": agreement.settings.words(),
+            "exact": agreement.settings.exact,
+            "tokens": agreement.tokens,
+            "tokens_same_share": agreement.share,
+            "sentences": agreement.sentences,
+            "sentences_same": agreement.sentences_same,
+            "distinct_share": agreement.distinct_share,
+            "bleu": agreement.bleu,
+        }
+        for agreement in agreements
+    ]
+    return Table(
+        "agreement",
+        "What each rung changes on a trained model",
+        rows,
+        [
+            Column("rungs", "rung"),
+            Column("so far", lambda row: "exact" if row["exact"] else "not exact"),
+            Column("words the same, %", "tokens_same_share", digits=3, scale=100.0),
+            Column("of words", "tokens", digits=0),
+            Column("sentences the same", lambda row: f"{row['sentences_same']:,} of {row['sentences']:,}"),
+            Column("distinct states, %", "distinct_share", digits=1, scale=100.0),
+            Column("BLEU", "bleu", digits=4),
+        ],
+        note="Beside the baseline, whole vocabulary. Words: the likeliest along the baseline’s translations; sentences are "
+        "translated by themselves.",
+        small="settings",
+    )
+
+
+_STAGES = {
+    "prepare_ms": "once a sentence",
+    "body_ms": "body",
+    "product_ms": "output product",
+    "search_ms": "bias, softmax, search",
+}
+
+
+def _stages(speeds: SharpSpeeds) -> Table:
+    """Milliseconds a word by stage; without rows where no compiled kernels ran."""
+    rungs = speeds.ladder["polynomial"]
+    rows = [
+        {
+            "of": time.key,
+            "rung": time in rungs,
+            "settings": time.settings.words(),
+            "source_ms": 1e3 * statistics.median(time.source_s) / time.words,
+            "prepare_ms": 1e3 * time.stage_s.prepare_s / time.words,
+            "body_ms": 1e3 * time.stage_s.body_s / time.words,
+            "product_ms": 1e3 * time.stage_s.product_s / time.words,
+            "search_ms": 1e3 * time.stage_s.search_s / time.words,
+        }
+        for time in (*rungs, *speeds.systems)
+        if time.stage_s is not None
+    ]
+    heads = {"source_ms": "source side", **_STAGES}
+    return Table(
+        "stages",
+        "Where a word's time goes",
+        rows,
+        [Column("decoder", "of"), *(Column(head, key, digits=3) for key, head in heads.items())],
+        note="Milliseconds; the source side of the median round, the others of one run with a clock inside.",
+        small="settings",
+    )
+
+
+def _stages_chart(rows: Rows) -> dict[str, Any]:
+    contents = {
+        name: bars(
+            [row["of"] for row in shown],
+            "ms a word",
+            "Products, attention and activations below the output layer are the body.",
+            {head: [row[key] for row in shown] for key, head in _STAGES.items()},
+        )
+        for name, shown in (
+            ("the ladder", [row for row in rows if row["rung"]]),
+            ("systems", [row for row in rows if not row["rung"]]),
+        )
+    }
+    title, note = "Where a word's time goes, drawn", "One run with a clock inside."
+    return section("stages-drawn", title, note, list(contents.items()), "Milliseconds a word", kind="stack")
+
+
+def _systems(speeds: SharpSpeeds) -> Table:
+    """Table 2's own systems; factors are of S1's speed."""
+    measured = {time.key: time for time in speeds.systems}
+    first = measured.get("S1")
+    rows: list[Row] = []
+    for system in published.SYSTEMS:
+        time = measured.get(system.key)
+        compared = time is not None and first is not None
+        rows.append(
+            {
+                "key": system.key,
+                "name": system.name,
+                "bleu": system.bleu,
+                "published_words_per_s": system.words_per_s,
+                "published_factor": published.speed_over(system.key, "S1"),
+                "words_per_s": None if time is None else time.words_per_s,
+                "source_ms": None if time is None else 1e3 * statistics.median(time.source_s),
+                "factor": time.over(first) if compared else None,  # type: ignore[union-attr, arg-type]
+                "predicted_factor": predicted_over(time, first) if compared else None,  # type: ignore[arg-type]
+                "multiply_adds": None if time is None else time.multiply_adds,
+                "exact": None if time is None else time.settings.model_copy(update={"candidates": None}).exact,
+            }
+        )
+    return Table(
+        "table-2",
+        "Table 2: systems",
+        rows,
+        [
+            Column("system", "key"),
+            Column("BLEU", "bleu", digits=1),
+            Column("published, words/s", "published_words_per_s", digits=0),
+            Column("published over S1", "published_factor", digits=2),
+            Column("measured, words/s", "words_per_s", digits=1),
+            Column("measured over S1", "factor", digits=2),
+            Column("predicted over S1", "predicted_factor", digits=2),
+            Column("million multiply-adds a word", "multiply_adds", digits=1, scale=1e-6),
+        ],
+        note="With all techniques, so not exact (see the ladder); BLEU as published. Predicted: by multiply-adds alone.",
+        small="name",
+        on_terminal=True,
+    )
+
+
+def _systems_chart(rows: Rows) -> dict[str, Any]:
+    measured = [row for row in rows if row["factor"] is not None]
+    content = bars(
+        [row["key"] for row in measured],
+        "times the speed of S1",
+        "; ".join(f"{row['key']} {row['words_per_s']:.0f} words a second" for row in measured) + ".",
+        {
+            "published": [row["published_factor"] for row in measured],
+            "measured": [row["factor"] for row in measured],
+            "by multiply-adds": [row["predicted_factor"] for row in measured],
+        },
+    )
+    title = "Table 2, drawn"
+    return section("systems-drawn", title, "Speed over S1.", [("", content)], "Speed over S1", kind="bars", before="table-2")
+
+
+def _context() -> Table:
+    rows = [{"name": system.name, "bleu": system.bleu, "remark": system.remark} for system in published.CONTEXT]
+    columns = [Column("system", "name"), Column("BLEU", "bleu", digits=1), Column("speed", "remark")]
+    return Table("context", "Table 2: others' systems, as published", rows, columns, published=True)
+
+
+_PRODUCTS = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us": "torch", "numpy_us": "numpy"}
+
+
+def _products(speeds: SharpSpeeds) -> Table:
+    """Microseconds of one product, and ratios; the paper's curve is not in its text."""
+    rows = [
+        {
+            "batch": product.batch,
+            "cold": product.cold,
+            **{f"{name}_us": 1e6 * product.median_s(name) for name in product.seconds},
+            "library": product.best_library,
+            "over_library": product.ratio("library"),
+            "over_packed": product.ratio("float32"),
+        }
+        for product in speeds.products
+    ]
+    return Table(
+        "figure-1",
+        "Figure 1: 16-bit and 32-bit products",
+        rows,
+        [
+            Column("rows", lambda row: str(row["batch"])),
+            Column("weights", lambda row: "from memory" if row["cold"] else "in the cache"),
+            *(Column(head, key, significant=3) for key, head in _PRODUCTS.items()),
+            Column("over the faster library", "over_library", digits=2),
+            Column("over packed float32", "over_packed", digits=2),
+        ],
+        note="Microseconds of one product with weights of 1024 by 1024; ratios are medians over rounds.",
+        on_terminal=True,
+    )
+
+
+def _products_chart(rows: Rows) -> dict[str, Any]:
+    choices = []
+    for name, cold in (("weights in the cache", False), ("weights from memory", True)):
+        shown = [row for row in rows if row["cold"] == cold]
+        ratios = ", ".join(f"{row['over_library']:.2f} at {row['batch']}" for row in shown)
+        content = {
+            "x": "batch",
+            "y": "microseconds",
+            "reading": f"16 bits over the faster library: {ratios}. Published: 2 to 3 at 2 to 8.",
+            "lines": [line(head, shown, "batch", lambda row, key=key: row[key]) for key, head in _PRODUCTS.items()],  # type: ignore[misc]
+        }
+        choices.append((name, content))
+    return section(
+        "figure-1-drawn",
+        "Figure 1: 16-bit and 32-bit products by batch",
+        "Weights of 1024 by 1024, one thread. The paper's curve is not in its text.",
+        choices,
+        "Time of one product by batch",
+    )
+
+
+def _activations(speeds: SharpSpeeds) -> Table:
+    rows = [{"way": method, "ns": 1e9 * seconds} for method, seconds in speeds.activation_s.items()]
+    note = "Nanoseconds an element, in the cache, the mean of both."
+    return Table(
+        "activations", "Sigmoid and tanh", rows, [Column("method", "way"), Column("ns", "ns", significant=3)], note=note
+    )
+
+
+def _derived() -> Table:
+    rows = [{"what": figure.what, "value": figure.value, "meaning": figure.meaning} for figure in published.derived()]
+    columns = [Column("what", "what"), Column("value", "value", significant=3), Column("beside it", "meaning")]
+    return Table("derived", "What follows from the printed figures", rows, columns, published=True)
