@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simnmt.cli.tables import format_table
+from simnmt.base.text_tables import format_table
 from simnmt.papers.sti.pipeline import bars, why_unjudged
 from simnmt.streaming.plan.timeline import ROUNDING
 

@@ -145,7 +145,7 @@ def _warn_of_pairs(counts: Any, expect_ratio: float | None) -> None:
 
 def _format_means(means: list[LengthMean]) -> str:
     """Figure 3 of the paper as a table."""
-    from simnmt.cli.tables import format_table
+    from simnmt.base.text_tables import format_table
 
     rows = [
         [

@@ -65,7 +65,7 @@ def _print_on_terminal(text: str) -> None:
 
 
 def _format_bench(done: BenchReport) -> str:
-    from simnmt.cli.tables import format_table
+    from simnmt.base.text_tables import format_table
 
     roofline = done.roofline
     int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.base.text_tables import format_pairs
+
 if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
 
@@ -40,10 +42,7 @@ def inspect(
         return
     for file, profile in zip(files, profiles, strict=True):
         print(f"{file}: {profile_summary.title(profile)}")
-        facts = profile_summary.facts(profile)
-        width = max(len(name) for name, _ in facts)
-        for name, said in facts:
-            print(f"  {name.ljust(width)}  {said}")
+        print(format_pairs(profile_summary.facts(profile), "  "))
     if plot is not None:
         print(f"plots: {plot}")
 

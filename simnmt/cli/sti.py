@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.base.text_tables import format_pairs
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -294,8 +295,7 @@ def profile(
         print(json.dumps(profile_summary.as_json(found), indent=1, allow_nan=False))
         return
     facts = [(what, told) for what, told in profile_summary.facts(found) if what.startswith(("sti", "execution", "device"))]
-    width = max(len(what) for what, _ in facts)
-    print("\n".join(f"{what.ljust(width)}  {told}" for what, told in facts))
+    print(format_pairs(facts))
 
 
 def _profile_store(

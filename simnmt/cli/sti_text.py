@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simnmt.cli.tables import format_table
+from simnmt.base.text_tables import format_table
 from simnmt.streaming.plan.plan_summary import fill_proposal
 
 if TYPE_CHECKING:

@@ -7,25 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from simnmt.base.suggestions import format_list
+from simnmt.base.text_tables import format_table
 from simnmt.results.number_text import format_interval, format_number
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, objective_name
-
-
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
-    """Columns under their heads: the first `texts` to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = (
-        "  ".join(
-            cell.ljust(width) if at < texts else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, ["-" * width for width in widths], *rows)
-    )
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def format_result(result: RunResult) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import refuse_replacing
+from simnmt.base.text_tables import format_pairs, format_table
 
 if TYPE_CHECKING:
     from simnmt.network.recording.recorder import Progress, Recorder
@@ -248,7 +249,6 @@ def _verb(path: Path) -> str:
 
 
 def _format_judgement(judgement: list[Judgement]) -> str:
-    from simnmt.cli.tables import format_table
     from simnmt.network.rtt_comparison import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
 
     rows = [
@@ -353,9 +353,7 @@ def inspect(
         return
     for summary in summaries:
         print(f"{file}: {format_title(summary)}; {summary.source}")
-        width = max(len(name) for name, _ in format_facts(summary))
-        for name, figure in format_facts(summary):
-            print(f"  {name.ljust(width)}  {figure}")
+        print(format_pairs(format_facts(summary), "  "))
         for note in summary.said:
             print(f"  note: {note}")
     if plot is not None:

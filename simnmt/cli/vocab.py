@@ -70,9 +70,9 @@ def bench(
 
 
 def _format_bench(done: ProjectionBench) -> str:
+    from simnmt.base.text_tables import format_table
     from simnmt.calibrate.box import describe
     from simnmt.calibrate.processor_use import is_busy
-    from simnmt.cli.tables import format_table
 
     lines = [f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory"]
     header = ["V", "width", "rows", "active %", "way", "assign", "union", "row_wise", "gather", "kept", "scatter", "search"]

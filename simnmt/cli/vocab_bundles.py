@@ -159,7 +159,7 @@ def format_bundle(told: dict[str, Any]) -> str:
 
 
 def _format_clusters(told: dict[str, Any]) -> str:
-    from simnmt.cli.tables import format_table
+    from simnmt.base.text_tables import format_table
 
     rows = [
         [

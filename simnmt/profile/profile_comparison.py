@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.base.text_tables import format_table
 from simnmt.profile.device_profile import DeviceProfile
 
 _LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
@@ -160,7 +161,7 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
     numbers = [coefficients(profile) for profile in profiles]
     keys = list(dict.fromkeys(key for each in numbers for key in each))
     rows = [[_named(key), *(_number(key, each.get(key)) for each in numbers)] for key in keys]
-    lines = _aligned(["", *names], rows)
+    lines = _indented(format_table(["", *names], rows))
     for name, other in zip(names[1:], profiles[1:], strict=True):
         lines += ["", *_against(names[0], name, compare_profiles(profiles[0], other))]
     return "\n".join(lines)
@@ -173,10 +174,11 @@ def _against(first: str, other: str, found: Comparison) -> list[str]:
     lines = [f"{other} against {first}: {_verdict(first, other, found.faster_share)}", *lines]
     lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
     rows = [[str(src), *(f"{each:.3g}" for each in row)] for src, row in zip(found.src_len, found.ratio, strict=True)]
-    lines += _aligned(["", *map(str, found.tgt_len)], rows)
+    lines += _indented(format_table(["", *map(str, found.tgt_len)], rows))
     if found.step_batch:
         lines.append(f"the same of one decode step at position {found.step_position}, by batch:")
-        lines += _aligned(list(map(str, found.step_batch)), [[f"{each:.3g}" for each in found.step_ratio]])
+        ratios = [f"{ratio:.3g}" for ratio in found.step_ratio]
+        lines += _indented(format_table(list(map(str, found.step_batch)), [ratios], 0))
     return lines
 
 
@@ -211,14 +213,5 @@ def _number(key: str, value: float | None) -> str:
     return f"{100 * value:.3g}" if key.endswith("relative_sd") else f"{1e3 * value:.4g}"
 
 
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    first_left = header[0] == ""
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if at == 0 and first_left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (header, *rows)
-    ]
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
+from simnmt.base.text_tables import format_records
 from simnmt.experiment.inputs import RunPlan
 from simnmt.papers.cnmt import claims, published, table_replay
 from simnmt.papers.cnmt.device_claims import PUBLISHED, device_claims, samples_of, time_over_length
@@ -108,21 +109,6 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _lines(rows: Sequence[Mapping[str, str]], words: int) -> list[str]:
-    """Aligned columns under their heads; the first `words` to the left, numbers to the right."""
-    names = list(rows[0])
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-
-    def line(values: Mapping[str, str]) -> str:
-        aligned = (
-            values[name].ljust(widths[name]) if at < words else values[name].rjust(widths[name])
-            for at, name in enumerate(names)
-        )
-        return "  ".join(aligned).rstrip()
-
-    return [line({name: name for name in names}), *map(line, rows)]
-
-
 def table_as_text(parts: Sequence[Part]) -> str:
     """Table I for a terminal: a row per data set, policy and origin."""
     rows = []
@@ -136,7 +122,7 @@ def table_as_text(parts: Sequence[Part]) -> str:
             rows.append(row | {head: _number(cell[key], "+.2f") for head, cell in zip(heads, own, strict=True)})
     mean = mean_absolute_difference(parts[0].found.cells)
     told = [] if mean is None else [f"mean absolute difference of the inferred over 36 cells: {mean:.2f} points"]
-    return "\n".join([f"{TABLE_TITLE} (Chen et al., ISCAS 2022, and ours)", *_lines(rows, 3), *told])
+    return "\n".join([f"{TABLE_TITLE} (Chen et al., ISCAS 2022, and ours)", format_records(rows, 3), *told])
 
 
 def ratios_as_text(parts: Sequence[Part]) -> str:
@@ -158,7 +144,7 @@ def ratios_as_text(parts: Sequence[Part]) -> str:
             }
         )
     told = ", ".join(f"{group} {100 * error:.2f} %" for group, error in errors(parts).items())
-    return "\n".join([RATIO_TITLE, *_lines(rows, 3), f"mean absolute error of the inferred: {told}"])
+    return "\n".join([RATIO_TITLE, format_records(rows, 3), f"mean absolute error of the inferred: {told}"])
 
 
 def networks_as_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -173,7 +159,7 @@ def networks_as_text(rows: Sequence[Mapping[str, Any]]) -> str:
         }
         for row in rows
     ]
-    return "\n".join(["Networks of each replay (synthetic shapes)", *_lines(lines, 3)])
+    return "\n".join(["Networks of each replay (synthetic shapes)", format_records(lines, 3)])
 
 
 def _percent(share: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from simnmt.base.text_tables import format_records
 from simnmt.papers.cnmt import published
 
 
@@ -81,21 +82,11 @@ def as_text(cells: Iterable[Mapping[str, Any]]) -> str:
     rows = wide(cells)
     if not rows:
         return ""
-    names = list(rows[0])
-    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
-
-    def line(values: Mapping[str, str]) -> str:
-        aligned = (
-            values[name].ljust(widths[name]) if at < 3 else values[name].rjust(widths[name]) for at, name in enumerate(names)
-        )
-        return "  ".join(aligned).rstrip()
-
     mean = mean_absolute_difference(cells)
     return "\n".join(
         [
             "Variation of total time in %, negative is faster (Table I of Chen et al., ISCAS 2022, and ours)",
-            line({name: name for name in names}),
-            *(line(row) for row in rows),
+            format_records(rows, 3),
             f"mean absolute difference over {len(cells)} cells: {mean:.2f} points",
         ]
     )

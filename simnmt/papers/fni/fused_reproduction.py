@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import InputError
+from simnmt.base.text_tables import format_table
 from simnmt.experiment.processes import run_in_processes
 from simnmt.papers.fni import fused_published
 from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, shipped_profiles
@@ -21,7 +22,7 @@ from simnmt.papers.fni.fused_stages import Key, SetStages, speeds, stages
 from simnmt.papers.fni.offline import BY_KEY, SEEDS, Speed, gain
 from simnmt.papers.fni.topup_published import SETS, SETTING
 from simnmt.papers.fni.topup_reproduction import LEAST_SENTENCES
-from simnmt.papers.kit.claim import describe_verdicts, format_claims, format_columns
+from simnmt.papers.kit.claim import describe_verdicts, format_claims
 from simnmt.profile.device_profile import DeviceProfile
 
 if TYPE_CHECKING:
@@ -442,7 +443,7 @@ def _output_times(found: Reproduction) -> str:
     ]
     heading = "Tables 2 and 3: seconds over a whole set; fused is exact, its translations are the same"
     head = ("set, source", "product", "fused layer's", "three steps", "fused", "ratio", "whole layer")
-    return f"{heading}\n{format_columns(head, rows)}"
+    return f"{heading}\n{format_table(head, rows)}"
 
 
 def _speeds(found: Reproduction, test_set: str) -> str:
@@ -459,7 +460,7 @@ def _speeds(found: Reproduction, test_set: str) -> str:
         for (device, beam), own in known.items()
     ]
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and speeds over it; with maxi-batching over that"
-    return f"{heading}\n" + format_columns(("device", "mini/s", *_HEADS), rows)
+    return f"{heading}\n" + format_table(("device", "mini/s", *_HEADS), rows)
 
 
 _SHOWN = (
@@ -486,6 +487,6 @@ def _amdahl(found: Reproduction) -> str:
         )
         for row in amdahl(found)
     ]
-    return "Amdahl's prediction beside the speed-up end to end\n" + format_columns(
+    return "Amdahl's prediction beside the speed-up end to end\n" + format_table(
         ("set, source", "layer's share", "its speed-up", "predicted", "product left alone", "end to end", ""), rows
     )

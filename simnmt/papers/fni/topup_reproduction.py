@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simnmt.base.errors import InputError
+from simnmt.base.text_tables import format_table
 from simnmt.experiment.processes import run_in_processes
 from simnmt.papers.fni import online, topup_claims, topup_published
 from simnmt.papers.fni.devices import LEAST_BATCHES, Decoder, decoders, doubtful_profiles, shipped_profiles
@@ -27,7 +28,7 @@ from simnmt.papers.fni.offline import (
 from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
 from simnmt.papers.fni.topup_claims import online_claims, speed_claims
 from simnmt.papers.fni.topup_published import SETS, TABLE_ONE
-from simnmt.papers.kit.claim import format_claims, format_columns
+from simnmt.papers.kit.claim import format_claims
 from simnmt.profile.device_profile import DeviceProfile
 
 LEAST_SENTENCES = 100
@@ -389,7 +390,7 @@ def _occupancies(found: Reproduction) -> str:
                 _figure(each.measure, mean),
             )
         )
-    return "Active sentences in decode steps, batches of 128\n" + format_columns(
+    return "Active sentences in decode steps, batches of 128\n" + format_table(
         ("set, batching", "measure", "published", "stated", "ours"), rows
     )
 
@@ -407,7 +408,7 @@ def _speeds(found: Reproduction, test_set: str) -> str:
         name = f"{each.device}, beam {each.beam}{'*' if each.extrapolates(test_set) else ''}, batches of {each.batch}"
         rows.append((name, f"{own['mini']:,.1f}", *(f"{own[s.key] / own['mini']:.3f}" for s in OFFLINE[1:])))
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and the others' speed over it (* extrapolated)"
-    return f"{heading}\n" + format_columns(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
+    return f"{heading}\n" + format_table(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
 
 
 def _smaller_batches(found: Reproduction) -> str:
@@ -427,7 +428,7 @@ def _loads(found: Reproduction, test_set: str) -> str:
         rows.append((f"{device}, beam {beam}, {1e3 * p95_s:,.0f} ms", *shown))
     heading = f"{SETS[test_set].name}: sentences a second up to which the p95 holds"
     marks = " (c: it holds up to the capacity; d: not below some lower load)"
-    return f"{heading}{marks}\n" + format_columns(("device, p95", *(each.key for each in ONLINE)), rows)
+    return f"{heading}{marks}\n" + format_table(("device, p95", *(each.key for each in ONLINE)), rows)
 
 
 def _load(held: LoadLimit) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import InputError
+from simnmt.base.text_tables import format_table
 from simnmt.calibrate.projection_bench import ProjectionBench
 from simnmt.papers.fvp import published, table_rows
 from simnmt.papers.fvp.bench_claims import bench_claims, bench_rows, break_even_rows
@@ -25,7 +26,7 @@ from simnmt.papers.fvp.evidence import (
 )
 from simnmt.papers.fvp.memory import memory_claims
 from simnmt.papers.fvp.paper_claims import derived, paper_claims
-from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims, format_columns
+from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims
 
 if TYPE_CHECKING:
     from simnmt.papers.fvp.study import PartRun, Study
@@ -237,7 +238,7 @@ def _projection(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     head = ("Table 2", "kind", "beam x batch", "active, %", "us", "line, us", "ratio", "by counting", "translations")
-    return "The projection of a step; ours with softmax and search\n" + format_columns(head, lines)
+    return "The projection of a step; ours with softmax and search\n" + format_table(head, lines)
 
 
 def _quality(table: str, rows: list[dict[str, Any]]) -> str:
@@ -255,7 +256,7 @@ def _quality(table: str, rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     head = (table, "kind", "beam x batch", "BLEU", "with a part", "change", "gain, %", "translations")
-    return "BLEU, and tokens a second end to end\n" + format_columns(head, lines)
+    return "BLEU, and tokens a second end to end\n" + format_table(head, lines)
 
 
 def _memory(rows: list[dict[str, Any]]) -> str:
@@ -270,7 +271,7 @@ def _memory(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return format_columns(("Table 5", "kind", "clusters", "model, MB", "more, MB", "more, %"), lines)
+    return format_table(("Table 5", "kind", "clusters", "model, MB", "more, MB", "more, %"), lines)
 
 
 def _amdahl(rows: list[dict[str, Any]]) -> str:
@@ -297,7 +298,7 @@ def _amdahl(rows: list[dict[str, Any]]) -> str:
         "measured",
         "measured over fused",
     )
-    return format_columns(head, lines) if lines else ""
+    return format_table(head, lines) if lines else ""
 
 
 def _extremes(sweep: list[dict[str, Any]], decoded: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -329,7 +330,7 @@ def _sweep(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     head = ("Sweep, %", "of V", "most", f"of V at {rows[0]['union_rows']}" if rows else "", "of emitted", "missed", "same")
-    return format_columns(head, lines) if lines else ""
+    return format_table(head, lines) if lines else ""
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -125,18 +125,6 @@ def _over_configurations(verdicts: Sequence[str]) -> str:
     return worst_verdict(judged)
 
 
-def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if at == 0 else text.rjust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (head, *rows)
-    )
-
-
 def format_claims(records: Sequence[Mapping[str, Any]]) -> str:
     """A line per claim, and how many hold."""
     lines = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simnmt.papers.kit.claim import format_columns
+from simnmt.base.text_tables import format_table
 from simnmt.papers.kit.page import Figure, Line, table
 from simnmt.report.typography import number, significant
 
@@ -97,4 +97,4 @@ class Table:
         """Return title and rows for a terminal."""
         columns = [column for column in self.columns if column.on_terminal]
         rows = [[column.terminal_text(row) for column in columns] for row in self.rows]
-        return f"{self.title}\n{format_columns([column.head for column in columns], rows)}"
+        return f"{self.title}\n{format_table([column.head for column in columns], rows)}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims, format_columns
+from simnmt.base.text_tables import format_table
+from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims
 from simnmt.papers.sti import comparison, published, study_rows
 from simnmt.papers.sti.evidence import NEEDS, Say, StudySource, read_studies, shipped_studies, study_model
 from simnmt.papers.sti.paper_claims import derived, paper_claims
@@ -213,7 +214,7 @@ def _gains(rows: Rows) -> str:
     ]
     head = ("STI over", "kind", "points", "95 %", "deadlines", "STI, %", "other, %", "all deadlines", "missed", "shards, times")
     heading = "Points of accuracy gained where both are in time; beside them over all deadlines, late answers included"
-    return f"{heading}\n{format_columns(head, lines)}"
+    return f"{heading}\n{format_table(head, lines)}"
 
 
 def _in_time(row: dict[str, Any]) -> tuple[str, ...]:
@@ -243,7 +244,7 @@ def _submodels(rows: Rows) -> str:
         )
         for row in rows
     ]
-    return format_columns(("Submodels at", *(f"{share} %" for share in shares), "held, MB", "accuracy, %"), lines)
+    return format_table(("Submodels at", *(f"{share} %" for share in shares), "held, MB", "accuracy, %"), lines)
 
 
 def method_label(row: dict[str, Any]) -> str:
@@ -269,7 +270,7 @@ def _upgrades(rows: Rows) -> str:
         for row in rows
     ]
     head = ("Raised", "shards to bits", "none, %", "by importance", "at random", "points", "95 %", "orders no better")
-    return format_columns(head, lines) if lines else ""
+    return format_table(head, lines) if lines else ""
 
 
 def _pipeline(rows: Rows) -> str:
@@ -284,7 +285,7 @@ def _pipeline(rows: Rows) -> str:
         )
         for row in rows
     ]
-    return format_columns(("Real pipeline", "MB/s", "ms", "times as fast as load, then run"), lines)
+    return format_table(("Real pipeline", "MB/s", "ms", "times as fast as load, then run"), lines)
 
 
 def _derived(rows: Rows) -> str:
@@ -292,11 +293,11 @@ def _derived(rows: Rows) -> str:
         (row["what"], f"{row['value']:,.4g}" if row["value"] < 1e4 else f"{row['value']:,.0f}", row["unit"], row["said"])
         for row in rows
     ]
-    return format_columns(("What follows", "value", "unit", "the text says"), lines)
+    return format_table(("What follows", "value", "unit", "the text says"), lines)
 
 
 def _lost(rows: Rows) -> str:
-    return format_columns(
+    return format_table(
         ("Not in source text", "in its place"), [(f"{row['what']}: {row['held']}", row["stands"]) for row in rows]
     )
 
