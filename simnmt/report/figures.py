@@ -6,7 +6,6 @@ Milliseconds here, because a person reads them; the scripts beside `page.js` dra
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -226,12 +225,6 @@ def figures(cell: Cell, rows: Sequence[Row], gap_rows: Sequence[Row], cells: int
         "gaps": gaps(gap_rows),
         **({"batches": formed} if formed else {}),
     }
-
-
-def embedded(content: dict[str, Any]) -> str:
-    """JSON that may stand inside a script element: no character of it can end the element or begin another."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def latency(logs: Mapping[str, Log]) -> dict[str, Any]:

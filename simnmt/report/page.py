@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from simnmt.base import VERSION
 from simnmt.base.suggestions import format_list
-from simnmt.report import assets, pipelines
-from simnmt.report.assets import packed
+from simnmt.report import pipelines
 from simnmt.report.devices import (
     BATCH_COLUMNS,
     PLAN_COLUMNS,
@@ -30,9 +26,10 @@ from simnmt.report.devices import (
 )
 from simnmt.report.devices import STREAM_COLUMNS as STREAM_COLUMNS
 from simnmt.report.figures import estimating_policy, figures, over_load
+from simnmt.report.page_template import packed, render_template
 from simnmt.report.plane_figures import execution_means, length_means, share_explained
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
-from simnmt.report.typography import DASH, is_number, number, significant, typeset
+from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
 from simnmt.results.recommendation_text import gap_sentences
 from simnmt.results.request_log import UNKNOWN_MISROUTES
@@ -40,7 +37,6 @@ from simnmt.results.result import doubtful_profiles
 from simnmt.results.stability import busiest_device, busiest_load
 from simnmt.results.summary import Row
 
-_HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
 _ALL_COLOURS = 12
@@ -75,13 +71,11 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
     first = result.rows[0] if result.rows else {}
     batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["typeset"] = typeset
-    return environment.get_template("page.html.j2").render(
+    return render_template(
+        "page.html.j2",
+        _scripts(result),
+        style=pipelines.STYLE + STREAMED_STYLE if streaming else "",
         result=result,
-        version=VERSION,
         seed=result.seed,
         replications=first.get("replications"),
         requests=first.get("requests"),
@@ -112,9 +106,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
         streaming=streaming,
-        style=_asset("page.css") + (pipelines.STYLE + STREAMED_STYLE if streaming else ""),
-        script=Markup("\n").join(map(_asset, _scripts(result))),
-        plotly=Markup(assets.packed_plotly()),
     )
 
 
@@ -302,8 +293,3 @@ def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
         shared = colon and place.split(", ")[0] in workloads
         places.setdefault(rest if shared else note, []).append(place if shared else "")
     return [f"{'; '.join(dict.fromkeys(found))}: {rest}" if any(found) else rest for rest, found in places.items()]
-
-
-def _asset(name: str) -> Markup:
-    """Our own style or script, which goes in as it stands."""
-    return Markup((_HERE / name).read_text(encoding="utf-8"))

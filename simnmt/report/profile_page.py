@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import NDArray
 
-from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.profile.blocks import EncoderBlock, StepBlock
@@ -20,8 +16,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.report import thinning
-from simnmt.report.assets import packed_plotly
-from simnmt.report.figures import embedded
+from simnmt.report.page_template import embedded_json, render_template
 
 POINTS = 4_000
 """Of cells, predicted against measured."""
@@ -201,9 +196,6 @@ def _series(form: str, name: str, x: Floats, seconds: Floats, **more: Any) -> Pl
     return {"form": form, "name": name, "x": thinning.numbers(x, 9), "y": thinning.numbers(1e3 * seconds, 6), **more}
 
 
-_HERE = Path(__file__).resolve().parent
-
-
 def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DeviceProfile]) -> None:
     """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
     try:
@@ -215,13 +207,11 @@ def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DevicePr
 
 def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
     """The page as text; the same profiles give the same text, and every name that came with the input is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     plots = [profile_plots(profile) for profile in profiles]
-    return environment.get_template("profile_page.html.j2").render(
+    return render_template(
+        "profile_page.html.j2",
+        ("plain_plots.js", "profile_page.js"),
         name=", ".join(profile.name for profile in profiles),
-        version=VERSION,
         sections=[
             {
                 "index": index,
@@ -232,12 +222,5 @@ def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
             }
             for index, (profile, own) in enumerate(zip(profiles, plots, strict=True))
         ],
-        content=Markup(embedded({"profiles": plots})),
-        style=_asset("page.css"),
-        script=_asset("plain_plots.js") + _asset("profile_page.js"),
-        plotly=Markup(packed_plotly()),
+        content=embedded_json({"profiles": plots}),
     )
-
-
-def _asset(file: str) -> Markup:
-    return Markup((_HERE / file).read_text(encoding="utf-8"))

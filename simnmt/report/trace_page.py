@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
-from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import autocorrelation, format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
-from simnmt.report.assets import packed_plotly
-from simnmt.report.figures import embedded
+from simnmt.report.page_template import embedded_json, render_template
 
 POINTS = 4_000
 """Of a series; its peaks and troughs stay."""
 MOST_LAGS = 100
 MOST_OUTAGES = 2_000
-
-_HERE = Path(__file__).resolve().parent
 
 
 def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
@@ -39,21 +32,16 @@ def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[T
 
 def render_traces(name: str, traces: Sequence[Trace]) -> str:
     """The page as text; the same traces give the same text, and every name that came with the input is escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     summaries = [summarise(trace) for trace in traces]
-    return environment.get_template("trace_page.html.j2").render(
+    return render_template(
+        "trace_page.html.j2",
+        ("plain_plots.js", "trace_page.js"),
         name=name,
-        version=VERSION,
         sections=[
             {"index": index, "title": format_title(summary), "summary": summary, "facts": format_facts(summary)}
             for index, summary in enumerate(summaries)
         ],
-        content=Markup(embedded({"series": [trace_plots(trace) for trace in traces]})),
-        style=_asset("page.css"),
-        script=_asset("plain_plots.js") + _asset("trace_page.js"),
-        plotly=Markup(packed_plotly()),
+        content=embedded_json({"series": [trace_plots(trace) for trace in traces]}),
     )
 
 
@@ -88,7 +76,3 @@ def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list
     for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
         points += [round(begin, 7), round(end, 7), None]
     return points
-
-
-def _asset(file: str) -> Markup:
-    return Markup((_HERE / file).read_text(encoding="utf-8"))

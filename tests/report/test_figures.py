@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.report import figures
+from simnmt.report import figures, page_template
 
 
 def with_log(cell: Any, **columns: Any) -> Any:
@@ -57,11 +57,11 @@ def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
     cell = replace(
         cell, logs={name: {key: values[:requests] for key, values in log.items()} for name, log in cell.logs.items()}
     )
-    assert json.loads(figures.embedded(figures.figures(cell, [], [])))["plane"]["targets"][1] == "1" * requests
+    assert json.loads(page_template.embedded_json(figures.figures(cell, [], [])))["plane"]["targets"][1] == "1" * requests
 
 
 @given(st.text())
 def test_embedded_json_cannot_leave_its_script_element(text: str) -> None:
-    embedded = figures.embedded({"text": text})
+    embedded = page_template.embedded_json({"text": text})
     assert not set("<>&") & set(embedded)
     assert json.loads(embedded) == {"text": text}

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.papers.kit.page import verdict_matrix
 from simnmt.papers.sti.page import drawings, render_sti
 from simnmt.papers.sti.reproduction import all_claims, document, tables
-from simnmt.report.page_template import verdict_matrix
 from simnmt.report.typography import signed
 from tests.papers.sti_stand_ins import study
 from tests.papers.test_sti_reproduction import pipeline

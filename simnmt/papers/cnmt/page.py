@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from simnmt.papers.kit.page import claim_groups
 from simnmt.report.figures import rtt
-from simnmt.report.page_template import Record, claim_groups, fill_template
+from simnmt.report.page_template import Record, fill_template
 from simnmt.report.plane_figures import execution_means, length_means, plane
 from simnmt.report.typography import DASH, number, signed, significant
 from simnmt.results import Cell

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.papers.kit.page import claim_groups, verdict_matrix
 from simnmt.report import thinning
-from simnmt.report.page_template import Record, claim_groups, fill_template, verdict_matrix
+from simnmt.report.page_template import Record, fill_template
 from simnmt.report.typography import DASH, number, signed, significant, typeset_interval
 
 Rows = Sequence[Mapping[str, Any]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simnmt.report.page_template import Record, claim_groups, fill_template, verdict_matrix
+from simnmt.report.page_template import Record, fill_template
 from simnmt.report.pipelines import STYLE
 from simnmt.report.typography import DASH
 
@@ -89,6 +89,33 @@ def render_paper(
         pictures=list(pictures),
         picture_style=STYLE,
     )
+
+
+def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> list[list[dict[str, Any]]]:
+    """The records of each claim together, in the order of the first of them.
+
+    `doubts`: the profiles with warnings; a claim that rests on measurements of such a profile says so in its `basis`.
+    """
+    doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        basis = record["basis"]
+        if basis == "measured" and (record.get("profiles") or record.get("device")) in doubtful:
+            basis = "measured, doubtful"
+        groups.setdefault(record["bare"], []).append({**record, "basis": basis, "ours": record["ours"] or DASH})
+    return list(groups.values())
+
+
+def verdict_matrix(records: Sequence[Record]) -> dict[str, Any]:
+    """Verdicts by claim and device, of the claims that are made of devices; None where a claim is made of others."""
+    devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
+    verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
+    claims = {record["bare"]: record["claim"] for record in records if record["device"]}
+    lines = [
+        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device)) for device in devices]}
+        for bare, claim in claims.items()
+    ]
+    return {"devices": devices, "lines": lines}
 
 
 Row = Mapping[str, Any]

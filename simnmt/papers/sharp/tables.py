@@ -105,8 +105,8 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
             Column("translations", "translations"),
         ],
         note="Words a second, source side included, one thread; each rung on top of those before it. From the fifth on with "
-        "the paper’s lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which later ones "
-        "keep. Small print: quartiles over rounds, what the paper prints, and milliseconds of the source side a sentence.",
+        "the paper’s lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which later "
+        "ones keep. Small print: quartiles over rounds, what the paper prints, and milliseconds of the source side a sentence.",
         on_terminal=True,
     )
 
