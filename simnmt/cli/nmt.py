@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
     from simnmt.kernels.packed_products import Clipping
@@ -87,6 +86,7 @@ def train(
     from simnmt.nmt.errors import need_packages
 
     need_packages()
+    from simnmt.cli.progress import stages
     from simnmt.nmt.training.corpus import CorpusFiles
     from simnmt.nmt.training.folder import recorded
     from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, recipe_for
@@ -114,7 +114,7 @@ def train(
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
-        with _progress() as progress:
+        with stages() as progress:
             account = train_model(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=progress
             )
@@ -262,7 +262,7 @@ def translate(
             ):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
     if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:
-        _note(str(translator.vocabulary.cache))
+        note(str(translator.vocabulary.cache))
 
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
@@ -283,10 +283,6 @@ def _warn_of_clipping(clipping: Clipping | None) -> None:
         warn(message)
 
 
-def _note(text: str) -> None:
-    print(f"simnmt: note: {text}", file=sys.stderr)
-
-
 def _refuse_beside_resume(given: dict[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
@@ -303,28 +299,4 @@ def _tell_what_is_kept(out: Path) -> None:
     except TrainingError:
         return
     if "step" in standing:
-        _note(f"kept up to step {standing['step']:,}; the same command, or --resume --out {out}, goes on from there")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float | None], None] | None]:
-    """A line on standard error with the time left, and only on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, TimeRemainingColumn
-
-    from simnmt.cli.progress import DescriptionColumn, live_progress
-
-    with live_progress(DescriptionColumn(), BarColumn(), TimeRemainingColumn()) as progress:
-        task = progress.add_task("", total=None)
-
-        def tell(stage: str, share: float | None) -> None:
-            nonlocal task
-            if share is None:  # what comes next has a pace of its own
-                progress.remove_task(task)
-                task = progress.add_task(stage, total=None)
-            else:
-                progress.update(task, description=stage, total=1.0, completed=share)
-
-        yield tell
+        note(f"kept up to step {standing['step']:,}; the same command, or --resume --out {out}, goes on from there")

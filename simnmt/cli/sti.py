@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.text_tables import format_pairs
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.streaming.encoder_block import Progress, StiSettings
@@ -102,7 +102,7 @@ def train(
             account = train_encoder(examples, out, recipe, dev=looked, device=device, threads=threads, progress=tell)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
-            print("simnmt: note: kept up to the last whole step; the same command goes on from there", file=sys.stderr)
+            note("kept up to the last whole step; the same command goes on from there")
         raise
     if (warning := chance_level(account)) is not None:
         warn(warning)
@@ -153,7 +153,7 @@ def shard(
     chosen = BITS if bits is None else _parse_bits(bits)
     loaded = load_encoder(model)
     if loaded.weights.random:
-        print(f"simnmt: note: {model} has random weights: its shards show speed, not accuracy", file=sys.stderr)
+        note(f"{model} has random weights: its shards show speed, not accuracy")
     with stages() as tell:
         write_store(
             loaded.weights,

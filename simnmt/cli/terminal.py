@@ -82,6 +82,11 @@ def warn(text: str) -> None:
     print(f"simnmt: warning: {text}", file=sys.stderr)
 
 
+def note(text: str) -> None:
+    """Print a note on standard error, one line that begins with `simnmt: note: `."""
+    print(f"simnmt: note: {text}", file=sys.stderr)
+
+
 def progress_console() -> Any:
     """Return rich's console for progress bars on standard error, whose control sequences are ours and pass."""
     from rich.console import Console

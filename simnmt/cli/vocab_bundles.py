@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +51,7 @@ def build_cluster_bundle(
         lines = _lines(path)
         taken[label] = sample_evenly(lines, sentences or SENTENCES)
         if len(taken[label]) < len(lines):
-            _note(f"{label}: {len(taken[label]):,} of {len(lines):,} lines, evenly spread; --sentences takes more")
+            note(f"{label}: {len(taken[label]):,} of {len(lines):,} lines, evenly spread; --sentences takes more")
     given = {"clusters": CLUSTERS, "top": TOP} | {name: value for name, value in options.items() if value is not None}
     bundle = build_clusters(translator, taken, name=name, progress=progress, **given)
     bundle.save(out)
@@ -89,7 +88,7 @@ def build_list_bundle(
     lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), progress=tell, **given)
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
-        _note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
+        note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
     note = {"model": name, "align": options["align"] or "ibm1"}
     lists.save(out, translator.model, note)
     return describe_lists(lists, note)
@@ -99,10 +98,6 @@ def _lines(path: Path) -> list[str]:
     from simnmt.workload.text_lines import TextLines
 
     return list(TextLines(path, kept="all"))
-
-
-def _note(text: str) -> None:
-    print(f"simnmt: note: {text}", file=sys.stderr)
 
 
 def describe_bundle(file: Path, model: Path | None) -> dict[str, Any]:

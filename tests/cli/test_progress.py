@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from simnmt.cli import nmt
 from simnmt.cli.progress import stages, time_bar
 from simnmt.cli.run import progress_bar
 
@@ -53,12 +52,6 @@ def draw_stages(text: str) -> None:
         tell(text, 0.5)
 
 
-def draw_training(text: str) -> None:
-    with nmt._progress() as tell:
-        assert tell is not None
-        tell(text, 0.5)
-
-
 def draw_calibration(text: str) -> None:
     with time_bar() as listener:
         listener.measured(text, 1.0, 9.0)
@@ -74,9 +67,7 @@ def warn_beside_a_bar(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-@pytest.mark.parametrize(
-    "draw", [draw_runs, draw_stages, draw_training, draw_calibration, say_in_calibration, warn_beside_a_bar]
-)
+@pytest.mark.parametrize("draw", [draw_runs, draw_stages, draw_calibration, say_in_calibration, warn_beside_a_bar])
 def test_control_characters_of_names_and_paths_are_drawn_as_escapes(
     monkeypatch: pytest.MonkeyPatch, draw: Callable[[str], None]
 ) -> None:
