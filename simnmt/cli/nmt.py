@@ -258,7 +258,7 @@ def translate(
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
             for translation in report_problems(
-                translator.stream(read_lines(file)), _note, None if keep_unknown else why_unknown
+                translator.stream(read_lines(file)), note, None if keep_unknown else why_unknown
             ):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
     if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:

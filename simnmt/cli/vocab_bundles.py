@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from simnmt.cli.terminal import note
 from simnmt.nmt.translation import Translator
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ def build_list_bundle(
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
         note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
-    note = {"model": name, "align": options["align"] or "ibm1"}
-    lists.save(out, translator.model, note)
+    header = {"model": name, "align": options["align"] or "ibm1"}
+    lists.save(out, translator.model, header)
     return describe_lists(lists, note)
 
 
