@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,26 @@ def render_template(template: str, scripts: Sequence[str], *, style: str = "", *
         style: CSS after that of every page.
         content: what the template names besides `version`, `style`, `script` and `plotly`.
     """
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            version=VERSION,
+            style=asset("page.css") + Markup(style),
+            script=Markup("\n").join(map(asset, scripts)),
+            plotly=Markup(packed_plotly()),
+            **content,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["typeset"] = _prose
-    return environment.get_template(template).render(
-        version=VERSION,
-        style=asset("page.css") + Markup(style),
-        script=Markup("\n").join(map(asset, scripts)),
-        plotly=Markup(packed_plotly()),
-        **content,
-    )
+    return environment
 
 
 def fill_template(template: str, scripts: Sequence[str], drawings: Iterable[Record], **content: Any) -> str:
@@ -76,9 +86,11 @@ def packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, LEVEL, mtime=0)).decode("ascii")
 
 
+@cache
 def packed_plotly() -> str:
-    """plotly.js as base64 of gzip, the same text every time.
+    """Return plotly.js as base64 of gzip, the same text every time.
 
-    Read as a file of the package: nothing of plotly's Python side is imported.
+    Read as a file of the package: nothing of plotly's Python side is imported. Packing takes 0.15 s, so that it is done once
+    for all pages of a process.
     """
     return packed(files("plotly").joinpath("package_data", "plotly.min.js").read_bytes())
