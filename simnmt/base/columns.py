@@ -45,11 +45,11 @@ class Column:
         return len(self._content) // self._dtype.itemsize
 
     def __getitem__(self, rows: Rows) -> Array:
-        found = np.array(np.frombuffer(self._content, self._dtype)[rows])
+        values = np.array(np.frombuffer(self._content, self._dtype)[rows])
         if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             # Pages that were read count as this process's memory until it says that it is done with them.
             self._content.madvise(mmap.MADV_DONTNEED)
-        return found
+        return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or self._dtype, copy=False)
@@ -70,8 +70,8 @@ class Reordered:
         return len(self._order)
 
     def __getitem__(self, rows: Rows) -> Array:
-        found: Array = self._column[self._order[rows]]
-        return found
+        values: Array = self._column[self._order[rows]]
+        return values
 
 
 AnyColumn = Array | Column | Reordered
@@ -92,13 +92,13 @@ def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[s
 
 
 def assemble(part: Callable[[slice], Array], rows: slice) -> Array:
-    """What `part` makes of consecutive rows, block by block, as one array."""
+    """Return the values that `part` gives for consecutive rows, block by block, as one array."""
     whole: Array | None = None
     for block in blocks_of(rows):
-        found = part(block)
+        values = part(block)
         if whole is None:
-            whole = np.empty(rows.stop - rows.start, found.dtype)
-        whole[block.start - rows.start : block.stop - rows.start] = found
+            whole = np.empty(rows.stop - rows.start, values.dtype)
+        whole[block.start - rows.start : block.stop - rows.start] = values
     return np.empty(0) if whole is None else whole
 
 

@@ -169,10 +169,10 @@ class Batcher:
             if queue is self._waiting:
                 self._let_go = max(self._let_go - len(group), 0)
             self._ready.extend(group)
-            return Encode(tuple(each.request for each in group))
+            return Encode(tuple(sentence.request for sentence in group))
         self._encodings = 0
         joining = self._taken(self._ready, free, active, longest)
-        return Join(tuple(each.request for each in joining)) if joining else None
+        return Join(tuple(sentence.request for sentence in joining)) if joining else None
 
     def copy(self) -> Batcher:
         """A batcher in the same state, for asking what would happen."""
@@ -181,7 +181,7 @@ class Batcher:
         return other
 
     def _may_begin(self, active: int, now_s: float) -> bool:
-        """Whether sentences that are not encoded yet may be taken now; collects and sorts where that is due."""
+        """Return whether sentences that are not encoded yet may be taken now; collects and sorts them if due."""
         if self._sorted:
             return True
         waiting, batching = self._waiting, self.batching
@@ -193,18 +193,18 @@ class Batcher:
             return False
         if batching.collected is not None:
             collected = [waiting.popleft() for _ in range(min(batching.collected, len(waiting)))]
-            self._sorted.extend(sorted(collected, key=lambda each: each.src_len))
+            self._sorted.extend(sorted(collected, key=lambda sentence: sentence.src_len))
             self._let_go = max(self._let_go - len(collected), 0)
         return True
 
     def _full(self) -> bool:
-        """Whether what waits makes a whole collection, or a batch with room for no more."""
+        """Return whether the waiting sentences fill a collection, or a batch."""
         waiting, batching = self._waiting, self.batching
         if len(waiting) >= (batching.collected or batching.size):
             return True
         if batching.padded_tokens is None or batching.collected is not None:
             return False
-        return max(each.src_len for each in waiting) * (len(waiting) + 1) > batching.padded_tokens
+        return max(sentence.src_len for sentence in waiting) * (len(waiting) + 1) > batching.padded_tokens
 
     def _taken(self, queue: deque[_WaitingSentence], most: int, active: int, longest: int) -> list[_WaitingSentence]:
         """Take the first of a queue, as many as fit; one at least where nothing is active."""

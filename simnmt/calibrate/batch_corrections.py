@@ -41,7 +41,7 @@ class TakesTurns(Protocol):
 
 
 def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter) -> Pairs:
-    """Steps under short sources and under long ones in turn; none where nothing is told.
+    """Time steps under short and long sources in turn; return no pairs in quick mode or if the engine cannot take turns.
 
     A box's speed wanders by more than the difference, but hardly within a pair.
     """
@@ -50,8 +50,8 @@ def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[
     if settings.mode == "quick" or not more or not isinstance(engine, TakesTurns):
         return []
     steps = min(STEPS, settings.max_tgt_len)
-    sizes = sorted({*(each for each in LONG_SOURCE_BATCHES if each <= most), most})
-    found: dict[int, list[tuple[float, float]]] = {}
+    sizes = sorted({*(size for size in LONG_SOURCE_BATCHES if size <= most), most})
+    pairs_by_batch: dict[int, list[tuple[float, float]]] = {}
     begin_s = clock()
     for number in range(LONG_SOURCE_ROUNDS):
         for batch in sizes:
@@ -59,37 +59,38 @@ def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[
                 break
             both = (Work(src_len, steps, batch, settings.beam) for src_len in (short, short + more))
             try:
-                found.setdefault(batch, []).extend(engine.in_turn_s(*both))
+                pairs_by_batch.setdefault(batch, []).extend(engine.in_turn_s(*both))
             except OutOfMemory:
                 break
-    return [(batch, more, pairs) for batch, pairs in found.items() if pairs]
+    return [(batch, more, pairs) for batch, pairs in pairs_by_batch.items() if pairs]
 
 
-def per_row_src_token_s(found: Pairs) -> tuple[float | None, str]:
-    """What a source token adds to a step for each sentence, and how sure that is; never below 0, None without pairs.
+def per_row_src_token_s(measured_pairs: Pairs) -> tuple[float | None, str]:
+    """Return the seconds a source token adds to a step for each sentence (at least 0; None without pairs), and a note.
 
     By least squares of relative errors to each batch's median difference.
     """
-    if not found:
+    if not measured_pairs:
         return None, ""
     above, below = 0.0, 0.0
     grown = []
-    for batch, more, pairs in found:
+    for batch, more, pairs in measured_pairs:
         share = np.array([long / short - 1.0 for short, long in pairs])
         tokens = batch * more / float(np.median([short for short, _ in pairs]))
         above += tokens * float(np.median(share))
         below += tokens * tokens
         grown.append((batch, tokens, np.percentile(share, (25, 50, 75)).tolist()))
-    own = max(above / below, 0.0)
-    off = float(np.mean([abs(own * tokens - middle) / (1.0 + middle) for _, tokens, (_, middle, _) in grown]))
-    told = ", ".join(
+    row_token_s = max(above / below, 0.0)
+    off = float(np.mean([abs(row_token_s * tokens - middle) / (1.0 + middle) for _, tokens, (_, middle, _) in grown]))
+    increases = ", ".join(
         f"{_percent(middle)} ({_percent(low)} to {_percent(high)}) at batch {batch}" for batch, _, (low, middle, high) in grown
     )
-    least = min(len(pairs) for _, _, pairs in found)
+    least = min(len(pairs) for _, _, pairs in measured_pairs)
     note = (
-        f"{found[0][1]} source tokens more lengthen a step by {told}: medians, and the middle half, of {least} pairs at least"
+        f"{measured_pairs[0][1]} source tokens more lengthen a step by {increases}: "
+        f"medians, and the middle half, of {least} pairs at least"
     )
-    return own, f"{note}; told within {_percent(off)} of a step"
+    return row_token_s, f"{note}; told within {_percent(off)} of a step"
 
 
 def _percent(share: float) -> str:
@@ -112,19 +113,19 @@ class Encodes(Protocol):
 
 
 def mixed_encodings(engine: object, settings: Settings, most: int) -> list[tuple[list[int], float]]:
-    """(source lengths, median seconds) of batches of mixed lengths, evenly spaced in their logarithm; none where nothing is
-    packed."""
+    """Return (source lengths, median seconds) of batches of mixed lengths, evenly spaced in their logarithm; empty where
+    nothing is packed."""
     if not isinstance(engine, Encodes) or engine.account.architecture.get("kind") not in PACKING:
         return []
-    found = []
-    for batch in (each for each in MIXED_BATCHES if each <= most):
-        src_lens = [round(each) for each in np.geomspace(SHORTEST, min(LONGEST, settings.max_src_len), batch).tolist()]
+    encodings = []
+    for batch in (size for size in MIXED_BATCHES if size <= most):
+        src_lens = [round(length) for length in np.geomspace(SHORTEST, min(LONGEST, settings.max_src_len), batch).tolist()]
         try:
             times_s = [engine.encoding_s(src_lens) for _ in range(1 + REPEATS)]
         except OutOfMemory:
             break
-        found.append((src_lens, float(np.median(times_s[1:]))))
-    return found
+        encodings.append((src_lens, float(np.median(times_s[1:]))))
+    return encodings
 
 
 def padding_share(mixed: Sequence[tuple[list[int], float]], step: StepBlock, encoder: EncoderBlock) -> float | None:

@@ -64,24 +64,24 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> dict[str, Any]
 def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int]]:
     """Lengths from 1 to the longest that were measured; of paper mode, those that were drawn."""
     low = 1 if settings.mode != "paper" else None
-    found = {}
+    ranges = {}
     for name in ("src_len", "tgt_len"):
         lengths = [getattr(cell.work, name) for cell in cells]
-        found[name] = [low or min(lengths), max(lengths)]
-    return found
+        ranges[name] = [low or min(lengths), max(lengths)]
+    return ranges
 
 
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
-    """Cost of the model's decode steps; None where fewer than two batch sizes to fit to, or no steps, could be told.
+    """Fit the cost of the model's decode steps; None with fewer than two batch sizes to fit to, or without steps.
 
-    Where the backend tells its steps, what the search does between two of them is an overhead (`step_gaps`) and not in here:
+    If the backend reports its steps, what the search does between two of them is an overhead (`step_gaps`), not included:
     a decode step costs the world both together. Where it does not, both are in here and no gap is known.
     """
-    told = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
-    rows = _reported_steps(cells) if told else _split_steps(cells)
+    reported = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
+    rows = _reported_steps(cells) if reported else _split_steps(cells)
     if _fitted_batches(rows) < 2:
         return None
-    more, notes = _prolonged(rows) if told else ([], (BY_SPLITTING,))
+    more, notes = _prolonged(rows) if reported else ([], (BY_SPLITTING,))
     block = fit_step_cost(
         *zip(*(rows + more), strict=True),
         judged_batches=_judging(rows),
@@ -93,15 +93,15 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
         update={
             "repeats": _repeats(cells),
             "src_len": cells[0].work.src_len,
-            "run_over_told": _run_over_told(cells, block),
+            "run_over_told": _run_over_predicted(cells, block),
         }
     )
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
-    """Cost of encoding; where the backend does not tell it, the whole of one step's translation less that step."""
-    told = all(timing.encode_s is not None for cell in cells for timing in cell.timings)
-    if told:
+    """Fit the cost of encoding; if the backend does not report it, the time of a one-step translation less that step."""
+    reported = all(timing.encode_s is not None for cell in cells for timing in cell.timings)
+    if reported:
         rows = [(cell.work.batch, cell.work.src_len, timing.encode_s or 0.0) for cell in cells for timing in cell.timings]
     elif step is None:
         return None
@@ -120,7 +120,7 @@ def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, st
         judged_batches=_judging(rows),
         beam=beam,
         left_out=(*short, *_describe_omitted(left_out)),
-        notes=() if told else (BY_STEP,),
+        notes=() if reported else (BY_STEP,),
     )
     return block.model_copy(update={"repeats": _repeats(cells)})
 
@@ -153,7 +153,7 @@ def _reported_steps(cells: Sequence[Cell]) -> Rows:
 
 
 def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
-    """Rows for the positions that runs of large batches were too short for, and what to say of them.
+    """Return rows for the positions that runs of large batches were too short for, and notes on them.
 
     Such a step is as much longer than those that were timed as with the largest batch that was timed at all positions.
     """
@@ -173,12 +173,12 @@ def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
         timed = [at for at in positions if 0 < at <= reached[batch]] or [0]
         scale = sum(usual_s[batch, at] for at in timed) / sum(usual_s[model, at] for at in timed)
         added += [(batch, at, scale * usual_s[model, at]) for at in positions if at > reached[batch]]
-    told = ", ".join(f"{batch} (from {reached[batch] + 1} on)" for batch in short)
-    return added, (f"positions not timed, scaled from batch {model}: of batch {told}",)
+    scaled = ", ".join(f"{batch} (from {reached[batch] + 1} on)" for batch in short)
+    return added, (f"positions not timed, scaled from batch {model}: of batch {scaled}",)
 
 
-def _run_over_told(cells: Sequence[Cell], block: StepBlock) -> float | None:
-    """Mean over all timings of the seconds of their steps together over what the block says of them."""
+def _run_over_predicted(cells: Sequence[Cell], block: StepBlock) -> float | None:
+    """Return the mean ratio of the measured seconds of all steps of a run to those that `block` predicts."""
     cost = StepCost.of(block)
     ratios = [
         sum(timing.steps_s) / float(cost.steps_s(cell.work.batch, 0, len(timing.steps_s) - 1))
@@ -273,8 +273,8 @@ def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Any]:
 
 
 def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:
-    """Seconds that each step adds to the whole beside its own, by target length; None where the backend does not tell."""
-    gaps = [(cell.work.tgt_len, each) for cell in cells for each in _beside_s(cell)]
+    """Return the seconds that each step adds beside its own time, by target length; None if the backend reports none."""
+    gaps = [(cell.work.tgt_len, gap_s) for cell in cells for gap_s in _beside_s(cell)]
     tgt_lens = sorted({tgt_len for tgt_len, _ in gaps})
     if len(tgt_lens) < 2:
         return None

@@ -47,13 +47,13 @@ def clock_of(model: TranslationModel) -> Callable[[], float]:
 
 @contextmanager
 def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
-    """Seconds of each of `PARTS`, added up while decoding goes on; two readings of the clock a part is what it costs.
+    """Yield the seconds of each of `PARTS`, summed while decoding runs; each part costs two readings of the clock.
 
     `clock`: on a GPU one that waits for it, see `clock_of`; watching then slows what is watched.
     """
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer
-    own_products: Any = model.products
+    model_products: Any = model.products
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
@@ -66,7 +66,7 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
-        blocks = own_products(*given)
+        blocks = model_products(*given)
         while True:
             before = clock()
             made = next(blocks, None)
@@ -189,7 +189,7 @@ def fused_speeds(
     if sentences < 1:
         raise CalibrationError(f"{sentences} sentences to decode", remedy="give 1 or more")
     loaded = load_model(model)
-    before, found = torch.get_num_threads(), list[RealSpeed]()
+    before, speeds = torch.get_num_threads(), list[RealSpeed]()
     known: Known = {}
     torch.set_num_threads(threads)
     try:
@@ -197,12 +197,12 @@ def fused_speeds(
         for done, (test_set, beam) in enumerate(cells):
             if progress is not None:
                 progress(done, len(cells))
-            found.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
+            speeds.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
         if progress is not None:
             progress(len(cells), len(cells))
     finally:
         torch.set_num_threads(before)
-    return found
+    return speeds
 
 
 class InTurn(NamedTuple):
@@ -226,18 +226,18 @@ def in_turn(
     rounds: int,
     watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> InTurn:
-    """Decode in `rounds`, after two steps of each way that nobody times; `watch`: what looks on at each decoding."""
+    """Decode in `rounds`, fused and not, after two untimed steps of both; `watch` makes a context for each decoding."""
     first = sources[: batching.size]
     for fused in (False, True):
         decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
-    found = InTurn({False: [], True: []}, {}, {})
+    decodings = InTurn({False: [], True: []}, {}, {})
     for number in range(rounds):
         for fused in (False, True) if number % 2 == 0 else (True, False):
             with watch() as seen:
                 run = decode_batched(model, sources, batching, beam=beam, forced_lens=forced_lens, fused=fused)
-            found.total_s[fused].append(run.total_s)
-            found.runs[fused], found.seen[fused] = run, seen
-    return found
+            decodings.total_s[fused].append(run.total_s)
+            decodings.runs[fused], decodings.seen[fused] = run, seen
+    return decodings
 
 
 def stages_over(
@@ -258,7 +258,7 @@ def stages_over(
         if (size, beam) not in known:
             known[size, beam] = output_stages_s(model, size, beam, rounds=STAGE_ROUNDS, clock=clock)
     timed = [known[size, beam] for size in sizes]
-    return {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
+    return {name: float(np.interp(active, sizes, [getattr(stages, f"{name}_s") for stages in timed]).sum()) for name in STAGES}
 
 
 def _of(
@@ -272,7 +272,9 @@ def _of(
     parts_s = parts_of(timed.runs[False], timed.seen[False])
     whole_s = sum(parts_s.values())
     # Of forced sentences those that differ cannot be told from near ties: no search alone is forced.
-    plain, fused = (decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=own) for own in (False, True))
+    plain, fused = (
+        decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=is_fused) for is_fused in (False, True)
+    )
     compared = agreement(model, sources, plain.hypotheses, fused.hypotheses, beam=beam, max_len=lens)
     return RealSpeed(
         model=loaded.name,

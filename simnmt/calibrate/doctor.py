@@ -127,15 +127,15 @@ def shared(box: BoxDescription) -> Iterator[Finding]:
 
 
 def energy(device: str, root: str | os.PathLike[str] = "/", sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
-    """Which counter counts for a device, or why none does."""
-    found = find_energy_meter(device, root, sleep=sleep)
-    if found.meter is not None:
-        rails = ", ".join(found.meter.domains)
-        yield Finding("can", "energy", f"{device}: {found.meter.source}, {found.meter.scope} ({rails})")
-        found.meter.close()
+    """Yield which energy counter measures a device, or why none does."""
+    meter_search = find_energy_meter(device, root, sleep=sleep)
+    if meter_search.meter is not None:
+        rails = ", ".join(meter_search.meter.domains)
+        yield Finding("can", "energy", f"{device}: {meter_search.meter.source}, {meter_search.meter.scope} ({rails})")
+        meter_search.meter.close()
         return
-    why = "; ".join(f"{obstacle.source}: {obstacle.why}" for obstacle in found.obstacles)
-    remedies = [obstacle.remedy for obstacle in found.obstacles if obstacle.remedy]
+    why = "; ".join(f"{obstacle.source}: {obstacle.why}" for obstacle in meter_search.obstacles)
+    remedies = [obstacle.remedy for obstacle in meter_search.obstacles if obstacle.remedy]
     yield Finding("cannot", "energy", f"{device}: {why}", "; ".join(remedies) or None)
 
 

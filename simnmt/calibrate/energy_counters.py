@@ -80,25 +80,25 @@ class RaplMeter:
 
 
 def packages(tree: Tree) -> list[Package]:
-    """The packages that have a counter.
+    """Return the packages that have a counter.
 
     Zones under them (core, dram) are parts or neighbours; `psys` contains them, and `intel-rapl-mmio` repeats them.
     """
-    found = []
+    counted_packages = []
     for zone in tree.names("sys/class/powercap/intel-rapl:*"):
         name = tree.text(f"{zone}/name") or ""
         if name.startswith("package") and tree.path(f"{zone}/energy_uj").exists():
-            found.append(Package(name, tree.path(f"{zone}/energy_uj"), tree.number(f"{zone}/max_energy_range_uj")))
-    return found
+            counted_packages.append(Package(name, tree.path(f"{zone}/energy_uj"), tree.number(f"{zone}/max_energy_range_uj")))
+    return counted_packages
 
 
 def open_rapl(tree: Tree, sleep: Callable[[float], None] = time.sleep) -> RaplMeter | Obstacle:
-    """The packages' meter; else why not."""
-    found = packages(tree)
-    if not found:
+    """Return the packages' meter, or the obstacle to it."""
+    counted_packages = packages(tree)
+    if not counted_packages:
         return _why_no_rapl(tree)
     try:
-        meter = RaplMeter(found)
+        meter = RaplMeter(counted_packages)
     except PermissionError:
         # https://www.intel.com/content/www/us/en/security-center/advisory/intel-sa-00389.html
         return Obstacle(RAPL, "only root may read the counters, since they can leak secrets (CVE-2020-8694)", _ROOT_ONLY)
@@ -167,7 +167,7 @@ class NvmlCounter:
 def open_nvml(
     index: int, sleep: Callable[[float], None] = time.sleep, nvml: Any = None, *, in_thread: bool = True
 ) -> EnergyMeter | Obstacle:
-    """The meter of `cuda:index`; else why not. `nvml` stands in for the module pynvml."""
+    """Return the meter of `cuda:index`, or the obstacle to it. `nvml` replaces the module pynvml."""
     if nvml is None:
         nvml = _module()
     if isinstance(nvml, Obstacle):
@@ -176,11 +176,11 @@ def open_nvml(
         nvml.nvmlInit()
     except Exception as error:
         return Obstacle(NVML, f"no NVIDIA driver answers: {error}", "install the driver, or run where there is a GPU")
-    found = _opened(nvml, index, sleep, in_thread)
-    if isinstance(found, Obstacle):
+    meter = _opened(nvml, index, sleep, in_thread)
+    if isinstance(meter, Obstacle):
         with suppress(Exception):
             nvml.nvmlShutdown()
-    return found
+    return meter
 
 
 def _opened(nvml: Any, index: int, sleep: Callable[[float], None], in_thread: bool) -> EnergyMeter | Obstacle:
@@ -261,13 +261,13 @@ class Rail:
 
 
 def rails(tree: Tree) -> list[Rail]:
-    """Every labelled rail that answers."""
-    found: dict[str, Rail] = {}
+    """Return every labelled rail whose voltage and current can be read."""
+    by_name: dict[str, Rail] = {}
     for rail in (*_by_hwmon(tree), *_by_iio(tree)):
         # The same chip shows under more than one name.
-        if rail.name not in found and None not in (tree.number(rail.voltage), tree.number(rail.current)):
-            found[rail.name] = rail
-    return list(found.values())
+        if rail.name not in by_name and None not in (tree.number(rail.voltage), tree.number(rail.current)):
+            by_name[rail.name] = rail
+    return list(by_name.values())
 
 
 def total_rails(all_rails: Sequence[Rail]) -> list[Rail]:
@@ -340,25 +340,25 @@ def _is_closed(tree: Tree, name: str) -> bool:
 def find_energy_meter(
     device: str, root: str | os.PathLike[str] = "/", *, sleep: Callable[[float], None] = time.sleep
 ) -> FoundMeter:
-    """Open the first counter that counts for `device` ("cpu" or "cuda:N") and moves; else say why each source does not.
+    """Open the first counter that counts for `device` ("cpu" or "cuda:N") and moves; else return why each source does not.
 
     On a Jetson both devices are on the module's rails, and get the same counter.
     """
     tree = Tree.at(root)
     kind, _, number = device.partition(":")
     obstacles: list[Obstacle] = []
-    found: EnergyMeter | Obstacle
+    attempt: EnergyMeter | Obstacle
     if kind == "cpu":
-        found = open_rapl(tree, sleep)
+        attempt = open_rapl(tree, sleep)
     elif kind == "cuda" and tree.is_this_box:
-        found = open_nvml(int(number) if number.isdecimal() else 0, sleep)
+        attempt = open_nvml(int(number) if number.isdecimal() else 0, sleep)
     else:
-        found = Obstacle("nvml" if kind == "cuda" else kind, "this device has no energy counter that is known here")
-    if isinstance(found, Obstacle):
-        obstacles.append(found)
-        found = open_ina3221(tree)
-    if isinstance(found, Obstacle):
+        attempt = Obstacle("nvml" if kind == "cuda" else kind, "this device has no energy counter that is known here")
+    if isinstance(attempt, Obstacle):
+        obstacles.append(attempt)
+        attempt = open_ina3221(tree)
+    if isinstance(attempt, Obstacle):
         if machine(processors(tree)) != "x86_64":  # where nobody expects such a monitor, its absence explains nothing
-            obstacles.append(found)
+            obstacles.append(attempt)
         return FoundMeter(None, tuple(obstacles))
-    return FoundMeter(found, tuple(obstacles))
+    return FoundMeter(attempt, tuple(obstacles))

@@ -104,26 +104,26 @@ def fit_step_cost(
 
     Fits both forms to a quantile of each cell's repeats and keeps the line unless the table errs clearly less on batch sizes
     that neither saw: those of `judged_batches`, which are kept out of both for good, or, where none of them lies inside of
-    what was fitted, each of the others left out in turn. Of batch sizes at which some position is missing, the linear form
-    alone makes use. `left_out`: what could not be measured, `notes`: how the rest was, both to be told. Raises `ValueError`
+    what was fitted, each of the others left out in turn. Only the linear form uses batch sizes at which some position
+    is missing. `left_out`: what could not be measured, `notes`: how the rest was; both are reported. Raises `ValueError`
     for no or impossible measurements, and where all were only to judge.
     """
-    found = _fitted(batch, position, time_s, quantile, judged_batches)
-    own = found.linear
+    fit = _fitted(batch, position, time_s, quantile, judged_batches)
+    linear = fit.linear
     return StepBlock(
         kind=kind,
-        position=found.lengths,
+        position=fit.lengths,
         coefficients=StepCoefficients(
-            s_fixed=own.s_fixed,
-            s_per_row=own.s_per_row,
-            s_per_position=own.s_per_token,
-            s_per_row_position=own.s_per_row_token,
+            s_fixed=linear.s_fixed,
+            s_per_row=linear.s_per_row,
+            s_per_position=linear.s_per_token,
+            s_per_row_position=linear.s_per_row_token,
         ),
         beam=beam,
         left_out=left_out,
         notes=notes,
-        form=found.form,
-        **found.told,
+        form=fit.form,
+        **fit.told,
     )
 
 
@@ -139,23 +139,23 @@ def fit_encoder_cost(
     left_out: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> EncoderBlock:
-    """As `fit_step_cost`, over source lengths."""
-    found = _fitted(batch, src_len, time_s, quantile, judged_batches)
-    own = found.linear
+    """Fit the profile's encoder block as `fit_step_cost` does, over source lengths."""
+    fit = _fitted(batch, src_len, time_s, quantile, judged_batches)
+    linear = fit.linear
     return EncoderBlock(
         kind=kind,
-        src_len=found.lengths,
+        src_len=fit.lengths,
         coefficients=EncoderCoefficients(
-            s_fixed=own.s_fixed,
-            s_per_row=own.s_per_row,
-            s_per_src_token=own.s_per_token,
-            s_per_row_src_token=own.s_per_row_token,
+            s_fixed=linear.s_fixed,
+            s_per_row=linear.s_per_row,
+            s_per_src_token=linear.s_per_token,
+            s_per_row_src_token=linear.s_per_row_token,
         ),
         beam=beam,
         left_out=left_out,
         notes=notes,
-        form=found.form,
-        **found.told,
+        form=fit.form,
+        **fit.told,
     )
 
 
@@ -201,7 +201,7 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     if (rows < 1).any() or (tokens < 0).any() or (rows % 1 != 0).any() or (tokens % 1 != 0).any():
         raise ValueError("batches are whole numbers from 1, lengths from 0")
     judges = np.isin(rows, list(judged_batches))
-    points, judged = (_Points(rows, tokens, time).at(each) for each in (~judges, judges))
+    points, judged = (_Points(rows, tokens, time).at(mask) for mask in (~judges, judges))
     if not points.rows.size:
         raise ValueError("every batch size was measured only to judge, and none is left to fit")
     lengths, every = np.unique(points.tokens), np.unique(points.rows)
@@ -216,10 +216,10 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
         worst = max(points.at(points.rows == size).bias(linear) for size in every)
         error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
         form = "table" if errs_clearly_less(errors["table"], error, GOOD_ENOUGH) else "linear"
-    own = whole if form == "table" else every
-    told = {
-        "batch": tuple(int(size) for size in own),
-        "seconds": tuple(tuple(row) for row in table.cells.tolist()) if own.size == whole.size else None,
+    batches = whole if form == "table" else every
+    block_fields = {
+        "batch": tuple(int(size) for size in batches),
+        "seconds": tuple(tuple(row) for row in table.cells.tolist()) if batches.size == whole.size else None,
         "judged_batch": tuple(int(size) for size in np.unique(judged.rows)),
         "judged_cells": tuple(
             (int(size), int(at), second)
@@ -233,7 +233,7 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
         "r2": r_squared(linear.seconds(points.rows, points.tokens), points.time) if form == "linear" else None,
         "repeats": min(repeats.size for repeats in cells.repeats),
     }
-    return _Fit(form, tuple(int(each) for each in lengths), linear, told)
+    return _Fit(form, tuple(int(grid_length) for grid_length in lengths), linear, block_fields)
 
 
 def _inside(points: _Points, table: TableSurface) -> Mask:
@@ -259,18 +259,18 @@ def _left_out_in_turn(points: _Points, table: TableSurface) -> tuple[Errors, str
     """
     off: dict[str, list[Floats]] = {"linear": [], "table": []}
     over_batches = table.batches.size >= 3
-    axis, own = (table.batches, points.rows) if over_batches else (table.lengths, points.tokens)
+    axis, coordinate = (table.batches, points.rows) if over_batches else (table.lengths, points.tokens)
     for left_out in axis[1:-1] if table.batches.size else ():
-        judged = points.at(np.isin(points.rows, table.batches) & (own == left_out))
+        judged = points.at(np.isin(points.rows, table.batches) & (coordinate == left_out))
         kept = axis != left_out
         without = (
             TableSurface(table.batches[kept], table.lengths, table.cells[kept])
             if over_batches
             else TableSurface(table.batches, table.lengths[kept], table.cells[:, kept])
         )
-        off["linear"].append(judged.off(points.at(own != left_out).linear()))
+        off["linear"].append(judged.off(points.at(coordinate != left_out).linear()))
         off["table"].append(judged.off(without))
     if not off["table"]:
         return {"linear": None, "table": None}, None
     how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
-    return {form: float(np.concatenate(each).mean()) for form, each in off.items()}, how
+    return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how

@@ -128,7 +128,7 @@ class _Measuring:
         self._warm: set[Work] = set()
 
     def all(self) -> Measured:
-        """Measure and sum up."""
+        """Measure all plans and return the result."""
         for number, plan in enumerate(self._plans):
             self._before_s = self._spent_s
             later = [work for other in self._plans[number + 1 :] for work in other.works]
@@ -138,15 +138,15 @@ class _Measuring:
                     stretches = self._disturbed(plan)
                     if not stretches:
                         break
-                    told = f"{len(stretches)} of {len(self._order[plan.bench, 0])} stretches "
-                    told += f"disturbed by more than {100 * self._bound:g} %"
+                    disturbance = f"{len(stretches)} of {len(self._order[plan.bench, 0])} stretches "
+                    disturbance += f"disturbed by more than {100 * self._bound:g} %"
                     again_s = self._estimate.seconds(work for stretch in stretches for work in stretch.works)
                     again_in_all_s = self._again_s.get(plan.bench, 0.0) + again_s
                     first_s = self._estimate.seconds(self._measured_works(plan))
                     if self._spent_s + again_s > plan.within_s or again_in_all_s > plan.again_within_s(first_s):
-                        self._listener.say(f"{plan.bench}: {told}; measuring again would take another {again_s:.0f} s")
+                        self._listener.say(f"{plan.bench}: {disturbance}; measuring again would take another {again_s:.0f} s")
                         break
-                    self._listener.say(f"{plan.bench}: {told}, measured again")
+                    self._listener.say(f"{plan.bench}: {disturbance}, measured again")
                     self._again_s[plan.bench] = again_in_all_s
                 self._attempt(plan, attempt, stretches, later)
         drift = judge_drift(self._readings, self._order, self._bound)
@@ -164,7 +164,7 @@ class _Measuring:
             drift=drift,
             repeated=sum(len(stretches) for (_, attempt), stretches in self._order.items() if attempt),
             stretches=sum(len(stretches) for (_, attempt), stretches in self._order.items() if not attempt),
-            frequencies_mhz=tuple(each.frequency_mhz for each in self._readings if each.frequency_mhz is not None),
+            frequencies_mhz=tuple(reading.frequency_mhz for reading in self._readings if reading.frequency_mhz is not None),
         )
 
     def _disturbed(self, plan: BenchPlan) -> list[Stretch]:

@@ -108,8 +108,8 @@ def refill_overheads(
 
     Sentences that joined together end at steps of their own: of leaving, what each adds goes with its joining, and what is
     paid whatever their number is `leave_s`, paid in each step with which some leave. As many others are active as there is
-    room for, at most as many as join. The first step after joining may take longer than its batch and position tell; that is
-    not in here.
+    room for, at most as many as join. The first step after joining may take longer than its batch and position imply; that is
+    not included.
     """
     if not isinstance(engine, Joins):
         return {name: overhead(None, NEVER) for name in NAMES}
@@ -123,21 +123,21 @@ def refill_overheads(
         for joining in sizes:
             others = min(joining, sizes[-1] - joining)
             try:
-                found = engine.joining_s(joining, others, src_len=src_len, beam=settings.beam, rounds=ROUNDS)
+                join_leave_s = engine.joining_s(joining, others, src_len=src_len, beam=settings.beam, rounds=ROUNDS)
             except OutOfMemory:
                 break
-            times_s.setdefault(joining, []).append(found)
+            times_s.setdefault(joining, []).append(join_leave_s)
     if not times_s:
         return {name: overhead(None, "out of memory") for name in NAMES}
-    medians_s = np.array([np.median(each, axis=0) for each in times_s.values()])
+    medians_s = np.array([np.median(pass_times_s, axis=0) for pass_times_s in times_s.values()])
     join, leave = (fit_overhead(list(times_s), column) for column in medians_s.T)
-    each_s = join.s_per_sentence + leave.s_per_sentence
-    told = (
+    sentence_s = join.s_per_sentence + leave.s_per_sentence
+    overheads = (
         overhead(join.s_fixed, _note("joining", max(times_s), join)),
-        overhead(each_s, f"{1e6 * leave.s_per_sentence:.3g} us of each for leaving"),
+        overhead(sentence_s, f"{1e6 * leave.s_per_sentence:.3g} us of each for leaving"),
         overhead(leave.s_fixed, _note("leaving", max(times_s), leave)),
     )
-    return dict(zip(NAMES, told, strict=True))
+    return dict(zip(NAMES, overheads, strict=True))
 
 
 def _note(what: str, most: int, fit: OverheadFit) -> str:

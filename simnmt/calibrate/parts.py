@@ -54,7 +54,7 @@ def measure_energy(
     clock: Callable[[], float] = time.perf_counter,
     listener: Listener = Silent,
 ) -> dict[str, Any] | None:
-    """The `energy` block of a profile; None where the counter fails meanwhile.
+    """Return the `energy` block of a profile, or None if the counter fails during the measurement.
 
     The device rests for a while, then does each corner cell over and over, for long enough that the counter's resolution
     does not matter; in quick mode for a few seconds at most. The joules are of all that the counter sees, what the box draws
@@ -85,7 +85,7 @@ def measure_energy(
     if idle is None or min(joules for _, _, joules in rows) <= 0.0 or idle.joules <= 0.0:
         return None
     src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]
-    joules = [each for _, _, each in rows]
+    joules = [run_joules for _, _, run_joules in rows]
     return {
         "kind": "measured",
         "source": meter.source,
@@ -135,31 +135,31 @@ class Parts:
         """What was timed, after `blocks`."""
 
     def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Any]:
-        """The blocks of a profile, by name, of the parts that were asked for.
+        """Measure the parts that were asked for and return the blocks of a profile by name.
 
         Raises `CalibrationError` before anything is timed where `replaced` would lose its `beam_overrun`.
         """
         settings = self._settings
-        found: dict[str, Any] = {}
+        blocks: dict[str, Any] = {}
         if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
             overrun = self._once("beam_overrun", self._beam_overrun)
             # Where it could not be measured, a profile that is completed keeps what it has.
-            found |= {} if overrun is None else {"beam_overrun": overrun}
+            blocks |= {} if overrun is None else {"beam_overrun": overrun}
         if plans:
             self.measured = measure(self._engine, plans, self._journal, self._listener)
-            found |= self._fitted(self.measured)
+            blocks |= self._fitted(self.measured)
         beside = self._of_batches() if "step" in settings.parts else {}
         if "overheads" in settings.parts:
             beside = self._of_singles() | self._once("overheads", self._overheads) | beside
         if beside:
-            found["overheads"] = beside
+            blocks["overheads"] = beside
         if "decoder" in settings.parts:
-            found["decoder"] = self._once("decoder", self._decoder)
+            blocks["decoder"] = self._once("decoder", self._decoder)
         if "energy" in settings.parts:
-            found["energy"] = self._once("energy", self._energy)
+            blocks["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:
-            found["disk"] = self._once("disk", self._disk)
-        return found
+            blocks["disk"] = self._once("disk", self._disk)
+        return blocks
 
     def _once(self, name: str, do: Callable[[], tuple[Any, list[str]]]) -> Any:
         """A part that is measured in one go, or was in an earlier session and nothing fell short: (block, remarks)."""
@@ -171,7 +171,7 @@ class Parts:
         return block
 
     def _fitted(self, measured: Measured) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        blocks: dict[str, Any] = {}
         if "execution" in measured.cells:
             cells = measured.cells["execution"]
             if len(cells) < 4:
@@ -179,8 +179,8 @@ class Parts:
                     f"{len(cells)} cells could be measured, which determine no plane",
                     remedy="free memory, or give smaller --max-src-len and --max-tgt-len",
                 )
-            found["execution"] = cost_blocks.execution_block(cells, self._settings)
-            found["valid_range"] = cost_blocks.valid_range(cells, self._settings)
+            blocks["execution"] = cost_blocks.execution_block(cells, self._settings)
+            blocks["valid_range"] = cost_blocks.valid_range(cells, self._settings)
         if "step" in measured.cells:
             beam = self._settings.beam
             step = cost_blocks.step_block(measured.cells["step"], measured.too_large["step"], beam)
@@ -192,10 +192,10 @@ class Parts:
             if step is not None:
                 step = self._under_long_sources(step)
             for name, block in (("step", step), ("encoder", encoder)):
-                found[name] = None if block is None else block.model_dump(mode="json")
+                blocks[name] = None if block is None else block.model_dump(mode="json")
                 if block is None:
                     self.remarks.append(f"no cost of the {name} by batch: fewer than two batch sizes could be measured")
-        return found
+        return blocks
 
     def _under_long_sources(self, step: StepBlock) -> StepBlock:
         pairs = self._once("sources", lambda: (source_pairs(self._engine, self._settings, step.batch[-1]), []))
@@ -205,7 +205,7 @@ class Parts:
 
     def _overheads(self) -> tuple[Any, list[str]]:
         decision = overheads.decision_s()
-        found = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
+        by_name = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
         remarks = []
         tokenisation, note = None, "no sentencepiece model belongs to this model"
         tokeniser = tokeniser_in(self._settings.model, "src")
@@ -217,16 +217,16 @@ class Parts:
                 note = error.what
                 remarks.append(f"no times of the tokeniser: {error}")
         for at, name in enumerate(("tokenisation_s_per_token", "tokenisation_s_fixed")):
-            found[name] = overheads.overhead(tokenisation[at]) if tokenisation else overheads.overhead(None, note)
-        return found, remarks
+            by_name[name] = overheads.overhead(tokenisation[at]) if tokenisation else overheads.overhead(None, note)
+        return by_name, remarks
 
     def _of_batches(self) -> dict[str, Any]:
-        """Overheads that belong to the decode steps: between them, and of refilling."""
+        """Return the overheads of decode steps: the gaps between them, and refilling."""
         assert self.measured is not None
         cells, settings = self.measured.cells, self._settings
-        told = cost_blocks.gap_overheads(cells["step"], cells["encoder"])
+        gaps = cost_blocks.gap_overheads(cells["step"], cells["encoder"])
         refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, self._most()), []))
-        return told | refilling
+        return gaps | refilling
 
     def _of_singles(self) -> dict[str, Any]:
         """What whole translations of single sentences tell of the gap, where those are measured."""
@@ -253,16 +253,16 @@ class Parts:
         return max((cell.work.batch for cell in cells), default=batches(self._settings)[-1])
 
     def _energy(self) -> tuple[Any, list[str]]:
-        found = find_energy_meter(self._engine.account.device)
-        if found.meter is None:
-            return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in found.obstacles)}"]
+        meter_search = find_energy_meter(self._engine.account.device)
+        if meter_search.meter is None:
+            return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in meter_search.obstacles)}"]
         try:
-            block = measure_energy(self._engine, found.meter, self._settings, listener=self._listener)
+            block = measure_energy(self._engine, meter_search.meter, self._settings, listener=self._listener)
         except OutOfMemory:
             return None, ["no energy: out of memory at a corner cell"]
         finally:
-            found.meter.close()
-        return block, [] if block else [f"no energy: the counter of {found.meter.source} failed while it was read"]
+            meter_search.meter.close()
+        return block, [] if block else [f"no energy: the counter of {meter_search.meter.source} failed while it was read"]
 
     def _disk(self) -> tuple[Any, list[str]]:
         sizes, repeats = QUICK_READS

@@ -27,20 +27,20 @@ _BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk"
 
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
-    """The profile that will be replaced. Raises where none could be written, or a completed one is not there."""
+    """Return the profile that will be replaced, if any. Raise if `path` is unwritable or the profile to complete is missing."""
     refuse_unwritable(path, "--out")
     refuse_replacing(path, *_read(settings))
-    found = None
+    profile = None
     if path.exists():
         try:
-            found = read_profile(path)
+            profile = read_profile(path)
         except ProfileError as error:
             what = f"stands there and is no device profile: {error.what}"
             raise CalibrationError(what, path=path, remedy="choose another --out, or remove it") from None
-    if found is None and not settings.whole:
+    if profile is None and not settings.whole:
         remedy = "add execution to --only, or give as --out a profile to complete"
         raise CalibrationError("a profile needs the part execution", remedy=remedy)
-    return found
+    return profile
 
 
 def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
@@ -59,11 +59,11 @@ def within_positions(account: EngineAccount, plans: Sequence[BenchPlan]) -> None
 
 
 def same_engine(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
-    """Parts of two engines make no profile."""
+    """Refuse to combine measurements from different engines."""
     theirs, ours = _facts(before, account, settings, _OF_THE_ENGINE)
-    for key, own in ours.items():
-        if theirs.get(key) != own:
-            what = f"the profile to complete is of {key} {theirs.get(key)!r}, this is {own!r}"
+    for key, value in ours.items():
+        if theirs.get(key) != value:
+            what = f"the profile to complete is of {key} {theirs.get(key)!r}, this is {value!r}"
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --only")
 
 
@@ -78,11 +78,11 @@ def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
 
 
 def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
-    """A profile is replaced by a newer one of the same model on the same engine, and by nothing that says less."""
+    """Refuse to replace a profile of another model or engine, or one whose parts would be lost."""
     remedy = "choose another --out, or remove it"
     theirs, ours = _facts(there, account, settings, _TOLD_APART)
-    for key, own in ours.items():
-        if theirs.get(key) != own:
+    for key, value in ours.items():
+        if theirs.get(key) != value:
             of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
             raise CalibrationError(f"a profile of {of} stands there ({there.model.name})", path=path, remedy=remedy)
     lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
@@ -120,16 +120,17 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
 def _facts(
     profile: DeviceProfile, account: EngineAccount, settings: Settings, keys: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """These of a profile's engine and of ours, the options of the sharp decoder one by one where a profile tells them."""
+    """Return the values of `keys` of the profile's engine and of ours, with each decoder option if both have a decoder."""
     ours = profile_assembly.engine_block(account, settings.beam)
     if profile.engine is None:
         return {}, {key: ours[key] for key in keys}
     theirs = profile.engine.model_dump(mode="json")
-    told, own = theirs["decoder"], ours["decoder"]
-    options = [f"decoder.{option}" for option in DecoderSettings.model_fields if option != "beam"] if told and own else []
+    their_decoder, our_decoder = theirs["decoder"], ours["decoder"]
+    both = their_decoder and our_decoder
+    options = [f"decoder.{option}" for option in DecoderSettings.model_fields if option != "beam"] if both else []
     flat = [
         {key: engine[key] for key in keys} | {key: decoder[key.removeprefix("decoder.")] for key in options}
-        for engine, decoder in ((theirs, _whole(told)), (ours, _whole(own)))
+        for engine, decoder in ((theirs, _whole(their_decoder)), (ours, _whole(our_decoder)))
     ]
     return flat[0], flat[1]
 

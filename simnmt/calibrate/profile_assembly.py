@@ -57,7 +57,7 @@ def conditions_block(
     if measured is not None:
         spoilt = disturbed_works(measured)
         if measured.frequencies_mhz:
-            block["frequency_mhz"] = [float(each) for each in np.quantile(measured.frequencies_mhz, (0.0, 0.5, 1.0))]
+            block["frequency_mhz"] = [float(clock_mhz) for clock_mhz in np.quantile(measured.frequencies_mhz, (0.0, 0.5, 1.0))]
             block["frequency_how"] = "least, median and greatest of the CPUs measured on, read after each reference reading"
         block |= {
             "drift": abs(measured.drift.largest),

@@ -109,21 +109,21 @@ class StepTime(Configuration):
         return sum(self.stages_s[name] for name in ("assign", "union", "scatter")) / self.dense_s
 
     def predicted(self, cost: ProjectionCost, clusters: int) -> StepTime:
-        """With what this cost says of it."""
+        """Return a copy with the times that `cost` predicts for it."""
         columns, rows = round(self.columns), self.rows
-        knowing_s, own_s = (
+        knowing_s, estimated_s = (
             cost.stages_s(
                 vocab=self.vocab,
                 width=self.width,
                 clusters=clusters,
                 columns=columns,
                 rows=rows,
-                way=way,
+                way=method,
                 indices=indices,
             ).total_s
-            for way, indices in ((self.way, round(self.indices)), (None, None))
+            for method, indices in ((self.way, round(self.indices)), (None, None))
         )
-        return self.model_copy(update={"predicted_s": own_s, "predicted_knowing_s": knowing_s})
+        return self.model_copy(update={"predicted_s": estimated_s, "predicted_knowing_s": knowing_s})
 
 
 class BreakEven(Configuration):
@@ -215,16 +215,16 @@ class ProjectionBench(Configuration):
 
     @property
     def bars(self) -> tuple[Bar, ...]:
-        """Those of `BARS` that this run measured: none on a GPU, with more threads, other weights or other sizes."""
+        """Return those of `BARS` that this run measured: none on a GPU, with more threads, other weights or other sizes."""
         if (self.setting.device, self.setting.dtype, self.setting.threads) != ("cpu", "float32", 1):
             return ()
         steps = [step for step in self.steps if (step.vocab, step.width) == BAR_SIZE and step.rows == 1]
-        found = []
+        bars = []
         for share, asked in BARS:
             near = min(steps, key=lambda step: abs(step.share - share), default=None)
             if near is not None and abs(near.share - share) <= _NEAR * share:
-                found.append(Bar(share, asked, near))
-        return tuple(found)
+                bars.append(Bar(share, asked, near))
+        return tuple(bars)
 
 
 def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
@@ -240,8 +240,8 @@ def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise BenchError(f"{key}: {said}" if key else said, path=path, remedy=_MEND) from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise BenchError(f"{key}: {message}" if key else message, path=path, remedy=_MEND) from None
 
 
 def _mean(errors: Sequence[float | None]) -> float | None:

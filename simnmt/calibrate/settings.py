@@ -96,8 +96,8 @@ class Settings:
             what = "a text tells how the sharp decoder rounds, how far a beam runs on, or what a part of the vocabulary changes"
             raise CalibrationError(f"{what}, and nothing else", remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
-            told = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
-            raise CalibrationError(f"{told} would take too long", remedy="give 1MB/s or more")
+            reads = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
+            raise CalibrationError(f"{reads} would take too long", remedy="give 1MB/s or more")
 
     def _check_vocabulary(self) -> None:
         """Raises `CalibrationError` for a part of the vocabulary that could not be measured."""
@@ -150,8 +150,8 @@ def parse_parts(text: str) -> tuple[Part, ...]:
 
 
 def parse_pace(text: str) -> float:
-    """Bytes a second of a text such as `200MB/s`. Raises `CalibrationError` for any other."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B/s", text.strip())
-    if found is None:
+    """Return the bytes per second of a text such as `200MB/s`. Raises `CalibrationError` for any other."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B/s", text.strip())
+    if match is None:
         raise CalibrationError(f"{text!r} is no rate", remedy="write it as 200MB/s, with kB, MB or GB")
-    return float(found[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
+    return float(match[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]]

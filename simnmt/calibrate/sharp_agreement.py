@@ -73,22 +73,24 @@ def sharp_agreement(
     raises.
     """
     trained = trained_model(model)
-    sources, told = encoded_text(model, text, references, sentences)
-    bleu = None if references is None else _Bleu(Path(model), told)
-    ways: tuple[Activations, ...] = ("table", "polynomial")
-    ladder = {way: rung_settings(beam, None, way) for way in ways}
+    sources, reference_lines = encoded_text(model, text, references, sentences)
+    bleu = None if references is None else _Bleu(Path(model), reference_lines)
+    methods: tuple[Activations, ...] = ("table", "polynomial")
+    ladder = {method: rung_settings(beam, None, method) for method in methods}
     # All that is exact and nothing else: on the ladder it comes after the 16-bit product.
     plain = ladder["table"]["baseline"]
     exact = plain.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
-    rungs = {plain: "baseline", exact: IDENTITIES} | {own: key for each in ladder.values() for key, own in each.items()}
+    rungs = {plain: "baseline", exact: IDENTITIES} | {
+        settings: key for by_key in ladder.values() for key, settings in by_key.items()
+    }
     baseline = _Rung(trained, plain, sources)
-    found = []
+    agreements = []
     for done, (settings, key) in enumerate(rungs.items()):
         if progress is not None:
             progress(done, len(rungs), f"what rungs change: {key}")
-        own = baseline if settings == baseline.settings else _Rung(trained, settings, sources)
-        found.append(own.beside(baseline, key, bleu))
-    return found
+        rung = baseline if settings == baseline.settings else _Rung(trained, settings, sources)
+        agreements.append(rung.beside(baseline, key, bleu))
+    return agreements
 
 
 def trained_model(model: str) -> AttentionalModel:
@@ -102,28 +104,29 @@ def trained_model(model: str) -> AttentionalModel:
 def encoded_text(
     model: str, text: Path, references: Path | None = None, sentences: int = SENTENCES
 ) -> tuple[list[list[int]], list[str]]:
-    """The first so many sentences of a text as a model's folder cuts them, long ones left out, and their references."""
-    pairs = list(islice(((line, told) for line, told in _lines(text, references) if line.strip()), sentences))
+    """Return the first so many sentences of a text as a model's folder cuts them, long ones left out, and their references."""
+    pairs = list(islice(((line, reference) for line, reference in _lines(text, references) if line.strip()), sentences))
     encoded = Subwords.read(Path(model) / SOURCE_TOKENIZER).encode(line for line, _ in pairs)
-    kept = [(source, told) for source, (_, told) in zip(encoded, pairs, strict=True) if len(source) <= MOST_TOKENS]
+    kept = [(source, reference) for source, (_, reference) in zip(encoded, pairs, strict=True) if len(source) <= MOST_TOKENS]
     if not kept:
         raise CalibrationError(
             f"no sentence of at most {MOST_TOKENS} tokens", path=text, remedy="give a text, one sentence a line"
         )
-    return [source for source, _ in kept], [told for _, told in kept]
+    return [source for source, _ in kept], [reference for _, reference in kept]
 
 
 def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
-    """Each line and its reference, which is empty without references."""
+    """Yield each line with the reference of the line, which is empty without references."""
     if references is None:
         yield from ((line, "") for line in TextLines(text, kept="head", pipes=False))
         return
-    for line, told in zip_longest(TextLines(text, kept="head", pipes=False), TextLines(references, kept="head", pipes=False)):
-        if line is None or told is None:
+    lines = TextLines(text, kept="head", pipes=False)
+    for line, reference in zip_longest(lines, TextLines(references, kept="head", pipes=False)):
+        if line is None or reference is None:
             raise CalibrationError(
                 f"not as many lines as {text}", path=references, remedy="give one reference a line, in the order of the text"
             )
-        yield line, told
+        yield line, reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,38 +143,42 @@ class NoiseAgreement:
 def noise_agreement(
     model: str, text: Path, variants: Iterable[DecoderSettings], beam: int, sentences: int = SENTENCES
 ) -> NoiseAgreement:
-    """How far variants agree with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
+    """Return how far variants agree with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
 
-    What rounds decides alone: variants that differ by identities, or by their beam or candidates, have one agreement.
+    Only rounding counts: variants that differ by identities, beam or candidates have one agreement.
     Raises as `sharp_agreement` does.
     """
     trained = trained_model(model)
     sources, _ = encoded_text(model, text, sentences=sentences)
     exact = DecoderSettings(beam=beam, gemm="float32")
     baseline = _Rung(trained, exact, sources)
-    said = [each.tokens for each in baseline.translations]
-    found: dict[tuple[object, ...], float] = {}
-    shares, tokens = dict[DecoderSettings, float](), sum(len(each) + 1 for each in said)
+    hypotheses = [translation.tokens for translation in baseline.translations]
+    share_by_rounding: dict[tuple[object, ...], float] = {}
+    shares, tokens = dict[DecoderSettings, float](), sum(len(hypothesis) + 1 for hypothesis in hypotheses)
     for variant in variants:
         rounding = {option: getattr(variant, option) for option in variant.noise}
         key = tuple(rounding.items())
-        if key not in found:
+        if key not in share_by_rounding:
             other = _translator(trained, exact.model_copy(update=rounding))
-            same, _ = same_words(baseline.translator, other, sources, said, trained.eos_token)
-            found[key] = same / tokens
-        shares[variant] = found[key]
-    return NoiseAgreement(shares, tokens, len(said))
+            same, _ = same_words(baseline.translator, other, sources, hypotheses, trained.eos_token)
+            share_by_rounding[key] = same / tokens
+        shares[variant] = share_by_rounding[key]
+    return NoiseAgreement(shares, tokens, len(hypotheses))
 
 
 def same_words(
-    exact: SharpTranslator, other: SharpTranslator, sources: Sequence[Sequence[int]], said: Sequence[Sequence[int]], eos: int
+    exact: SharpTranslator,
+    other: SharpTranslator,
+    sources: Sequence[Sequence[int]],
+    hypotheses: Sequence[Sequence[int]],
+    eos: int,
 ) -> tuple[int, int]:
-    """Along given translations, the end token included: steps whose likeliest word is the same, and all steps (SHARP-10).
+    """Count steps along translations, end token included: those with the same likeliest word, and all (SHARP-10).
 
     Each translator reads the sources by its own kernels, so that the noise of its source side counts.
     """
     same = total = 0
-    for source, tokens in zip(sources, said, strict=True):
+    for source, tokens in zip(sources, hypotheses, strict=True):
         one, another = (
             translator.forced(translator.encode(source), [*tokens, eos]).best.tolist() for translator in (exact, other)
         )
@@ -190,8 +197,8 @@ class _Bleu:
         self._target, self._references = Subwords.read(folder / TARGET_TOKENIZER), references
         self._metric = need("sacrebleu.metrics").BLEU()
 
-    def of(self, found: Sequence[Sequence[int]]) -> float:
-        texts = self._target.decode([list(tokens) for tokens in found])
+    def of(self, hypotheses: Sequence[Sequence[int]]) -> float:
+        texts = self._target.decode([list(tokens) for tokens in hypotheses])
         return float(self._metric.corpus_score(texts, [self._references]).score)
 
 
@@ -205,9 +212,9 @@ class _Rung:
         self.translations = self.translator.translate(sources)
 
     def beside(self, baseline: _Rung, key: str, bleu: _Bleu | None) -> RungAgreement:
-        """Counted against the baseline's."""
-        said = [each.tokens for each in baseline.translations]
-        same, tokens = same_words(baseline.translator, self.translator, self._sources, said, self._eos)
+        """Return the agreement of this rung with `baseline`."""
+        hypotheses = [translation.tokens for translation in baseline.translations]
+        same, tokens = same_words(baseline.translator, self.translator, self._sources, hypotheses, self._eos)
         both = list(zip(self.translations, baseline.translations, strict=True))
         return RungAgreement(
             key,
@@ -215,8 +222,8 @@ class _Rung:
             tokens,
             same,
             len(both),
-            sum(own.tokens == other.tokens for own, other in both),
-            sum(own.distinct_share for own, _ in both) / len(both),
-            None if bleu is None else bleu.of([own.tokens for own, _ in both]),
+            sum(translation.tokens == other.tokens for translation, other in both),
+            sum(translation.distinct_share for translation, _ in both) / len(both),
+            None if bleu is None else bleu.of([translation.tokens for translation, _ in both]),
             self.translator.clipping(),
         )

@@ -66,9 +66,9 @@ class ProductTime:
         return statistics.median(self.seconds[name])
 
     def ratios(self, name: str) -> tuple[float, ...]:
-        """int16 over another, by round; of `library` over the faster of torch and numpy."""
-        own = self.best_library if name == "library" else name
-        return tuple(theirs / ours for ours, theirs in zip(self.seconds["int16"], self.seconds[own], strict=True))
+        """Return the ratios of int16 to another, by round; for `library`, to the faster of torch and numpy."""
+        baseline = self.best_library if name == "library" else name
+        return tuple(theirs / ours for ours, theirs in zip(self.seconds["int16"], self.seconds[baseline], strict=True))
 
     def ratio(self, name: str) -> float:
         """The median round's."""
@@ -81,32 +81,32 @@ class ProductTime:
 
 
 def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: int = PRODUCT_SIZE) -> list[ProductTime]:
-    """Time all ways in turn, on as many threads as the libraries are held to; hot and cold of each batch in turn."""
-    found = dict[tuple[int, bool], ProductTime]()
+    """Time all variants in turn, on as many threads as the libraries are held to; hot and cold of each batch in turn."""
+    by_batch = dict[tuple[int, bool], ProductTime]()
     for cold in (False, True):
-        ways = ProductVariants.of(size, cold)
+        variants = ProductVariants.of(size, cold)
         for batch in batches:
-            times = interleaved(ways.runs(random_matrix(batch, size)), rounds, warm=True, least_s=0.05)
+            times = interleaved(variants.runs(random_matrix(batch, size)), rounds, warm=True, least_s=0.05)
             seconds = {"int16": times.of[INT16], "float32": times.of[PACKED]}
             for name in ("torch", "numpy"):
-                own = [way for way in LIBRARY_VARIANTS if way.startswith(name)]
-                seconds[name] = times.of[min(own, key=times.median_s)]
-            found[batch, cold] = ProductTime(batch, size, cold, seconds)
-    return [found[batch, cold] for batch in batches for cold in (False, True)]
+                library_variants = [variant for variant in LIBRARY_VARIANTS if variant.startswith(name)]
+                seconds[name] = times.of[min(library_variants, key=times.median_s)]
+            by_batch[batch, cold] = ProductTime(batch, size, cold, seconds)
+    return [by_batch[batch, cold] for batch in batches for cold in (False, True)]
 
 
 def activation_times(rounds: int) -> dict[Activations, float]:
-    """Seconds of an activation of one element, each way: the mean of tanh and sigmoid."""
+    """Return the seconds to activate one element by each method: the mean of tanh and sigmoid."""
     x = stream(1, 0, "sharp activations").standard_normal(SEQUENCE).astype(np.float32)
     out = np.empty_like(x)
 
-    def both(way: Activations) -> None:
-        activate("tanh", x, way, out)
-        activate("sigmoid", x, way, out)
+    def both(method: Activations) -> None:
+        activate("tanh", x, method, out)
+        activate("sigmoid", x, method, out)
 
-    ways: tuple[Activations, ...] = ("library", "table", "polynomial")
-    times = interleaved({way: partial(both, way) for way in ways}, rounds, least_s=0.05)
-    return {way: times.median_s(way) / (2 * SEQUENCE) for way in ways}
+    methods: tuple[Activations, ...] = ("library", "table", "polynomial")
+    times = interleaved({method: partial(both, method) for method in methods}, rounds, least_s=0.05)
+    return {method: times.median_s(method) / (2 * SEQUENCE) for method in methods}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +307,11 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
 
 
 def _ladder(model: RandomModel, asked: Setting) -> dict[Activations, list[DecoderTime]]:
-    ways: tuple[Activations, ...] = ("table", "polynomial")
-    rungs = {way: rung_settings(asked.beam, asked.candidates, way) for way in ways}
-    cases = {own: _Case(key, own, (model,)) for each in rungs.values() for key, own in each.items()}
+    methods: tuple[Activations, ...] = ("table", "polynomial")
+    rungs = {method: rung_settings(asked.beam, asked.candidates, method) for method in methods}
+    cases = {rung: _Case(key, rung, (model,)) for by_key in rungs.values() for key, rung in by_key.items()}
     timed = dict(zip(cases, _timed(list(cases.values()), asked), strict=True))
-    return {way: [timed[own] for own in rungs[way].values()] for way in ways}
+    return {method: [timed[rung] for rung in rungs[method].values()] for method in methods}
 
 
 def _systems(models: Mapping[str, RandomModel], asked: Setting) -> list[DecoderTime]:

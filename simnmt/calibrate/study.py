@@ -181,8 +181,8 @@ def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        what = f"no study: {key}: {said}" if key else f"no study: {said}"
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"no study: {key}: {message}" if key else f"no study: {message}"
         raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
 
 
@@ -191,7 +191,7 @@ def study_text(study: Configuration) -> str:
     parts = []
     for key, value in study.model_dump(mode="json").items():
         if isinstance(value, list) and value:
-            entries = ",\n  ".join(_json(each) for each in value)
+            entries = ",\n  ".join(_json(entry) for entry in value)
             parts.append(f" {_json(key)}: [\n  {entries}\n ]")
         else:
             parts.append(f" {_json(key)}: {_json(value)}")

@@ -85,7 +85,7 @@ def decoder_block(engine: Engine, settings: Settings, most: int, listener: Liste
 def _fused_or_not(
     engine: Engine, stages: TellsOutputStages, settings: Settings, most: int, listener: Listener
 ) -> BlockAndOmissions:
-    """Each beam at each batch size, fused and not. What a whole step takes beside its stages counts to the body."""
+    """Measure each beam and batch size, fused and not; the body includes what a whole step takes beside its stages."""
     rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     variants, left_out = list[DecoderVariant](), list[str]()
@@ -93,17 +93,17 @@ def _fused_or_not(
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                told = stages.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
+                output_stages = stages.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
                 whole_s = _whole_step_s(engine, src_len, batch, beam, settings, rounds)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
             layers = {
-                False: (told.product_s, told.bias_s + told.softmax_s + told.search_s),
-                True: (told.fused_product_s, told.fused_s),
+                False: (output_stages.product_s, output_stages.bias_s + output_stages.softmax_s + output_stages.search_s),
+                True: (output_stages.fused_product_s, output_stages.fused_s),
             }
-            body_s = max(told.body_s, whole_s - sum(layers[engine.account.fused]))
-            variants += [_variant(DecoderSettings(beam=beam, fused=each), batch, body_s, *layers[each]) for each in layers]
+            body_s = max(output_stages.body_s, whole_s - sum(layers[engine.account.fused]))
+            variants += [_variant(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
     base = DecoderSettings(beam=settings.beam, fused=engine.account.fused)
     notes = list[str]()
     if settings.vocabulary:
@@ -115,11 +115,11 @@ def _fused_or_not(
 def _restricted(
     engine: Engine, variants: Sequence[DecoderVariant], settings: Settings, listener: Listener, left_out: list[str]
 ) -> tuple[list[DecoderVariant], list[str]]:
-    """Beside each of the variants that are as fused as the engine, on real text; and on what."""
+    """Measure restricted vocabularies on real text for each variant that is as fused as the engine; return notes too."""
     from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
 
     on_text = Restricted.load(settings, engine.account.threads).with_costs()
-    found = list[DecoderVariant]()
+    restricted = list[DecoderVariant]()
     for full in variants:
         if full.settings.fused != engine.account.fused:
             continue
@@ -133,25 +133,25 @@ def _restricted(
             left_out.append(f"parts of the vocabulary, {name}: out of memory")
             continue
         left_out += [] if beside else [f"parts of the vocabulary, {name}: too few sentences for whole batches"]
-        found += beside
-    return found, list(on_text.notes)
+        restricted += beside
+    return restricted, list(on_text.notes)
 
 
 def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, rounds: int) -> float:
-    """A step with all that lies between it and the next: what more steps add to a translation."""
+    """Return the seconds that each further step adds to a translation, the gap between steps included."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
     lengths = (1, steps)
     for tgt_len in lengths:
         engine.run(Work(src_len, tgt_len, batch, beam))
     timed = list[list[float]]()
     while len(timed) < rounds and (len(timed) < LEAST_ROUNDS or sum(map(sum, timed)) < ENOUGH_S):
-        timed.append([engine.run(Work(src_len, each, batch, beam)).total_s for each in lengths])
+        timed.append([engine.run(Work(src_len, tgt_len, batch, beam)).total_s for tgt_len in lengths])
     short_s, long_s = np.median(timed, axis=0).tolist()
     return float(max(long_s - short_s, 0.0) / (steps - 1))
 
 
 def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Listener) -> BlockAndOmissions:
-    """One option after another on top of the base, each alone, and some combinations that judge how effects compose.
+    """Measure one option after another on top of the base, each alone, and combinations that show how effects compose.
 
     Each is timed in turn with the base, which takes the box's wandering speed out of their ratio; and the ratio is of the least
     of both, which a busy box disturbs last.
@@ -167,11 +167,11 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
         listener.say(f"decoder: {variant.words()}")
         both: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
         try:
-            for each in both:  # the first warms up
-                stages.stages_s(each, src_len=src_len, tgt_len=TIMED_STEPS)
+            for decoder in both:  # the first warms up
+                stages.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
             while _more_rounds(both[variant], rounds):
-                for each, found in both.items():
-                    found.append(_per_step_s(stages.stages_s(each, src_len=src_len, tgt_len=TIMED_STEPS)))
+                for decoder, steps_s in both.items():
+                    steps_s.append(_per_step_s(stages.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)))
             repeats.append(len(both[variant]))
         except OutOfMemory:
             left_out.append(f"{variant.words()}: out of memory")
@@ -181,24 +181,24 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
         least_s = sum(min(both[base], key=sum))
         ratios[variant] = [part / least_s for part in min(both[variant], key=sum)]
         base_s += both[base]
-    own_s = np.median(base_s, axis=0).tolist()
-    variants = [_variant(base, 1, *own_s)]
-    variants += [_variant(each, 1, *(sum(own_s) * part for part in ratio)) for each, ratio in ratios.items()]
+    base_parts_s = np.median(base_s, axis=0).tolist()
+    variants = [_variant(base, 1, *base_parts_s)]
+    variants += [_variant(decoder, 1, *(sum(base_parts_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
     notes = ["what is done once a sentence is in the body, shared by its steps"]
     if settings.text is not None:
         listener.say("decoder: agreement")
-        variants, said = _with_agreement(variants, settings.model, Path(settings.text), base.beam)
-        notes.append(said)
+        variants, agreement_note = _with_agreement(variants, settings.model, Path(settings.text), base.beam)
+        notes.append(agreement_note)
     return _block(base, variants, src_len, min(repeats, default=1), left_out, notes)
 
 
 def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, beam: int) -> tuple[list[DecoderVariant], str]:
-    """Those that round with the share of a trained model's words that stay the same, and on what that was found (SHARP-10)."""
+    """Add to variants that round the share of a trained model's words that stay the same; return a note too (SHARP-10)."""
     from simnmt.calibrate.sharp_agreement import noise_agreement  # torch is needed for this alone
 
-    told = noise_agreement(model, text, [each.settings for each in variants if each.settings.noise], beam)
-    found = [each.model_copy(update={"agreement": told.share.get(each.settings)}) for each in variants]
-    return found, f"agreement: {told.tokens:,} words of {told.sentences:,} sentences of {text.name}, candidates aside"
+    agreement = noise_agreement(model, text, [variant.settings for variant in variants if variant.settings.noise], beam)
+    rated = [variant.model_copy(update={"agreement": agreement.share.get(variant.settings)}) for variant in variants]
+    return rated, f"agreement: {agreement.tokens:,} words of {agreement.sentences:,} sentences of {text.name}, candidates aside"
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
@@ -229,15 +229,15 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
     yield on_top.model_copy(update={"gemm": base.gemm})
 
 
-def _more_rounds(found: Sequence[tuple[float, ...]], rounds: int) -> bool:
-    spent_s = 2 * TIMED_STEPS * sum(map(sum, found))
-    return len(found) < rounds and (len(found) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
+def _more_rounds(steps_s: Sequence[tuple[float, ...]], rounds: int) -> bool:
+    spent_s = 2 * TIMED_STEPS * sum(map(sum, steps_s))
+    return len(steps_s) < rounds and (len(steps_s) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
 
 
-def _per_step_s(told: SentenceStages) -> tuple[float, ...]:
-    """Body, product and search of a step."""
-    body_s = told.prepare_s / SHARP_STEPS + told.body_s / TIMED_STEPS
-    return body_s, told.product_s / TIMED_STEPS, told.search_s / TIMED_STEPS
+def _per_step_s(stages: SentenceStages) -> tuple[float, ...]:
+    """Return the seconds of body, product and search of a step."""
+    body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
+    return body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS
 
 
 def _batches(settings: Settings, most: int) -> list[int]:
@@ -264,8 +264,8 @@ def _block(
     left_out: Sequence[str],
     notes: Sequence[str] = (),
 ) -> BlockAndOmissions:
-    """As JSON, without batch sizes that the base had no room for."""
-    known = {each.batch for each in variants if each.settings == base}
+    """Return the block as JSON, without batch sizes for which the base had no memory."""
+    known = {variant.batch for variant in variants if variant.settings == base}
     if not known:
         return None, ["no variants of the decoder: out of memory"]
     block = DecoderBlock(
@@ -273,7 +273,7 @@ def _block(
         base=base,
         src_len=src_len,
         repeats=rounds,
-        variants=tuple(each for each in variants if each.batch in known),
+        variants=tuple(variant for variant in variants if variant.batch in known),
         left_out=tuple(left_out),
         notes=tuple(notes),
     )

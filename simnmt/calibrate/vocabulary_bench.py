@@ -66,7 +66,7 @@ def measured_steps(
     clock: Callable[[], float],
     copying: bool = True,
 ) -> Measured:
-    """All that is timed for this number of rows takes turns.
+    """Time all stages and steps for this number of rows in turn.
 
     `shares`: of V, each with whether its stages go into the fit. Whole steps and products find their numbers in memory.
     `copying`: time the copies too that may be kept, which are the same for any rows.
@@ -74,55 +74,55 @@ def measured_steps(
     push_out = cache_flush(layer.weight)
     logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
     # All columns are multiplied in whole steps alone: what the search takes of those is little, and taken off.
-    over_all = [each for each in dense_stages(layer, rows) if each.stage == "search"]
+    over_all = [timed_stage for timed_stage in dense_stages(layer, rows) if timed_stage.stage == "search"]
     common = [*over_all, *assign_stages(layer, rows)]
     steps = {share: random_steps(layer, rows, share, seed=seed) for share in shares}
-    kept = {share: SubMatrix.of(layer.weight, own[0].columns) for share, own in steps.items()}
-    stages = {share: step_stages(layer, own, kept[share], logits) for share, own in steps.items()}
+    kept = {share: SubMatrix.of(layer.weight, share_steps[0].columns) for share, share_steps in steps.items()}
+    stages = {share: step_stages(layer, share_steps, kept[share], logits) for share, share_steps in steps.items()}
     if copying:
-        stages = {share: [*own, copy_stage(layer, steps[share][0])] for share, own in stages.items()}
-    ways = {share: _faster(own, push_out, clock) for share, own in stages.items()}
-    timed = [*common, *(each for own in stages.values() for each in own)]
+        stages = {share: [*share_stages, copy_stage(layer, steps[share][0])] for share, share_stages in stages.items()}
+    methods = {share: _faster(share_stages, push_out, clock) for share, share_stages in stages.items()}
+    timed = [*common, *(timed_stage for share_stages in stages.values() for timed_stage in share_stages)]
     runs, before = runs_of(timed, push_out)
     dense = dense_steps(layer, next(iter(steps.values()))[0].hidden)
     dense_way = _fastest(dense, push_out, clock)
-    whole = {DENSE: dense[dense_way]} | _whole(layer, steps, ways, kept, logits)
+    whole = {DENSE: dense[dense_way]} | _whole(layer, steps, methods, kept, logits)
     times = interleaved(runs | whole, rounds, before | dict.fromkeys(whole, push_out), least_s=0.0, clock=clock)
     of_all = points_of(common, times)
     dense_s = times.median_s(DENSE) - of_all["search"][0].seconds
     of_all["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, max(dense_s, LEAST_S))]
     all_s = {stage: points[-1].seconds for stage, points in of_all.items()}
-    found = Measured([], [], [])
-    (found.fitted if any(shares.values()) else found.heldout).extend(_named(of_all))
+    measured = Measured([], [], [])
+    (measured.fitted if any(shares.values()) else measured.heldout).extend(_named(of_all))
     first = len(common)
     for share, fitted in shares.items():
         points = points_of(stages[share], times, first)
         first += len(stages[share])
-        (found.fitted if fitted else found.heldout).extend(_named(points))
-        stages_s = {stage: own[0].seconds for stage, own in points.items()}
+        (measured.fitted if fitted else measured.heldout).extend(_named(points))
+        stages_s = {stage: stage_points[0].seconds for stage, stage_points in points.items()}
         stages_s |= {"assign": all_s["assign"], "dense": all_s["dense"], "search_all": all_s["search"]}
-        found.steps.append(_step_time(layer, steps[share], fitted, ways[share], dense_way, stages_s, times, share))
-    return found
+        measured.steps.append(_step_time(layer, steps[share], fitted, methods[share], dense_way, stages_s, times, share))
+    return measured
 
 
 def _whole(
     layer: Layer,
     steps: Mapping[float, Sequence[Step]],
-    ways: Mapping[float, ProductMethod],
+    methods: Mapping[float, ProductMethod],
     kept: Mapping[float, SubMatrix],
     logits: torch.Tensor,
 ) -> dict[str, Run]:
     runs: dict[str, Run] = {}
-    for share, own in steps.items():
-        of_share = active_steps(layer, own, ways[share], kept[share], logits)
+    for share, share_steps in steps.items():
+        of_share = active_steps(layer, share_steps, methods[share], kept[share], logits)
         runs |= {f"{share} {name}": run for name, run in of_share.items()}
     return runs
 
 
 def _faster(stages: Sequence[Timed], push_out: Run, clock: Callable[[], float]) -> ProductMethod:
-    """Of the two ways to multiply the active columns."""
-    fastest = _fastest({each.stage: each.run for each in stages if each.stage in PRODUCT_METHODS}, push_out, clock)
-    return next(way for way in PRODUCT_METHODS if way == fastest)
+    """Return the faster of the two methods to multiply the active columns."""
+    fastest = _fastest({timed.stage: timed.run for timed in stages if timed.stage in PRODUCT_METHODS}, push_out, clock)
+    return next(method for method in PRODUCT_METHODS if method == fastest)
 
 
 def _fastest(runs: Mapping[str, Run], push_out: Run, clock: Callable[[], float]) -> str:
@@ -134,7 +134,7 @@ def _step_time(
     layer: Layer,
     steps: Sequence[Step],
     fitted: bool,
-    way: ProductMethod,
+    method: ProductMethod,
     dense_way: str,
     stages_s: dict[str, float],
     times: Times,
@@ -147,7 +147,7 @@ def _step_time(
         columns=sum(len(step.columns) for step in steps) / len(steps),
         indices=sum(step.indices for step in steps) / len(steps),
         fitted=fitted,
-        way=way,
+        way=method,
         stages_s=stages_s,
         dense_s=times.median_s(DENSE),
         dense_way=dense_way,
@@ -163,7 +163,7 @@ def _step_time(
 
 
 def _named(points: Mapping[str, Sequence[StagePoint]]) -> list[tuple[str, StagePoint]]:
-    return [(stage, point) for stage, own in points.items() for point in own]
+    return [(stage, point) for stage, stage_points in points.items() for point in stage_points]
 
 
 Progress = Callable[[int, int, str], None]
@@ -210,7 +210,7 @@ def vocabulary_bench(
     progress: Progress = lambda done, whole, what: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ProjectionBench:
-    """Measure; some three minutes as it stands, below 4 GB.
+    """Measure all sizes; the default setting takes some three minutes and less than 4 GB.
 
     `clock`: seconds; on CUDA it is read when all that was launched is done. Raises `CalibrationError` for a setting that
     cannot be measured.
@@ -223,9 +223,9 @@ def vocabulary_bench(
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
             progress(done, len(sizes), f"V {vocab:,}, width {width:,}")
-            cost, own = _size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
+            cost, size_steps = _size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
             costs[vocab, width] = cost
-            steps += own
+            steps += size_steps
     others.append(processor_use.others_cpus())
     return ProjectionBench(
         kind="measured",
@@ -236,7 +236,7 @@ def vocabulary_bench(
         box=box,
         date=datetime.now(timezone.utc).date().isoformat(),
         seconds=time.perf_counter() - begin_s,
-        others_cpus=max((each for each in others if each is not None), default=None),
+        others_cpus=max((cpus for cpus in others if cpus is not None), default=None),
     )
 
 
@@ -252,12 +252,12 @@ def _size(
         shares = dict.fromkeys(setting.heldout_shares, False)
         if rows in setting.rows:
             shares |= dict.fromkeys(setting.shares, True)
-        found = measured_steps(
+        measured = measured_steps(
             layer, rows, shares, rounds=setting.rounds, seed=setting.seed, clock=clock, copying=rows == min(setting.rows)
         )
-        steps += found.steps
-        for points, own in ((fitted, found.fitted), (heldout, found.heldout)):
-            for stage, point in own:
+        steps += measured.steps
+        for points, named_points in ((fitted, measured.fitted), (heldout, measured.heldout)):
+            for stage, point in named_points:
                 points.setdefault(stage, []).append(point)
     how = {"box": box, "how": f"in turn, medians of {setting.rounds} rounds, numbers in memory"}
     cost = projection_cost(fitted, heldout, layers=[layer], provenance=how)

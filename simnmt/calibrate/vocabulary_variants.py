@@ -70,41 +70,41 @@ def restricted_steps(
     """Decode the sources with the whole vocabulary (`fused` or not) and with each part, in turn, up to `rounds` times.
 
     Of each step the fastest round counts, which a busy box disturbs last: decoding is the same each time. Sentences that are
-    done are replaced at once, and steps of fewer than `batch` sentences do not count; where hardly any other is left, nothing
-    is told. Raises `NmtError` and `OutOfMemory`.
+    done are replaced at once, and steps of fewer than `batch` sentences do not count; a part with hardly any others
+    is left out. Raises `NmtError` and `OutOfMemory`.
     """
-    way = _TextDecoding(model, sources, batch, beam, fused)
+    decoding = _TextDecoding(model, sources, batch, beam, fused)
     names: list[str | None] = [None, *parts]
     for name in names:
-        way.run(None if name is None else parts[name], WARMING)
+        decoding.run(None if name is None else parts[name], WARMING)
     runs: dict[str | None, list[_Run]] = {name: [] for name in names}
     spent_s = 0.0
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            runs[name].append(way.run(None if name is None else parts[name]))
+            runs[name].append(decoding.run(None if name is None else parts[name]))
             spent_s += runs[name][-1].told.total_s
         if number + 1 >= LEAST_ROUNDS and spent_s > ENOUGH_S:
             break
     full, full_stages_s = runs[None][0].told, _fastest(runs[None], batch)
-    found = {}
+    steps_by_part = {}
     for name, part in parts.items():
         stages_s, account = _fastest(runs[name], batch), _account(runs[name][0].told)
         if min(len(full_stages_s), len(stages_s)) < LEAST_STEPS:
             continue
-        audited = way.run(replace(part, audit=True)).told
+        audited = decoding.run(replace(part, audit=True)).told
         pairs = zip(audited.hypotheses, full.hypotheses, strict=True)
         body, product, search = (stages_s.mean(axis=0) / full_stages_s.mean(axis=0)).tolist()
-        found[name] = RestrictedSteps(
+        steps_by_part[name] = RestrictedSteps(
             body,
             product,
             search,
             likeliest_active=1.0 - _account(audited).miss_rate,
-            identical=float(np.mean([own.tokens == other.tokens for own, other in pairs])),
+            identical=float(np.mean([restricted.tokens == other.tokens for restricted, other in pairs])),
             active=_active(account, np.asarray(runs[name][0].told.active) == batch, stages_s, model.vocab, batch),
             layer_s=float(stages_s[:, 1:].sum(axis=1).mean()),
         )
-    return found
+    return steps_by_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +127,14 @@ class _TextDecoding:
     def run(self, part: RestrictedVocabulary | None, first: int | None = None) -> _Run:
         if part is None:
             with self._read_at_each_move() as readings:
-                told = self._decode(None, first)
+                decoded = self._decode(None, first)
             layer_s = self._layer_s(np.diff(np.array(readings), axis=0))
         else:
-            told = self._decode(replace(part, account=SubsetAccount(clock=self._clock)), first)
-            own = _account(told)
-            layer_s = np.column_stack([np.add(own.assign_s, own.product_s), own.search_s])
-        body_s = np.maximum(told.step_s - layer_s.sum(axis=1), 0.0)
-        return _Run(told, np.column_stack([body_s, layer_s]))
+            decoded = self._decode(replace(part, account=SubsetAccount(clock=self._clock)), first)
+            account = _account(decoded)
+            layer_s = np.column_stack([np.add(account.assign_s, account.product_s), account.search_s])
+        body_s = np.maximum(decoded.step_s - layer_s.sum(axis=1), 0.0)
+        return _Run(decoded, np.column_stack([body_s, layer_s]))
 
     def _decode(self, part: RestrictedVocabulary | None, first: int | None) -> BatchedRun:
         sources = self._sources[:first]
@@ -176,14 +176,14 @@ class _TextDecoding:
 
 
 def _fastest(runs: Sequence[_Run], batch: int) -> Floats:
-    """[steps, 3] of whole batches: the stages of each step in its fastest round."""
-    # Rounding may hang on what else the box does, and a sentence then be another; such a round cannot be compared.
+    """Return the stages of each step of a whole batch in its fastest round, shape (steps, 3)."""
+    # Rounding may depend on what else the box does and change a sentence; such a round cannot be compared.
     alike = [run for run in runs if np.array_equal(run.told.active, runs[0].told.active)]
     steps = np.flatnonzero(runs[0].told.active == batch)
     stages_s = np.array([run.stages_s for run in alike])
     fastest = stages_s.sum(axis=2).argmin(axis=0)
-    found: Floats = stages_s[fastest[steps], steps]
-    return found
+    fastest_stages_s: Floats = stages_s[fastest[steps], steps]
+    return fastest_stages_s
 
 
 def _active(account: SubsetAccount, whole: NDArray[np.bool_], stages_s: Floats, vocab: int, batch: int) -> ActiveShare:
@@ -225,7 +225,7 @@ class Restricted:
 
     @classmethod
     def load(cls, settings: Settings, threads: int | None) -> Restricted:
-        """What the settings name. Raises `CalibrationError` for two bundles of a kind, another model's, or an empty text."""
+        """Load bundles and a text. Raises `CalibrationError` for two bundles of a kind, another model's, or an empty text."""
         assert settings.text is not None
         translator = Translator.load(Path(settings.model), device=settings.device, threads=threads)
         model, text = cast("TranslationModel", translator.model), Path(settings.text)
@@ -245,8 +245,8 @@ class Restricted:
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"
             raise CalibrationError(what, path=text, remedy="give a text, one sentence a line")
-        told = f"on up to the first {len(sources):,} sentences of {text.name}"
-        notes.append(f"{told}; of each step the fastest of several rounds counts")
+        sample = f"on up to the first {len(sources):,} sentences of {text.name}"
+        notes.append(f"{sample}; of each step the fastest of several rounds counts")
         return cls(model, sources, parts, tuple(notes))
 
     def with_costs(self) -> Restricted:
@@ -254,30 +254,30 @@ class Restricted:
         return replace(self, parts={kind: with_measured_cost(part, self.model) for kind, part in self.parts.items()})
 
     def beside(self, full: DecoderVariant, settings: Settings) -> Iterator[DecoderVariant]:
-        """The variants that restrict the vocabulary, with the beam and batch of one that does not.
+        """Yield the variants that restrict the vocabulary, with the beam and batch of `full`.
 
         Measured ratios scale its stages, so that all variants of a block are of one measurement. Columns go to the fused
         kernel as they are, whether the layer is fused or not: the same times stand for both.
         """
-        own = full.settings
-        found = restricted_steps(
+        decoder = full.settings
+        steps_by_kind = restricted_steps(
             self.model,
             self.sources[: _sentences(settings, full.batch)],
             self.parts,
             batch=full.batch,
-            beam=own.beam,
-            fused=own.fused,
+            beam=decoder.beam,
+            fused=decoder.fused,
             rounds=QUICK_ROUNDS if settings.mode == "quick" else ROUNDS,
         )
-        for kind, told in found.items():
+        for kind, steps in steps_by_kind.items():
             for fused in (False, True):
-                restricted = own.model_copy(update={"vocabulary": kind, "fused": fused})
-                yield _scaled(full, restricted, told)
+                restricted = decoder.model_copy(update={"vocabulary": kind, "fused": fused})
+                yield _scaled(full, restricted, steps)
 
 
-def _scaled(full: DecoderVariant, settings: DecoderSettings, told: RestrictedSteps) -> DecoderVariant:
-    parts = {stage: max(getattr(full, stage) * _ratio(told, stage), 1e-9) for stage in STAGES}
-    times = (parts["product_s"] + parts["search_s"]) / told.layer_s
+def _scaled(full: DecoderVariant, settings: DecoderSettings, steps: RestrictedSteps) -> DecoderVariant:
+    parts = {stage: max(getattr(full, stage) * _ratio(steps, stage), 1e-9) for stage in STAGES}
+    times = (parts["product_s"] + parts["search_s"]) / steps.layer_s
     return DecoderVariant(
         settings=settings,
         batch=full.batch,
@@ -285,14 +285,14 @@ def _scaled(full: DecoderVariant, settings: DecoderSettings, told: RestrictedSte
         body_s=parts["body_s"],
         product_s=parts["product_s"],
         search_s=parts["search_s"],
-        likeliest_active=told.likeliest_active,
-        identical=told.identical,
-        active=_of_the_block(told.active, times),
+        likeliest_active=steps.likeliest_active,
+        identical=steps.identical,
+        active=_of_the_block(steps.active, times),
     )
 
 
-def _ratio(told: RestrictedSteps, stage: str) -> float:
-    return {"body_s": told.body, "product_s": told.product, "search_s": told.search}[stage]
+def _ratio(steps: RestrictedSteps, stage: str) -> float:
+    return {"body_s": steps.body, "product_s": steps.product, "search_s": steps.search}[stage]
 
 
 def _of_the_block(active: ActiveShare, times: float) -> ActiveShare:

@@ -204,7 +204,7 @@ def _write_page(page: Path, done: Calibrated) -> None:
 
 
 def _format_profile(done: Calibrated) -> str:
-    """What a person wants to know at once; milliseconds and percent."""
+    """Return the main figures of the profile as text, in milliseconds and percent."""
     profile = done.profile
     plane, quality = profile.plane, profile.execution.quality
     engine = profile.engine
@@ -228,9 +228,9 @@ def _format_profile(done: Calibrated) -> str:
             lines.append(f"{name}, {batches}: {block.form}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
         measured = [settings.words() for settings in profile.decoder.measured]
-        told = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
+        variants = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
         batches = ", ".join(map(str, profile.decoder.batches))
-        lines.append(f"decoder, batch {batches}: {told} (simnmt profile inspect tells what each takes)")
+        lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect tells what each takes)")
     lines += _format_other_blocks(profile)
     return "\n".join(lines)
 
@@ -240,12 +240,12 @@ def _format_other_blocks(profile: Any) -> list[str]:
     decision = profile.overheads.decision_s if profile.overheads else None
     if decision is not None and decision.value is not None:
         share = decision.value / float(profile.plane.seconds(20, 20))
-        told = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
-        lines.append(f"a decision of the gateway: {told}")
+        decision_cost = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
+        lines.append(f"a decision of the gateway: {decision_cost}")
     if profile.disk is not None:
         disk = profile.disk
-        told = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
-        lines.append(f"{told}, held-out error {_format_percent(disk.heldout_error)}")
+        disk_cost = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
+        lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
         lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
     return lines

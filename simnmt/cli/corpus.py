@@ -76,15 +76,15 @@ def fit(
     line = fit_lengths(table)
     growth = fit_pair_error(table, line.regression)
     if as_json:
-        found = line.as_json() | table.facts() | dropped.as_json()
-        found["by_src_len"] = [mean.as_json() for mean in means_by_source_length(table, line.regression)]
-        found["pair_error"] = None if growth is None else asdict(growth)
-        print(json.dumps(found, indent=1, allow_nan=False))
+        figures = line.as_json() | table.facts() | dropped.as_json()
+        figures["by_src_len"] = [mean.as_json() for mean in means_by_source_length(table, line.regression)]
+        figures["pair_error"] = None if growth is None else asdict(growth)
+        print(json.dumps(figures, indent=1, allow_nan=False))
         return
     units = f"{table.src_unit} -> {table.tgt_unit}"
     print(f"target length = {line.len_slope:.4f} x source length + {line.len_offset:.4f}  ({units})")
-    told = f"{table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens"
-    print(f"mean lengths: {told}  (mean target over mean source tokens: {table.mean_ratio:.4f})")
+    mean_lengths = f"{table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens"
+    print(f"mean lengths: {mean_lengths}  (mean target over mean source tokens: {table.mean_ratio:.4f})")
     print(f"of the pairs:                   R2 {_format_known(line.pairs_r2)}, MSE {line.pairs_mse:.4f} tokens^2")
     r2 = _format_known(line.means_r2)
     print(f"of the means per source length: R2 {r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")

@@ -31,8 +31,8 @@ def kernels(
     need_torch()
     from simnmt.kernels.bench import listing
 
-    found = listing()
-    print(json.dumps(found.as_json(), indent=1) if as_json else found.text())
+    kernel_list = listing()
+    print(json.dumps(kernel_list.as_json(), indent=1) if as_json else kernel_list.text())
 
 
 @app.command()
@@ -81,7 +81,10 @@ def _format_bench(done: BenchReport) -> str:
         missed = sum(not result.reached for result in judged)
         lines += ["", f"{len(judged) - missed} of {len(judged)} targets reached" + (": * marks the others" if missed else "")]
     wrong = [result for result in done.results if result.error > result.error_bound]
-    lines += [f"{each.kernel}, {each.case}: off by {each.error:.3g}, beyond its bound {each.error_bound:.3g}" for each in wrong]
+    lines += [
+        f"{result.kernel}, {result.case}: off by {result.error:.3g}, beyond its bound {result.error_bound:.3g}"
+        for result in wrong
+    ]
     return "\n".join(lines)
 
 

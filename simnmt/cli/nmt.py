@@ -120,7 +120,7 @@ def train(
             )
     except BaseException as ended:
         if not isinstance(ended, Exception):
-            _tell_what_is_kept(out)
+            _note_kept_step(out)
         raise
     print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else format_summary(account, out))
 
@@ -290,7 +290,7 @@ def _refuse_beside_resume(given: dict[str, Any]) -> None:
             raise typer.BadParameter("the folder says that itself; leave it out beside --resume", param_hint=option)
 
 
-def _tell_what_is_kept(out: Path) -> None:
+def _note_kept_step(out: Path) -> None:
     from simnmt.nmt.errors import TrainingError
     from simnmt.nmt.training.folder import read_account
 

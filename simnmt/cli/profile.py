@@ -37,8 +37,8 @@ def inspect(
 
         write_profile_page(plot, profiles)
     if as_json:
-        found = [{"file": file} | profile_summary.as_json(profile) for file, profile in zip(files, profiles, strict=True)]
-        print(json.dumps({"profiles": found}, indent=1, allow_nan=False))
+        documents = [{"file": file} | profile_summary.as_json(profile) for file, profile in zip(files, profiles, strict=True)]
+        print(json.dumps({"profiles": documents}, indent=1, allow_nan=False))
         return
     for file, profile in zip(files, profiles, strict=True):
         print(f"{file}: {profile_summary.title(profile)}")
@@ -56,12 +56,12 @@ def compare(files: Files, as_json: AsJson = False) -> None:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
     profiles = _read([_path(file) for file in files])
     if as_json:
-        found = {
+        comparison = {
             "files": files,
             "coefficients": [coefficients(profile) for profile in profiles],
             "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
         }
-        print(json.dumps(found, indent=1, allow_nan=False))
+        print(json.dumps(comparison, indent=1, allow_nan=False))
         return
     print(comparison_text(files, profiles))
 

@@ -61,14 +61,14 @@ def bar() -> Iterator[Move]:
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, float | None], None] | None]:
-    """Gives, on a terminal alone, the callback that tells what is at work and which share of it is done, None where unknown."""
+    """Yield a callback that shows the stage and its finished share (None if unknown); yield None if not on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     with live_progress(DescriptionColumn(), BarColumn(), TimeRemainingColumn()) as progress:
         task, at = progress.add_task("", total=None), ""
 
-        def tell(stage: str, share: float | None) -> None:
+        def show_stage(stage: str, share: float | None) -> None:
             nonlocal task, at
             if stage != at:  # what comes next has a pace of its own
                 progress.remove_task(task)
@@ -76,7 +76,7 @@ def stages() -> Iterator[Callable[[str, float | None], None] | None]:
             if share is not None:
                 progress.update(task, total=1.0, completed=share)
 
-        yield tell
+        yield show_stage
 
 
 class _TimeBar:

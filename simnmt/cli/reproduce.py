@@ -29,30 +29,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 
 
 def files_by_label(option: str, given: Sequence[str] | None) -> dict[str, Path]:
-    """Files by what stands before `=`. Raises `InputError` for one without a label, and for a label given twice."""
+    """Return the files by label, the part before `=`. Raises `InputError` for a missing or repeated label."""
     from simnmt.base.errors import InputError
 
-    found: dict[str, Path] = {}
-    for each in given or ():
-        label, equals, path = each.partition("=")
+    paths: dict[str, Path] = {}
+    for pair in given or ():
+        label, equals, path = pair.partition("=")
         if not (label and equals and path):
-            raise InputError(f"{option} {each}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={each}")
-        if label in found:
+            raise InputError(f"{option} {pair}: no LABEL=FILE", remedy=f"name the direction first: {option} fr-en={pair}")
+        if label in paths:
             raise InputError(f"{option}: {label} twice", remedy="give one file a direction")
-        found[label] = Path(path)
-    return found
+        paths[label] = Path(path)
+    return paths
 
 
 @contextmanager
 def stage_printer() -> Iterator[Callable[[str], None]]:
-    """Gives what is to be told of what comes next, on standard error: in one place on a terminal, else a line each."""
+    """Yield a function that prints the next stage on standard error: in one place on a terminal, else on a line each."""
     from simnmt.cli.progress import stages
 
-    with stages() as tell_stage:
-        if tell_stage is None:
+    with stages() as show_stage:
+        if show_stage is None:
             yield lambda what: print(what, file=sys.stderr, flush=True)
         else:
-            yield lambda what: tell_stage(what, None)
+            yield lambda what: show_stage(what, None)
 
 
 @contextmanager
@@ -135,10 +135,10 @@ def sti(
     studied = StudySource(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
     with reserved_directory(out, "sti") as directory:
         with stage_printer() as say:
-            found = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)
-        document = document_of(found)
+            reproduction = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)
+        document = document_of(reproduction)
         write_reproduction(directory, document, render_sti(document))
-    print_reproduction(directory, document, as_text(found), as_json)
+    print_reproduction(directory, document, as_text(reproduction), as_json)
 
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -314,12 +314,12 @@ def vocab(
     )
     with reserved_directory(out, "vocab") as directory:
         with stage_printer() as say:
-            found = reproduce(
+            reproduction = reproduce(
                 studies=studies, benches=benches, model=model, texts=texts, parts=parts or (), quick=quick, say=say
             )
-        document = document_of(found)
+        document = document_of(reproduction)
         write_reproduction(directory, document, render_vocab(document))
-    print_reproduction(directory, document, as_text(found), as_json)
+    print_reproduction(directory, document, as_text(reproduction), as_json)
 
 
 app.command()(sti)
@@ -342,10 +342,12 @@ def _fused(
     profiles = named_profiles(names) if names else None
     with reserved_directory(out, "fused") as directory:
         with progress_bar() as progress:
-            found = reproduce(profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress)
-        document = document_of(found)
+            reproduction = reproduce(
+                profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress
+            )
+        document = document_of(reproduction)
         write_reproduction(directory, document, render_fused(document))
-    print_reproduction(directory, document, as_text(found), as_json)
+    print_reproduction(directory, document, as_text(reproduction), as_json)
 
 
 def _sharp(
@@ -381,10 +383,10 @@ def _topup(
     with reserved_directory(out, "topup") as directory:
         with progress_bar() as progress:
             p95_s = None if p95_ms is None else p95_ms / 1e3
-            found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
-        document = document_of(found)
+            reproduction = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
+        document = document_of(reproduction)
         write_reproduction(directory, document, render_topup(document))
-    print_reproduction(directory, document, as_text(found), as_json)
+    print_reproduction(directory, document, as_text(reproduction), as_json)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
@@ -405,8 +407,8 @@ def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
 def _find_network(measured: str, as_json: bool) -> None:
     from simnmt.papers.cnmt.reproduction import find_network
 
-    found = find_network(measured)
-    print(json.dumps(found.document(), indent=1, allow_nan=False) if as_json else found.text())
+    search = find_network(measured)
+    print(json.dumps(search.document(), indent=1, allow_nan=False) if as_json else search.text())
 
 
 def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int, as_json: bool) -> None:
@@ -416,7 +418,7 @@ def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int,
 
     with reserved_directory(out, "cnmt") as directory:
         with files.scratch(directory) as room, progress_bar() as progress:
-            found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
-        document = found.document()
-        write_reproduction(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
-    print_reproduction(directory, document, found.text(), as_json)
+            reproduction = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
+        document = reproduction.document()
+        write_reproduction(directory, document, render_reproduction(document, {part.name: part for part in reproduction.parts}))
+    print_reproduction(directory, document, reproduction.text(), as_json)

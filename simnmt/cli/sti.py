@@ -98,8 +98,8 @@ def train(
     examples = read_task(task)
     looked = None if dev is None else read_task(dev, label_names=examples.label_names)
     try:
-        with stages() as tell:
-            account = train_encoder(examples, out, recipe, dev=looked, device=device, threads=threads, progress=tell)
+        with stages() as show_stage:
+            account = train_encoder(examples, out, recipe, dev=looked, device=device, threads=threads, progress=show_stage)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
             note("kept up to the last whole step; the same command goes on from there")
@@ -116,10 +116,10 @@ def train(
     spent = f"{done['epochs']} epochs, {done['steps']:,} steps, {done['seconds']:.0f} s"
     print(f"trained on {account['examples']:,} examples, {spent}")
     if "dev" in account:
-        told = account["dev"]
-        seen = f", {told['trained_on']:,} of them trained on too" if told["trained_on"] else ""
-        right = f"{told['accuracy']:.1%} of {told['examples']:,}{seen}"
-        print(f"right on {told['path']}: {right} (commonest class {told['majority']:.1%})")
+        dev_scores = account["dev"]
+        seen = f", {dev_scores['trained_on']:,} of them trained on too" if dev_scores["trained_on"] else ""
+        right = f"{dev_scores['accuracy']:.1%} of {dev_scores['examples']:,}{seen}"
+        print(f"right on {dev_scores['path']}: {right} (commonest class {dev_scores['majority']:.1%})")
 
 
 def shard(
@@ -154,19 +154,19 @@ def shard(
     loaded = load_encoder(model)
     if loaded.weights.random:
         note(f"{model} has random weights: its shards show speed, not accuracy")
-    with stages() as tell:
+    with stages() as show_stage:
         write_store(
             loaded.weights,
             out,
             bits=chosen,
             beside={} if loaded.tokenizer is None else loaded.tokenizer.files,
             label_names=loaded.label_names,
-            progress=None if tell is None else lambda done, total: tell("sharding", done / total),
+            progress=None if show_stage is None else lambda done, total: show_stage("sharding", done / total),
             resume=not restart,
         )
     with ShardStore.open(out) as store:
-        said = describe_store(store)
-    print(json.dumps(said, indent=2) if as_json else format_store(said))
+        description = describe_store(store)
+    print(json.dumps(description, indent=2) if as_json else format_store(description))
 
 
 def _parse_bits(text: str) -> tuple[int, ...]:
@@ -192,15 +192,15 @@ def inspect(
 
     with ShardStore.open(store) as opened:
         if check:
-            with stages() as tell:
-                opened.check(None if tell is None else lambda done, total: tell("checking", done / total))
-        said = describe_store(opened) | ({"checked": True} if check else {})
+            with stages() as show_stage:
+                opened.check(None if show_stage is None else lambda done, total: show_stage("checking", done / total))
+        description = describe_store(opened) | ({"checked": True} if check else {})
     if as_json:
-        print(json.dumps(said, indent=2))
+        print(json.dumps(description, indent=2))
         return
-    print(format_store(said, layers=layers))
+    print(format_store(description, layers=layers))
     if check:
-        print(f"checked: all {said['records']} records and the files beside them are what was written")
+        print(f"checked: all {description['records']} records and the files beside them are what was written")
 
 
 def profile(
@@ -279,22 +279,28 @@ def profile(
     named = ProfileNames(name or out.stem, device_name, unit)
     with bar() as move:
         if store is not None:
-            found, said = _profile_store(store, task, settings, named, out, before, move)
+            device_profile, warnings = _profile_store(store, task, settings, named, out, before, move)
         else:
             from simnmt.calibrate.streaming.streaming_profile import profile_model
 
             assert model is not None
-            found, said = profile_model(model, folder or out.absolute().parent, settings, named, into=before, progress=move)
-    write_profile(out, found)
+            device_profile, warnings = profile_model(
+                model, folder or out.absolute().parent, settings, named, into=before, progress=move
+            )
+    write_profile(out, device_profile)
     if task is not None:
         journal_beside(out).unlink(missing_ok=True)
-    for warning in said:
+    for warning in warnings:
         warn(warning)
     print(f"written to {out}", file=sys.stderr)
     if as_json:
-        print(json.dumps(profile_summary.as_json(found), indent=1, allow_nan=False))
+        print(json.dumps(profile_summary.as_json(device_profile), indent=1, allow_nan=False))
         return
-    facts = [(what, told) for what, told in profile_summary.facts(found) if what.startswith(("sti", "execution", "device"))]
+    facts = [
+        (what, figure)
+        for what, figure in profile_summary.facts(device_profile)
+        if what.startswith(("sti", "execution", "device"))
+    ]
     print(format_pairs(facts))
 
 
@@ -325,11 +331,11 @@ def _profile_store(
         raise
 
 
-def _parse_lengths(said: str) -> tuple[int, ...]:
+def _parse_lengths(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in said.split(","))
+        return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{said} are no lengths: give whole numbers, as in 16,32", param_hint="--lengths") from None
+        raise typer.BadParameter(f"{text} are no lengths: give whole numbers, as in 16,32", param_hint="--lengths") from None
 
 
 def _profile_path(profile: Path) -> Path:

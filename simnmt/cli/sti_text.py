@@ -19,41 +19,42 @@ if TYPE_CHECKING:
     from simnmt.streaming.store.shard_store import ShardStore
 
 
-def format_store(said: dict[str, Any], *, layers: bool = False) -> str:
-    """What `told_of` gave, as tables; with one of layers where asked for."""
-    kind = "untrained " * said["random"] + said["kind"]
+def format_store(description: dict[str, Any], *, layers: bool = False) -> str:
+    """Return the result of `describe_store` as tables, with one of the layers if `layers` is set."""
+    kind = "untrained " * description["random"] + description["kind"]
     lines = [
-        f"{said['model'] or 'a model'}: {kind}, {said['layers']} layers of {said['slices']} shards, width {said['width']}, "
-        f"{said['ffn']} neurons; {said['weights_per_shard']:,} weights a shard",
-        f"fingerprint {said['fingerprint'][:16]}",
-        f"{said['records']} records, {_store_mb(said['shards_bytes'])} MB; "
-        f"always in memory {_store_mb(said['resident_bytes'])} MB",
+        f"{description['model'] or 'a model'}: {kind}, {description['layers']} layers of {description['slices']} shards, "
+        f"width {description['width']}, "
+        f"{description['ffn']} neurons; {description['weights_per_shard']:,} weights a shard",
+        f"fingerprint {description['fingerprint'][:16]}",
+        f"{description['records']} records, {_store_mb(description['shards_bytes'])} MB; "
+        f"always in memory {_store_mb(description['resident_bytes'])} MB",
     ]
-    if said["outlier_share"] is not None:
+    if description["outlier_share"] is not None:
         lines += [
-            f"outliers {100 * said['outlier_share']:.3f} % of all weights; "
-            f"all below 32 bits {_store_mb(said['low_bits_bytes'])} MB"
+            f"outliers {100 * description['outlier_share']:.3f} % of all weights; "
+            f"all below 32 bits {_store_mb(description['low_bits_bytes'])} MB"
         ]
     rows = [
         [
-            str(each["bits"]),
-            _store_mb(each["bytes"]),
-            f"{each['shard_bytes'] / 1e3:,.1f}",
-            f"{each['smaller']:.1f}",
-            f"{each['rmse_over_s']:.3f}",
+            str(fidelity["bits"]),
+            _store_mb(fidelity["bytes"]),
+            f"{fidelity['shard_bytes'] / 1e3:,.1f}",
+            f"{fidelity['smaller']:.1f}",
+            f"{fidelity['rmse_over_s']:.3f}",
         ]
-        for each in said["by_bits"]
+        for fidelity in description["by_bits"]
     ]
     lines += ["", format_table(["bits", "MB", "kB a shard", "times smaller", "error / s"], rows, 0)]
     if layers:
         rows = [
             [
-                str(each["layer"]),
-                f"{each['mean']:.5f}",
-                f"{each['deviation']:.5f}",
-                "" if each["outlier_share"] is None else f"{100 * each['outlier_share']:.3f}",
+                str(layer["layer"]),
+                f"{layer['mean']:.5f}",
+                f"{layer['deviation']:.5f}",
+                "" if layer["outlier_share"] is None else f"{100 * layer['outlier_share']:.3f}",
             ]
-            for each in said["by_layer"]
+            for layer in description["by_layer"]
         ]
         lines += ["", format_table(["layer", "mean", "s", "outliers %"], rows, 0)]
     lines += [
@@ -244,7 +245,7 @@ def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
 def format_engagement(
     store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
 ) -> str:
-    """All of it as text."""
+    """Return the engagement as text."""
     geometry, pace = store.geometry, source.pace_bytes_per_s
     paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
     last = turns[-1]
@@ -285,14 +286,14 @@ def format_engagement(
     ]
     if others:
         header = ["way", "n x m", "bits", "planned ms", "took ms", "waits ms", "in memory beforehand MB", "class"]
-        lines += ["", format_table(header, [_rival_row(each, engaged) for each in others], 1)]
+        lines += ["", format_table(header, [_rival_row(baseline, engaged) for baseline in others], 1)]
     return "\n".join(lines)
 
 
 def engagement_document(
     store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
 ) -> dict[str, Any]:
-    """The same for a program, in seconds and bytes."""
+    """Return the engagement as plain data, in seconds and bytes."""
     return {
         "store": str(store.path),
         "fingerprint": store.fingerprint,
@@ -316,11 +317,11 @@ def engagement_document(
         ],
         "comparison": [
             {
-                "way": each.contestant.name,
-                "plan": None if each.contestant.plan is None else each.contestant.plan.as_json(),
-                "execution": None if each.execution is None else each.execution.as_json(),
+                "way": baseline.contestant.name,
+                "plan": None if baseline.contestant.plan is None else baseline.contestant.plan.as_json(),
+                "execution": None if baseline.execution is None else baseline.execution.as_json(),
             }
-            for each in others
+            for baseline in others
         ],
     }
 
@@ -369,20 +370,20 @@ def _engagement_remarks(source: RunSource, engaged: EngagementSettings, turns: S
 
 
 def _layer_times(turn: Turn) -> Iterator[list[str]]:
-    for each in turn.execution.layers:
+    for times in turn.execution.layers:
         bits = " ".join(
             f"{turn.plan.bits[shard]}{'*' if turn.held.get(shard) == turn.plan.bits[shard] else ''}"
-            for shard in turn.plan.shards_of(each.layer)
+            for shard in turn.plan.shards_of(times.layer)
         )
-        seconds = (each.io_begin_s, each.io_end_s, each.wait_s, each.unpack_s, each.forward_s, each.end_s)
-        yield [str(each.layer), bits, f"{each.bytes_read / 1e6:.3g}", *map(_two_decimals_ms, seconds)]
+        seconds = (times.io_begin_s, times.io_end_s, times.wait_s, times.unpack_s, times.forward_s, times.end_s)
+        yield [str(times.layer), bits, f"{times.bytes_read / 1e6:.3g}", *map(_two_decimals_ms, seconds)]
 
 
-def _rival_row(each: BaselineRun, engaged: EngagementSettings) -> list[str]:
-    known = each.contestant
-    if known.plan is None or known.timeline is None or known.memory is None or each.execution is None:
+def _rival_row(baseline: BaselineRun, engaged: EngagementSettings) -> list[str]:
+    known = baseline.contestant
+    if known.plan is None or known.timeline is None or known.memory is None or baseline.execution is None:
         return [known.name, "none ends in time", *[""] * 6]
-    plan, run = known.plan, each.execution
+    plan, run = known.plan, baseline.execution
     late = " late" if run.latency_s > engaged.deadline_s else ""
     return [
         known.name,

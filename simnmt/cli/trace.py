@@ -65,8 +65,8 @@ def fetch(
     replaced = os.path.lexists(out)
     write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
     summary = summarise(fetched.trace)
-    said = dict(format_facts(summary))
-    print(f"{'replaced' if replaced else 'wrote'} {out}: {format_title(summary)}; {said['samples']}; lost: {said['lost']}")
+    facts = dict(format_facts(summary))
+    print(f"{'replaced' if replaced else 'wrote'} {out}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
     place = kept_in.files(query.url)[0]
     print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {fetched.kept.sha256[:16]}...")
     for note in (*fetched.said, *fetched.trace.said):
@@ -139,8 +139,8 @@ def _print_recording(recorder: Recorder) -> None:
     from simnmt.network.recording.samples import describe_bandwidths, describe_rtts
 
     for path in recorder.written:
-        found = describe_bandwidths(recorder.samples) if path == recorder.targets[1] else describe_rtts(recorder.samples)
-        print(f"wrote {path}: {found}")
+        description = describe_bandwidths(recorder.samples) if path == recorder.targets[1] else describe_rtts(recorder.samples)
+        print(f"wrote {path}: {description}")
     if recorder.written:
         for what in recorder.oddities:
             print(f"  note: {what}")
@@ -224,22 +224,22 @@ def synth(
     duration_s = process.lap_s if hours is None else hours * 3600
     check_duration(process, duration_s)
     judgement = judge(process, _JUDGED_SEEDS, seen, read_rtt(unseen, how) if unseen else None)
-    said, texts = [], {}
+    messages, texts = [], {}
     if params_out:
-        said.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
+        messages.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
         texts[params_out] = process_text(process)
     if out:
         series = draw_series(process, duration_s, seed, out.stem)
-        said.append(
+        messages.append(
             f"{_verb(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
         )
         texts[out] = rtt_csv_text(series, decimals=_DECIMALS_MS)
     write_texts(texts)
     if as_json:
-        found = {"process": process.model_dump(exclude_none=True), "judgement": [each.as_json() for each in judgement]}
-        print(json.dumps(found, indent=1))
+        document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}
+        print(json.dumps(document, indent=1))
         return
-    print("\n".join([describe_process(process), *said]))
+    print("\n".join([describe_process(process), *messages]))
     if judgement:
         print(_format_judgement(judgement))
 
@@ -253,12 +253,12 @@ def _format_judgement(judgement: list[Judgement]) -> str:
 
     rows = [
         [
-            each.label,
-            *(f"{1e3 * value:.2f}" for value in each.figures.quantiles_s),
-            f"{each.figures.lag_1:.3f}",
-            f"{each.held} of {each.draws}" if each.draws else "",
+            verdict.label,
+            *(f"{1e3 * value:.2f}" for value in verdict.figures.quantiles_s),
+            f"{verdict.figures.lag_1:.3f}",
+            f"{verdict.held} of {verdict.draws}" if verdict.draws else "",
         ]
-        for each in judgement
+        for verdict in judgement
     ]
     within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
     meaning = f"alike: {within}, all at once, lost samples held at the value before"
@@ -318,8 +318,8 @@ def import_(
     write_traces(traces, out)
     for trace, path, before in zip(traces, paths, replaced, strict=True):
         summary = summarise(trace)
-        said = dict(format_facts(summary))
-        print(f"{'replaced' if before else 'wrote'} {path}: {format_title(summary)}; {said['samples']}; lost: {said['lost']}")
+        facts = dict(format_facts(summary))
+        print(f"{'replaced' if before else 'wrote'} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
         for note in trace.said:
             print(f"  note: {note}")
 

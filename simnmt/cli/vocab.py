@@ -54,10 +54,10 @@ def bench(
     from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
     from simnmt.cli.progress import bar
 
-    lists = {"vocabs": vocab, "widths": width, "rows": rows, "shares": share and [each / 100 for each in share]}
-    given: dict[str, Any] = {name: tuple(each) for name, each in lists.items() if each}
+    lists = {"vocabs": vocab, "widths": width, "rows": rows, "shares": share and [percent / 100 for percent in share]}
+    given: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values}
     single: dict[str, Any] = {"clusters": clusters, "rounds": rounds, "threads": threads, "device": device, "dtype": dtype}
-    setting = Setting(**given, **{name: each for name, each in single.items() if each is not None})
+    setting = Setting(**given, **{name: value for name, value in single.items() if value is not None})
     check(setting)
     with bar() as move:
         done = vocabulary_bench(setting, lambda at, whole, what: move(at, whole, what))
@@ -90,7 +90,9 @@ def _format_bench(done: ProjectionBench) -> str:
     ]
     lines += [
         format_table(
-            ["V", "width", "rows", "columns", "scattered", "own"], [_break_even_row(each) for each in done.break_even], 0
+            ["V", "width", "rows", "columns", "scattered", "own"],
+            [_break_even_row(break_even) for break_even in done.break_even],
+            0,
         )
     ]
     lines += ["", *_bench_verdicts(done)]
@@ -133,9 +135,12 @@ def _step_row(step: StepTime) -> list[str]:
     return [*_size_cells(step), f"{1e6 * step.dense_s:,.0f}", f"{1e6 * step.columns_s:,.0f}", predicted, *ratios]
 
 
-def _break_even_row(each: BreakEven) -> list[str]:
-    shares = ["never" if share is None else f"{100 * share:.0f} %" for share in (each.columns, each.scattered, each.own)]
-    return [f"{each.vocab:,}", f"{each.width:,}", str(each.rows), *shares]
+def _break_even_row(break_even: BreakEven) -> list[str]:
+    shares = [
+        "never" if share is None else f"{100 * share:.0f} %"
+        for share in (break_even.columns, break_even.scattered, break_even.own)
+    ]
+    return [f"{break_even.vocab:,}", f"{break_even.width:,}", str(break_even.rows), *shares]
 
 
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
@@ -224,19 +229,19 @@ def build(
         _refuse_options(sets, "it belongs to clusters: leave out --targets")
         if len(texts) > 1:
             raise typer.BadParameter("lists are learnt from one text and its translation", param_hint="--text")
-        if [str(path) for path in texts.values()] != [str(Path(each)) for each in text]:
+        if [str(path) for path in texts.values()] != [str(Path(argument)) for argument in text]:
             raise typer.BadParameter("lists have no label: name the file alone", param_hint="--text")
     translator = Translator.load(model, device=device, threads=threads)
     with stages() as progress:
         if targets is None:
-            told = build_cluster_bundle(
+            description = build_cluster_bundle(
                 translator, texts, out, sentences, progress, name=model.name, iterations=iterations, **shape
             )
         else:
             source = next(iter(texts.values()))
             asked = {"count": candidates, "align": align, "always": always, "iterations": iterations}
-            told = build_list_bundle(translator, source, targets, out, sentences, progress, name=model.name, **asked)
-    print(_format_description(told, as_json))
+            description = build_list_bundle(translator, source, targets, out, sentences, progress, name=model.name, **asked)
+    print(_format_description(description, as_json))
 
 
 @app.command()
@@ -262,7 +267,7 @@ def _refuse_options(options: dict[str, Any], why: str) -> None:
             raise typer.BadParameter(why, param_hint=name)
 
 
-def _format_description(told: dict[str, Any], as_json: bool) -> str:
+def _format_description(description: dict[str, Any], as_json: bool) -> str:
     from simnmt.cli.vocab_bundles import format_bundle
 
-    return json.dumps(told, indent=1, ensure_ascii=False) if as_json else format_bundle(told)
+    return json.dumps(description, indent=1, ensure_ascii=False) if as_json else format_bundle(description)

@@ -21,17 +21,17 @@ Progress = Callable[[str, float | None], None]
 
 
 def texts_by_label(texts: list[str]) -> dict[str, Path]:
-    """The file of each label; a file without one is called what it is without its ending."""
-    found: dict[str, Path] = {}
+    """Return the files by label; a file without a label gets its name without the extension."""
+    paths: dict[str, Path] = {}
     for text in texts:
         label, _, named = text.partition("=")
         if not named or Path(text).exists():
             label, named = Path(text).stem, text
-        if not label or label in found:
+        if not label or label in paths:
             what = f"{text}: a second text {label}" if label else f"{text}: no label"
             raise typer.BadParameter(f"{what}; give each its own, as in fr-en=news.fr", param_hint="--text")
-        found[label] = Path(named)
-    return found
+        paths[label] = Path(named)
+    return paths
 
 
 def build_cluster_bundle(
@@ -70,7 +70,7 @@ def build_list_bundle(
     name: str,
     **options: Any,
 ) -> dict[str, Any]:
-    """Build candidate lists, write them, and tell what they are."""
+    """Build and write candidate lists, and return their description."""
     from simnmt.nmt.errors import NmtError
     from simnmt.nmt.vocabulary.builders import build_candidates, sample_evenly
 
@@ -81,18 +81,18 @@ def build_list_bundle(
         raise NmtError(f"{len(ours):,} sources but {len(theirs):,} targets", remedy="line i must translate line i")
     count = min(len(ours), sentences or len(ours))
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         if progress is not None:
             progress("aligning", done / count)
 
     given = {name: value for name, value in options.items() if value is not None}
-    lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), progress=tell, **given)
+    lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), progress=report, **given)
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
         note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
     header = {"model": name, "align": options["align"] or "ibm1"}
     lists.save(out, translator.model, header)
-    return describe_lists(lists, note)
+    return describe_lists(lists, header)
 
 
 def _lines(path: Path) -> list[str]:
@@ -116,11 +116,14 @@ def describe_bundle(file: Path, model: Path | None) -> dict[str, Any]:
 
 
 def describe_clusters(bundle: ClusterBundle) -> dict[str, Any]:
-    """Active shares by direction, where they came from, and the memory account."""
+    """Return the active shares by direction, their origin, and the memory account."""
     from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
 
     made = ("beam", "inertia", "iterations", "method", "seed")
-    directions = [ActiveShares.of(each).as_json() | {name: getattr(each, name) for name in made} for each in bundle.sets]
+    directions = [
+        ActiveShares.of(cluster_set).as_json() | {name: getattr(cluster_set, name) for name in made}
+        for cluster_set in bundle.sets
+    ]
     return {
         "kind": "clusters",
         "model": bundle.model_name,
@@ -149,40 +152,41 @@ def describe_lists(lists: CandidateLists, note: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def format_bundle(told: dict[str, Any]) -> str:
-    """For a terminal."""
-    return _format_clusters(told) if told["kind"] == "clusters" else _format_lists(told)
+def format_bundle(description: dict[str, Any]) -> str:
+    """Return the description as text for a terminal."""
+    return _format_clusters(description) if description["kind"] == "clusters" else _format_lists(description)
 
 
-def _format_clusters(told: dict[str, Any]) -> str:
+def _format_clusters(description: dict[str, Any]) -> str:
     from simnmt.base.text_tables import format_table
 
     rows = [
         [
-            each["label"],
-            f"{each['clusters']:,}",
-            str(each["top"]),
-            f"{each['sentences']:,}",
-            f"{each['contexts']:,}",
-            *(_percent(share) for share in (each["mean"], each["quantiles"]["p90"], each["quantiles"]["max"])),
-            _percent(each["batch_20"]),
-            f"{each['emitted']:,}",
-            _percent(each["mean_of_emitted"]),
+            direction["label"],
+            f"{direction['clusters']:,}",
+            str(direction["top"]),
+            f"{direction['sentences']:,}",
+            f"{direction['contexts']:,}",
+            *(_percent(share) for share in (direction["mean"], direction["quantiles"]["p90"], direction["quantiles"]["max"])),
+            _percent(direction["batch_20"]),
+            f"{direction['emitted']:,}",
+            _percent(direction["mean_of_emitted"]),
         ]
-        for each in told["directions"]
+        for direction in description["directions"]
     ]
     header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %", "batch 20 %"]
     header += ["emitted", "of emitted %"]
-    memory = told["memory"]
+    memory = description["memory"]
     share = "" if memory["share"] is None else f", {100 * memory['share']:.2f} % of the model's {_mb(memory['model'])}"
     parts = ("centroids", "norms", "indices", "starts", "flags")
     return "\n".join(
         [
-            f"clusters for {told['model'] or 'a model'}: {told['vocab']:,} target tokens, contexts of width {told['width']:,}",
+            f"clusters for {description['model'] or 'a model'}: {description['vocab']:,} target tokens, "
+            f"contexts of width {description['width']:,}",
             "",
             format_table(header, rows, 1),
             "",
-            f"active: of the {told['vocab']:,} tokens, at batch 1, each cluster as often as training met it",
+            f"active: of the {description['vocab']:,} tokens, at batch 1, each cluster as often as training met it",
             "batch 20: the same of the union for 20 rows, were their contexts drawn apart from each other",
             "emitted: tokens that dense decoding wrote of the training text",
             "",
@@ -192,16 +196,18 @@ def _format_clusters(told: dict[str, Any]) -> str:
     )
 
 
-def _format_lists(told: dict[str, Any]) -> str:
-    learnt = f", learnt by {told['align']} from {told['pairs']:,} pairs" if told["align"] and told["pairs"] else ""
+def _format_lists(description: dict[str, Any]) -> str:
+    learnt = ""
+    if description["align"] and description["pairs"]:
+        learnt = f", learnt by {description['align']} from {description['pairs']:,} pairs"
     return "\n".join(
         [
-            f"candidate lists for {told['model'] or 'a model'}: "
-            f"{told['src_vocab']:,} source and {told['vocab']:,} target tokens{learnt}",
-            f"a source token has {told['mean']:.1f} candidates on average, {told['most']:,} at most; "
-            f"{told['without']:,} have none of their own",
-            f"{told['always']:,} candidates of every sentence",
-            f"memory: {_mb(told['memory']['total'])}",
+            f"candidate lists for {description['model'] or 'a model'}: "
+            f"{description['src_vocab']:,} source and {description['vocab']:,} target tokens{learnt}",
+            f"a source token has {description['mean']:.1f} candidates on average, {description['most']:,} at most; "
+            f"{description['without']:,} have none of their own",
+            f"{description['always']:,} candidates of every sentence",
+            f"memory: {_mb(description['memory']['total'])}",
         ]
     )
 

@@ -39,10 +39,10 @@ def gap_analysis_policy(scenario: Scenario) -> str | None:
 
 
 def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
-    """What the subject is told, by the name of the source of loss that this removes; `nothing` and `everything` beside them."""
-    sources = {name: told for name, told in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}
+    """Return what the subject knows, by the source of loss that this removes, with `nothing` and `everything`."""
+    sources = {name: truths for name, truths in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}
     if streams:
-        # What a streamed model's state adds is told as a wait is, back to back too.
+        # The time that a streamed model's state adds is known as a wait is, back to back too.
         sources.pop(UNSEEN_QUEUES, None)
         sources["unseen queues and states" if queues else "unseen states"] = LOSS_SOURCES[UNSEEN_QUEUES]
     return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
@@ -187,19 +187,19 @@ _RATES = ("rate_rps", "on_rate_rps", "off_rate_rps", "hourly_rps")
 
 
 def variants(scenario: Scenario) -> dict[str, str]:
-    """Each policy that estimates but the first of its kind, C-NMT or naive, and the one it is held against.
+    """Return each estimating policy but the first of its kind, C-NMT or naive, with the policy it is compared with.
 
     For a policy that sees backlogs, hears of batches or knows the states of plans, that is the same without, where the scenario
     has it; else the first of its kind.
     """
-    found = {}
+    counterparts = {}
     for kind in (CNmtPolicy, NaivePolicy):
         alike = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, kind)}
         for name, policy in list(alike.items())[1:]:
             blind = [policy.model_copy(update=without) for without in _less_informed_settings(policy)]
-            twins = [other for one in blind for other, its in alike.items() if its == one]
-            found[name] = twins[0] if twins else next(iter(alike))
-    return found
+            twins = [other for one in blind for other, other_policy in alike.items() if other_policy == one]
+            counterparts[name] = twins[0] if twins else next(iter(alike))
+    return counterparts
 
 
 def _less_informed_settings(policy: CNmtPolicy | NaivePolicy) -> Iterator[dict[str, Any]]:

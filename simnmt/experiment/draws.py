@@ -36,7 +36,7 @@ MoreSeconds = NDArray[np.float64]
 
 
 def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], NDArray[np.float64]]) -> list[MoreSeconds | None]:
-    """Per target, seconds above the mean for each target token of so many requests; None where they do not differ.
+    """Return, per target, seconds above the mean for each target token of so many requests; None where they do not differ.
 
     `uniform`: draws so many numbers in [0, 1); not called where no device needs them. A device that batches takes what its
     steps take on the average of all sentences that share them (XP-01), so that its requests do not differ either.
@@ -49,8 +49,8 @@ def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], NDA
         return [None] * len(differ)
     drawn = uniform(requests)
     return [
-        decoder.more_s_per_tgt_token(drawn) if decoder is not None and own else None
-        for decoder, own in zip(case.decoders, differ, strict=True)
+        decoder.more_s_per_tgt_token(drawn) if decoder is not None and differs else None
+        for decoder, differs in zip(case.decoders, differ, strict=True)
     ]
 
 

@@ -285,9 +285,9 @@ def used_cost_models(scenario: Scenario, device: str, profile: DeviceProfile) ->
 def _streamed(
     scenario: Scenario, device: str, workload: str, profile: DeviceProfile, table: LengthTable, document: Document | None
 ) -> StreamedDevice | None:
-    """None where the device's model stays in memory."""
-    said = scenario.devices[device].sti
-    if said is None:
+    """Return the streamed device, or None where the device's model stays in memory."""
+    sti = scenario.devices[device].sti
+    if sti is None:
         return None
     per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
     with _name_key_in_errors(document, "devices", device, "profile", *per_workload):
@@ -298,7 +298,7 @@ def _streamed(
                 remedy="name a translator's, as simnmt sti profile --model makes, or the classifier's own",
             )
     with _name_key_in_errors(document, "devices", device, "sti"):
-        return streamed_device(said, profile, cost, table)
+        return streamed_device(sti, profile, cost, table)
 
 
 def _decoding(
@@ -367,8 +367,8 @@ def _counted_fertility(
         "tgt": (table.tgt_unit, [profile.length_unit.tgt for profile in profiles]),
     }
     wanted = {
-        side: {unit for unit in of_profiles if unit != own_unit and stated.factor(side, unit) is None}
-        for side, (own_unit, of_profiles) in units.items()
+        side: {unit for unit in of_profiles if unit != table_unit and stated.factor(side, unit) is None}
+        for side, (table_unit, of_profiles) in units.items()
     }
     return count_fertility(lengths, base, wanted)
 

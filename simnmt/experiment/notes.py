@@ -53,20 +53,21 @@ def describe_batching(decoding: Decoding, decoder: DecoderChoice | None = None) 
 
 
 def unmeasured_batch_costs(profile: DeviceProfile, decoding: Decoding) -> list[str]:
-    """What batching takes beside steps and encoder and the profile has no figure for."""
-    own = profile.overheads or Overheads()
+    """Return the costs of batching, beside steps and encoder, that the profile has no figure for."""
+    overheads = profile.overheads or Overheads()
 
     def known(overhead: Overhead | None) -> bool:
         return overhead is not None and overhead.value is not None
 
     parts = {
-        "the gap between two steps": known(own.step_gap_s) or known(own.step_gap_s_per_sentence),
-        "what each sentence adds to the gap between two steps": known(own.step_gap_s_per_sentence) or not known(own.step_gap_s),
+        "the gap between two steps": known(overheads.step_gap_s) or known(overheads.step_gap_s_per_sentence),
+        "what each sentence adds to the gap between two steps": known(overheads.step_gap_s_per_sentence)
+        or not known(overheads.step_gap_s),
         "joining a batch (refilling)": profile.knows_refills or decoding.free_refills,
-        "leaving it": known(own.leave_s),
+        "leaving it": known(overheads.leave_s),
         "what a longer source adds to a step": profile.step is not None and profile.step.s_per_row_src_token is not None,
     }
-    return [part for part, told in parts.items() if not told]
+    return [part for part, is_known in parts.items() if not is_known]
 
 
 def describe_endless_waits(plan: RunPlan) -> Iterator[str]:
@@ -188,16 +189,16 @@ def _describe_state(state: PlannedState) -> str:
 
 
 def bits(state: PlannedState) -> str:
-    """How many bits its shards have.
+    """Describe how many bits the shards of a state have.
 
     >>> bits(PlannedState("cold", 1, 0, 3, ((2, 2), (6, 1)), 0, 0, 0.0, 0.0, (), ()))
     '2 (2 of 3) and 6 bits'
     """
     shards = sum(count for _, count in state.bits)
-    told = [f"{width} ({count} of {shards})" for width, count in state.bits]
-    if len(told) > 1:
-        told[-1] = str(state.bits[-1][0])
-        return f"{', '.join(told[:-1])} and {told[-1]} bits"
+    widths = [f"{width} ({count} of {shards})" for width, count in state.bits]
+    if len(widths) > 1:
+        widths[-1] = str(state.bits[-1][0])
+        return f"{', '.join(widths[:-1])} and {widths[-1]} bits"
     return f"{state.bits[0][0]} bits"
 
 

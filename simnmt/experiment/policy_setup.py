@@ -63,9 +63,9 @@ def set_up_policy(
     drawn: Drawn,
     configuration: PolicyConfiguration,
     replication: int,
-    told: Truths = frozenset(),
+    truths: Truths = frozenset(),
 ) -> PolicySetup:
-    """The policy that a configuration describes, for the requests of one unit. `told`: for the gap analysis alone."""
+    """Set up the policy of a configuration for one unit. `truths`: what the gap analysis lets the policy know."""
     queues = case.arrivals.discipline != "back_to_back"
     sees_backlog = queues and bool(getattr(configuration, "sees_backlog", False))
     is_oracle = isinstance(configuration, OraclePolicy)
@@ -78,7 +78,7 @@ def set_up_policy(
 
         return transfer_estimate(estimating, rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
 
-    # Who sees queues cannot see that of a device that batches as so many workers, each as fast as if alone.
+    # A policy that sees queues must not count a device that batches as so many workers, each as fast as if alone.
     hears = sees_backlog or (queues and getattr(configuration, "batch", "plain") == "reported")
     knows_states = case.streams and getattr(configuration, "plan_state", "ignored") == "known"
     beliefs = Beliefs(
@@ -87,9 +87,9 @@ def set_up_policy(
         sees_backlog=sees_backlog,
         parallel=tuple(_parallel_requests(scenario, case.name, device) for device in scenario.devices),
         batch_views=_batch_views(scenario, case, learnt) if hears else (),
-        true_transfer=is_oracle or "transfer" in told,
-        # What a streamed model's state takes is told as a wait is, and it is there back to back as well.
-        true_backlog=(queues or case.streams) and (is_oracle or "backlog" in told),
+        true_transfer=is_oracle or "transfer" in truths,
+        # The time that a streamed model's state takes is known as a wait is, back to back as well.
+        true_backlog=(queues or case.streams) and (is_oracle or "backlog" in truths),
         **({"plan_views": _plan_views(case)} if knows_states else {}),
     )
     if is_oracle:
@@ -97,8 +97,8 @@ def set_up_policy(
     policy = _policy(scenario, configuration, learnt)
     if not isinstance(policy, CNmt):
         return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, None, None, None, None)
-    weighed_s, expected_s = _execution_estimates(scenario, case, drawn, policy, replication, told)
-    factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in told else None
+    weighed_s, expected_s = _execution_estimates(scenario, case, drawn, policy, replication, truths)
+    factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in truths else None
 
     def decide_for(block: Block) -> Decide:
         return least_total(weighed_s(block))
@@ -107,7 +107,7 @@ def set_up_policy(
         return [column.tolist() for column in expected_s(block)]
 
     def predicted_tgt_len_for(block: Block) -> Sequence[float]:
-        true = _true_tgt_len(drawn, block) if "lengths" in told else None
+        true = _true_tgt_len(drawn, block) if "lengths" in truths else None
         predicted: list[float] = (policy.predict(block.src_len) if true is None else true).tolist()
         return predicted
 
@@ -238,14 +238,14 @@ def _factors(scenario: Scenario, case: Case, drawn: Drawn, replication: int) -> 
 
 
 def _execution_estimates(
-    scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
+    scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, truths: Truths
 ) -> tuple[ExecutionEstimate, ExecutionEstimate]:
-    """What C-NMT weighs the targets by, and what it expects: the same, but where it minimises a percentile.
+    """Return what C-NMT weighs the targets by and what C-NMT expects; they differ if C-NMT minimises a percentile.
 
-    Where the gap analysis tells it the time model, that is the profile's with this very request's residual, or of a target that
-    batches what the request takes alone there; told of lengths as well, it reckons with the true times.
+    With `times` in `truths`, the estimate is the profile's with this request's residual, or on a target that batches the
+    time of the request alone; with `lengths` as well, the estimates are the true times.
     """
-    if not told & {"lengths", "times"}:
+    if not truths & {"lengths", "times"}:
         return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
     noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
     draw = partial(uniform, scenario.seed, replication, f"{case.name}/{SHARES}")
@@ -253,8 +253,8 @@ def _execution_estimates(
 
     def seconds(block: Block, predict: PredictLength) -> list[Column]:
         rows = _rows(drawn, block)
-        tgt_len = _true_tgt_len(drawn, block) if "lengths" in told else predict(block.src_len)
-        if "times" not in told:
+        tgt_len = _true_tgt_len(drawn, block) if "lengths" in truths else predict(block.src_len)
+        if "times" not in truths:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
             case.in_memory_s(target, block.src_len, tgt_len, residual[rows], None if more is None else more[rows])

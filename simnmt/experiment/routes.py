@@ -40,14 +40,14 @@ class Hop:
     def ways_s(
         self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], token_bytes: int
     ) -> tuple[Column, Column]:
-        """Seconds there and back, for requests at moments of the run."""
+        """Return the seconds there and back, for requests at moments of the run."""
         moments = at_s + (self.begin_s[0] if len(self.begin_s) == 1 else np.array(self.begin_s)[node])
         if len(self.links) == 1:
             return self.links[0].ways_s(moments, src_len, tgt_len, token_bytes)
         up_s, down_s = np.empty_like(moments), np.empty_like(moments)
         for number, link in enumerate(self.links):
-            own = node % len(self.links) == number
-            up_s[own], down_s[own] = link.ways_s(moments[own], src_len[own], tgt_len[own], token_bytes)
+            on_link = node % len(self.links) == number
+            up_s[on_link], down_s[on_link] = link.ways_s(moments[on_link], src_len[on_link], tgt_len[on_link], token_bytes)
         return up_s, down_s
 
     def ways_one_s(self, at_s: float, node: int, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
@@ -162,13 +162,13 @@ class Routes:
 def routes(
     network: Network, devices: tuple[str, ...], token_bytes: tuple[int, ...], nodes: int, seed: int, replication: int, name: str
 ) -> Routes:
-    """The routes of one replication: the traces' starts are shifted in each but the first; own links begin anywhere.
+    """Draw the routes of one replication: all but the first shift the starts of traces; own links begin anywhere.
 
     `name`: the network's; it keys what is drawn.
     """
 
-    def hop(device: str, links: tuple[Link, ...], own: bool) -> Hop:
-        if own:
+    def hop(device: str, links: tuple[Link, ...], link_per_node: bool) -> Hop:
+        if link_per_node:
             uniform = random_streams.draw(
                 seed, replication, f"{name}/{device} starts", nodes, lambda generator, k: generator.random(k)
             )
@@ -178,8 +178,8 @@ def routes(
         stream = f"{name}/trace start" if device == devices[-1] else f"{name}/{device} trace start"
         return Hop(links, (float(random_streams.stream(seed, replication, stream).random()) * links[0].rtt.duration_s,))
 
-    by_device = {device: hop(device, links, own=device in network.own) for device, links in network.hops.items()}
-    by_device[devices[-1]] = hop(devices[-1], (network.link,), own=False)
+    by_device = {device: hop(device, links, link_per_node=device in network.own) for device, links in network.hops.items()}
+    by_device[devices[-1]] = hop(devices[-1], (network.link,), link_per_node=False)
     return Routes(
         access=None if devices[0] == END_NODE else by_device.get(devices[0]),
         hops=tuple(by_device[device] for device in devices[1:]),

@@ -60,8 +60,8 @@ def run_plan(
     there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
     """
     if folder is None:
-        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder_of_its_own:
-            return run_plan(plan, folder=Path(folder_of_its_own), jobs=jobs, progress=progress, until_precision=until_precision)
+        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as temporary_folder:
+            return run_plan(plan, folder=Path(temporary_folder), jobs=jobs, progress=progress, until_precision=until_precision)
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
@@ -118,12 +118,12 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     verdicts, recommendations = [], []
     for case in plan.cases.values():
         for network in plan.networks:
-            own = [
+            unit_results = [
                 result
                 for unit, result in zip(units, results, strict=True)
                 if (unit.case.name, unit.network) == (case.name, network)
             ]
-            reason = _reason(scenario, case.name, learnt[case.name], own)
+            reason = _reason(scenario, case.name, learnt[case.name], unit_results)
             here = [row for row in table if (row["workload"], row["network"]) == (case.name, network)]
             pairs = [row for row in compared if (row["workload"], row["network"]) == (case.name, network)]
             recommendations.append(recommend(table, numbers, case.name, network, roles, goal))
@@ -245,10 +245,10 @@ def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
 def _profile_name(case: Case, target: int) -> str:
     profile, decoder = case.profiles[target], case.decoders[target]
     streamed = case.streamed[target] if case.streamed else None
-    told = [profile.device.name, profile.model.name]
-    told += [] if decoder is None else [decoder.short]
-    told += [] if streamed is None else [streamed.planned.short]
-    return ", ".join(told)
+    labels = [profile.device.name, profile.model.name]
+    labels += [] if decoder is None else [decoder.short]
+    labels += [] if streamed is None else [streamed.planned.short]
+    return ", ".join(labels)
 
 
 def _transfer(seconds: NDArray[np.float64]) -> Transfer:

@@ -151,12 +151,12 @@ def _read_s(io: StiIo, size: int) -> float:
 def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: int) -> tuple[PlannedState, ...]:
     compute, states = engaged.compute, engaged.states
     in_memory_s = float(compute.in_memory_s(src_len, tgt_len))
-    found = []
+    planned_states = []
     for number, state in enumerate(states):
         # A cold start executes the plan of the first turn.
         plan = engaged.plans[min(max(number - 1, 0), len(engaged.plans) - 1)]
         drawn = state.pipeline(compute, src_len, tgt_len)
-        found.append(
+        planned_states.append(
             PlannedState(
                 name=state_name(number, len(states)),
                 layers=plan.layers,
@@ -173,4 +173,4 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: in
                 compute=tuple(zip(drawn.compute_begin.tolist(), drawn.compute_end.tolist(), strict=True)),
             )
         )
-    return tuple(found)
+    return tuple(planned_states)

@@ -41,19 +41,19 @@ def decider_server(case: Case) -> BatchServerSpec | StreamingServerSpec | None:
 
 
 def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool | StreamingPool]:
-    """The servers of every target but the first."""
-    found: list[Pool | BatchPool | StreamingPool] = []
+    """Return the servers of every target but the first."""
+    servers: list[Pool | BatchPool | StreamingPool] = []
     for target, (name, decoding) in list(enumerate(zip(scenario.devices, case.decoding, strict=True)))[1:]:
         streamed = case.streamed_at(target)
         if streamed is not None:
             balancer = _balancer(scenario, case, replication, name)
-            found.append(StreamingPool(streamed, scenario.count_of(name, case.name), balancer))
+            servers.append(StreamingPool(streamed, scenario.count_of(name, case.name), balancer))
         elif decoding is None or not case.batches:
-            found.append(_pool(scenario, case, replication, name))
+            servers.append(_pool(scenario, case, replication, name))
         else:
             balancer = _balancer(scenario, case, replication, name)
-            found.append(BatchPool(decoding, scenario.count_of(name, case.name), balancer))
-    return found
+            servers.append(BatchPool(decoding, scenario.count_of(name, case.name), balancer))
+    return servers
 
 
 def _balancer(scenario: Scenario, case: Case, replication: int, name: str) -> Balancer:
@@ -219,15 +219,15 @@ def _run_policy(unit: Unit, drawn: Drawn, how: PolicySetup, folder: Path) -> tup
 
 
 def _batched(case: Case, truth: Truth, passage: Passage) -> list[BatchesOfDevice | None]:
-    """What each target's batches were, and how long they would have taken if always full; empty where none batched."""
-    found: list[BatchesOfDevice | None] = []
+    """Return each target's batches and how long they would have taken if always full; empty if no target batched."""
+    batches: list[BatchesOfDevice | None] = []
     for number, (account, decoding) in enumerate(zip(passage.batches, case.decoding, strict=False)):
         if account is None or decoding is None:
-            found.append(None)
+            batches.append(None)
             continue
         there = np.flatnonzero(passage.target[:] == number)
-        found.append(BatchesOfDevice(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
-    return found
+        batches.append(BatchesOfDevice(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
+    return batches
 
 
 def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
@@ -236,8 +236,8 @@ def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     if name is None:
         return {}
     totals_s = {}
-    for removed, told in truths_by_source(unit.case.queues, unit.case.streams).items():
-        how = set_up_policy(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
+    for removed, truths in truths_by_source(unit.case.queues, unit.case.streams).items():
+        how = set_up_policy(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, truths)
         totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
     return totals_s
 
@@ -326,25 +326,25 @@ def _batch_and_streaming_options(scenario: Scenario, case: Case, how: PolicySetu
 def _stream_accounts(
     log: RequestLog, passage: Passage, accounts: Sequence[StreamingAccount | None]
 ) -> tuple[StreamAccount | None, ...]:
-    """What each target's streamed model did; None where it has none."""
+    """Return the account of each target's streamed model; None for a target without one."""
     end_s = float((log["arrival_s"] + log["latency_s"]).max())
 
-    def account(target: int, its: StreamingAccount | None) -> StreamAccount | None:
-        if its is None:
+    def account(target: int, streamed: StreamingAccount | None) -> StreamAccount | None:
+        if streamed is None:
             return None
         boxes = BoxesAccount(
-            boxes=its.boxes,
-            compute_s=its.compute_s,
-            read_s=its.read_s,
-            read_bytes=its.read_bytes,
-            peak_buffer_bytes=its.peak_preload_bytes,
-            peak_shard_bytes=its.peak_shard_bytes,
-            buffer_byte_s=its.preload_byte_s(end_s),
-            working_bytes=its.working_bytes,
+            boxes=streamed.boxes,
+            compute_s=streamed.compute_s,
+            read_s=streamed.read_s,
+            read_bytes=streamed.read_bytes,
+            peak_buffer_bytes=streamed.peak_preload_bytes,
+            peak_shard_bytes=streamed.peak_shard_bytes,
+            buffer_byte_s=streamed.preload_byte_s(end_s),
+            working_bytes=streamed.working_bytes,
         )
-        return stream_account(log, target, len(its.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])
+        return stream_account(log, target, len(streamed.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])
 
-    return tuple(account(target, its) for target, its in enumerate(accounts))
+    return tuple(account(target, streamed) for target, streamed in enumerate(accounts))
 
 
 def _in_issue_order(column: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:

@@ -36,24 +36,25 @@ ERROR_BOUNDS: dict[tuple[Function, Activation], float] = {
 
 
 def activate(
-    function: Function, x: Float32, way: Activation = "library", out: Float32 | None = None, *, level: str | None = None
+    function: Function, x: Float32, method: Activation = "library", out: Float32 | None = None, *, level: str | None = None
 ) -> Float32:
-    """tanh or sigmoid of each element, of any shape; in place where `out` is `x`. NaN stays NaN.
+    """Return tanh or sigmoid of each element of an array of any shape; in place if `out` is `x`. NaN stays NaN.
 
-    `level`: the widest of the native kernels to be used, or "none", as the variable SIMNMT_KERNELS says it. Off by
-    `ERROR_BOUNDS` at most. Raises `KernelError` for a wrong array, function or way, and for an `out` that holds a part of `x`.
+    `level`: the widest native kernels to use, or "none", as in the variable SIMNMT_KERNELS. The error is at most
+    `ERROR_BOUNDS`. Raises `KernelError` for a wrong array, function or method, and for an `out` that overlaps part of `x`.
     """
-    if function not in get_args(Function) or way not in get_args(Activation):
-        raise KernelError(f"{way} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}")
+    if function not in get_args(Function) or method not in get_args(Activation):
+        what = f"{method} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}"
+        raise KernelError(what)
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
     check_apart("x", x, out)
     native = native_at(level)
     if native is None:
-        out[...] = _fallback(function, x, way)
+        out[...] = _fallback(function, x, method)
     else:
         getattr(_functions(native), f"simnmt_{function}")(
-            x.ctypes.data, x.size, get_args(Activation).index(way), out.ctypes.data
+            x.ctypes.data, x.size, get_args(Activation).index(method), out.ctypes.data
         )
     return out
 
@@ -69,19 +70,19 @@ def _exact(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
     return tanh if function == "tanh" else 0.5 + tanh / 2
 
 
-def _fallback(function: Function, x: Float32, way: Activation) -> Float32:
-    """Without native kernels the polynomial is the library's: what it wins is speed in vectors alone."""
-    if way in ("library", "polynomial"):
+def _fallback(function: Function, x: Float32, method: Activation) -> Float32:
+    """Compute without native kernels; the polynomial is the library's function, as its only gain is vector speed."""
+    if method in ("library", "polynomial"):
         return _exact(function, x.astype(np.float64)).astype(np.float32)
     half = TABLE_INTERVALS // 2
     steps = np.clip(np.nan_to_num(x), -TABLE_RANGE, TABLE_RANGE) * np.float32(half / TABLE_RANGE)
-    if way == "table":
-        found = table(function)[(steps + np.float32(half + 0.5)).astype(np.int64)]
+    if method == "table":
+        values = table(function)[(steps + np.float32(half + 0.5)).astype(np.int64)]
     else:
         index = np.minimum(steps + np.float32(half), np.float32(TABLE_INTERVALS - 1)).astype(np.int64)
         low, high = table(function)[index], table(function)[index + 1]
-        found = low + (steps - (index - half).astype(np.float32)) * (high - low)
-    return np.where(np.isnan(x), x, found)
+        values = low + (steps - (index - half).astype(np.float32)) * (high - low)
+    return np.where(np.isnan(x), x, values)
 
 
 @functools.cache

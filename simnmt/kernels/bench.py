@@ -286,16 +286,16 @@ def bench(
     roofline = measure_roofline(threads, product_rates)
     results: list[Result] = []
     with library_threads(threads):
-        for each in kernels:
-            for case in each.cases(threads):
-                say(f"{each.name}: {case.text}")
-                results += measure_case(each, case, roofline, rounds)
+        for measured_kernel in kernels:
+            for case in measured_kernel.cases(threads):
+                say(f"{measured_kernel.name}: {case.text}")
+                results += measure_case(measured_kernel, case, roofline, rounds)
     return BenchReport(level_name(), threads, roofline, tuple(results))
 
 
 def kernel(name: str) -> Kernel:
     """The kernel of that name; raises `UnknownKernel`."""
-    known = {each.name: each for each in KERNELS}
+    known = {registered.name: registered for registered in KERNELS}
     if name not in known:
         raise UnknownKernel(f"{name}: no such kernel", remedy=did_you_mean(name, known))
     return known[name]
@@ -323,21 +323,21 @@ def measure_case(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) ->
 
 def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, roofline: Roofline) -> Result:
     target = comparison.target if roofline.threads == 1 else None
-    way = min(comparison.ways, key=times.median_s)
-    ratio, ours_s, work = times.ratio(way, comparison.ours), times.median_s(comparison.ours), comparison.work
+    fastest = min(comparison.ways, key=times.median_s)
+    ratio, ours_s, work = times.ratio(fastest, comparison.ours), times.median_s(comparison.ours), comparison.work
     least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.memory != "hot", number=work.number)
     return Result(
         kernel=kernel.name,
         case=", ".join(filter(None, [case.text, comparison.what])),
         baseline=comparison.baseline,
-        way=way,
+        way=fastest,
         ratio=ratio,
         target=target,
         reached=None if target is None else ratio >= target and comparison.error <= comparison.error_bound,
         roofline_share=least_s / ours_s,
         level=case.level,
         median_us=1e6 * ours_s,
-        baseline_us=1e6 * times.median_s(way),
+        baseline_us=1e6 * times.median_s(fastest),
         memory=case.memory,
         rounds=times.rounds,
         error=comparison.error,

@@ -134,13 +134,13 @@ def gathered_products(
         check_columns(columns, vocab)
         return out.copy_(multiplied(weight.detach().index_select(0, columns), hidden.detach()))
     if way == "row_wise":
-        found = native.simnmt_row_wise(weight_at, vocab, width, columns_at, count, hidden_at, rows, out.data_ptr())
+        unsound = native.simnmt_row_wise(weight_at, vocab, width, columns_at, count, hidden_at, rows, out.data_ptr())
     else:
         scratch = torch.empty(native.simnmt_gathered_scratch(width, rows))
-        found = native.simnmt_gathered(
+        unsound = native.simnmt_gathered(
             weight_at, vocab, width, columns_at, count, hidden_at, rows, scratch.data_ptr(), out.data_ptr()
         )
-    raise_for_column(found, columns, vocab)
+    raise_for_column(unsound, columns, vocab)
     return out
 
 
@@ -169,8 +169,8 @@ def scatter(
     out = output_tensor(out, rows, vocab, products)
     native = native_functions(level) if products.is_cpu else None
     if native is not None:
-        found = native.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
-        raise_for_column(found, columns, vocab)
+        unsound = native.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
+        raise_for_column(unsound, columns, vocab)
         return out
     check_columns(columns, vocab)
     placed = products.detach() if bias is None else products.detach() + bias.detach()[columns]

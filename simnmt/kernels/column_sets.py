@@ -27,7 +27,7 @@ ANY_SIZE = None
 
 
 def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape: tuple[int | None, ...]) -> int:
-    """The address of a dense contiguous tensor of one of these types and of this shape. Raises `KernelError` for others."""
+    """Return the address of a dense contiguous tensor of one of these types and this shape. Raises `KernelError` for others."""
     # Asked three or four times a step, which of a small vocabulary takes some 10 us in all.
     try:
         given = tensor.shape
@@ -43,9 +43,9 @@ def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape:
     except (AttributeError, RuntimeError):  # RuntimeError: sparse or nested
         raise KernelError(f"{name} of type {type(tensor).__name__}: a dense torch tensor is needed") from None
     asked_for = ", ".join("any" if asked is ANY_SIZE else str(asked) for asked in shape)
-    kinds = " or ".join(str(each).removeprefix("torch.") for each in types)
-    found = str(tensor.dtype).removeprefix("torch.")
-    raise KernelError(f"{name} is {found} {list(given)}: contiguous {kinds} [{asked_for}] is needed")
+    kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in types)
+    given_type = str(tensor.dtype).removeprefix("torch.")
+    raise KernelError(f"{name} is {given_type} {list(given)}: contiguous {kinds} [{asked_for}] is needed")
 
 
 def check_columns(columns: Tensor, vocab: int) -> None:
@@ -218,7 +218,7 @@ class ColumnSets:
             return self._union_by(native, distinct, int(sizes.sum()))
 
     def _union_by(self, native: ctypes.CDLL, distinct: NDArray[np.int64], indices: int) -> Tensor:
-        found = torch.empty(min(self.vocab, indices), dtype=torch.int32)
+        union = torch.empty(min(self.vocab, indices), dtype=torch.int32)
         count = native.simnmt_union(
             distinct.ctypes.data,
             len(distinct),
@@ -226,31 +226,31 @@ class ColumnSets:
             self.columns.data_ptr(),
             self._flags.data_ptr(),
             self.vocab,
-            found.data_ptr(),
+            union.data_ptr(),
         )
-        return found[:count]
+        return union[:count]
 
     def _union_by_torch(self, firsts: Tensor, sizes: Tensor) -> Tensor:
-        """All sets at once, so that a GPU is not called for each."""
+        """Unite all sets at once, so that a GPU is not called for each set."""
         indices, ends = int(sizes.sum()), sizes.cumsum(0)
-        offsets, sizes = (each.to(self.columns.device) for each in (firsts - ends + sizes, sizes))
+        offsets, sizes = (per_set.to(self.columns.device) for per_set in (firsts - ends + sizes, sizes))
         places = offsets.repeat_interleave(sizes, output_size=indices)
         places += torch.arange(indices, device=places.device)
         self._flags[self.columns[places]] = 1
-        found = self._flags.nonzero()[:, 0].to(torch.int32)
+        union = self._flags.nonzero()[:, 0].to(torch.int32)
         self._flags.zero_()
-        return found
+        return union
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated: starts, columns and the flags (FVP-12)."""
-        return sum(each.untyped_storage().nbytes() for each in (self.starts, self.columns, self._flags))
+        """Return the bytes allocated for starts, columns and flags (FVP-12)."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in (self.starts, self.columns, self._flags))
 
 
 def _owned(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy where it is a view of something larger, which would stay in memory with it."""
-    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if own else tensor.clone()
+    """Return the tensor, or a copy if it is a view of a larger one, which the view would keep in memory."""
+    fills_storage = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if fills_storage else tensor.clone()
 
 
 _WIDENED = 256

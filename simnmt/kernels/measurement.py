@@ -67,7 +67,7 @@ def interleaved(
     """
     if rounds < 1 or not runs:
         raise ValueError("give at least one round and one callable")
-    names, found = list(runs), {name: list[float]() for name in runs}
+    names, seconds_by_name = list(runs), {name: list[float]() for name in runs}
     restoring = before or {}
 
     def timed(name: str) -> float:
@@ -87,15 +87,15 @@ def interleaved(
         for name in names:
             timed(name)
         for number in range(MOST_ROUNDS * rounds):
-            if number >= rounds and all(sum(times) >= least_s for times in found.values()):
+            if number >= rounds and all(sum(times) >= least_s for times in seconds_by_name.values()):
                 break
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                found[name].append(timed(name))
+                seconds_by_name[name].append(timed(name))
     finally:
         if collecting:
             gc.enable()
-    return Times({name: tuple(times) for name, times in found.items()})
+    return Times({name: tuple(times) for name, times in seconds_by_name.items()})
 
 
 _NAMES = [f"{vendor}openblas_{{}}_num_threads{suffix}" for vendor in ("scipy_", "") for suffix in ("64_", "")]
@@ -180,18 +180,18 @@ class Roofline:
 def measure_roofline(
     threads: int = 1, ours: Callable[[int], tuple[float, float] | None] = lambda rounds: None, rounds: int = 7
 ) -> Roofline:
-    """Take the rates; a second or two. `ours`: gives what our own products reach in float32 and in int16."""
+    """Measure the rates, in one or two seconds. `ours`: returns the rates of our products in float32 and in int16."""
     cache_bytes = last_cache_bytes()
     with library_threads(1):
-        library, own = _products(rounds), ours(rounds)
+        library, our_rates = _products(rounds), ours(rounds)
     with library_threads(threads):
         return Roofline(
             threads=threads,
             cache_bytes=cache_bytes,
             copies=tuple((size, _copy(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
             copy_bytes_per_s=_copy(8 * cache_bytes, rounds),
-            float32_per_s=library if own is None else max(library, own[0]),
-            int16_per_s=None if own is None else own[1],
+            float32_per_s=library if our_rates is None else max(library, our_rates[0]),
+            int16_per_s=None if our_rates is None else our_rates[1],
         )
 
 

@@ -114,12 +114,12 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
 def _widest(asked: str | None, named: str, compiled: Callable[[], Compiled]) -> NativeLibrary | None:
     if asked == NONE:
         return None
-    found = compiled()
-    paths = dict(found.paths)
-    portable = _opened(paths.get("portable"), found.sources)
+    build = compiled()
+    paths = dict(build.paths)
+    portable = _opened(paths.get("portable"), build.sources)
     features = processor_features(portable)
     while (level := choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(paths[level], found.sources)
+        cdll = portable if level == "portable" else _opened(paths[level], build.sources)
         if cdll is not None:
             return NativeLibrary(level, cdll)
         del paths[level]

@@ -149,18 +149,18 @@ def _argmax(level: str, rows: int, vocab: int, threads: int, target: float) -> C
 
 
 def in_place(products: Tensor, bias: Tensor, count: int) -> Run:
-    """Bias, log-softmax and search by torch, every output standing ready: the fastest that it offers in three calls."""
+    """Return bias, log-softmax and search by torch into preallocated outputs: torch's fastest three calls."""
     rows = products.shape[0]
     shape = (rows,) if count == 1 else (rows, count)
-    found = torch.empty(shape, dtype=products.dtype), torch.empty(shape, dtype=torch.int64)
+    outputs = torch.empty(shape, dtype=products.dtype), torch.empty(shape, dtype=torch.int64)
     bias = bias.to(products.dtype)
 
     def run() -> object:
         products.add_(bias)
         torch.log_softmax(products, 1, out=products)
         if count == 1:
-            return torch.max(products, 1, out=found)
-        return torch.topk(products, count, 1, out=found)
+            return torch.max(products, 1, out=outputs)
+        return torch.topk(products, count, 1, out=outputs)
 
     return run
 
@@ -251,9 +251,9 @@ def _gathered_contest(drawn: Callable[[], Layer], rows: int) -> Contest:
         error, bound = _product_error(layer, first)
         work = _step_work(layer, first)
         kept, logits = SubMatrix.of(layer.weight, first.columns), torch.empty(rows, layer.vocab)
-        for what, (way, kind) in STEPS.items():
+        for what, (method, kind) in STEPS.items():
             name = f"{percent}, {what}"
-            runs[name] = active_steps(layer, steps, way, kept, logits)[kind]
+            runs[name] = active_steps(layer, steps, method, kept, logits)[kind]
             against = partial(Comparison, name, work=work, what=name, error=error, error_bound=bound)
             comparisons.append(against(DENSE, tuple(dense), target=target if what == ROW_WISE and rows == 1 else None))
             if what == ROW_WISE:
@@ -273,10 +273,10 @@ def _all_columns(layer: Layer, rows: int) -> Run:
 
 
 def _product_error(layer: Layer, step: Step) -> tuple[float, float]:
-    """Of the products against float64, and its bound."""
+    """Return the largest error of the products against float64, and the bound on it."""
     weight, hidden = layer.weight[step.columns].double(), step.hidden.double()
-    found = gathered_products(layer.weight, step.hidden, step.columns).double()
-    error = float((found - hidden @ weight.T).abs().max())
+    products = gathered_products(layer.weight, step.hidden, step.columns).double()
+    error = float((products - hidden @ weight.T).abs().max())
     return error, layer.width * 2.0**-24 * float((hidden.abs() @ weight.abs().T).max())
 
 

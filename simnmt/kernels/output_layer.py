@@ -184,15 +184,15 @@ def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | Non
 def _by_columns(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
 ) -> list[tuple[Partial, Tensor, Tensor]]:
-    """Of each part of the columns what it adds to the whole rows, and its best: values and columns [rows, count]."""
+    """Return for each part of the columns the rows' partial maxima and sums, and the best values and columns [rows, count]."""
     kernel, kind = _kernel(native), KINDS[products.dtype]
     rows, vocab = products.shape
-    found: dict[int, tuple[Partial, Tensor, Tensor]] = {}
+    by_begin: dict[int, tuple[Partial, Tensor, Tensor]] = {}
 
     def work(begin: int, end: int) -> int:
         columns, values = torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count))
         part = Partial(torch.empty(rows), torch.zeros(rows), columns[:, 0])
-        found[begin] = (part, values, columns)
+        by_begin[begin] = (part, values, columns)
         return kernel(
             kind, products.data_ptr() + begin * products.element_size(), vocab,
             None if bias is None else bias.data_ptr() + 4 * begin, rows, end - begin, begin, count,
@@ -203,7 +203,7 @@ def _by_columns(
     broken = [row for _, row in _divided(work, vocab, parts) if row >= 0]
     if broken:
         raise refuse_row(products, bias, min(broken))
-    return [found[begin] for begin in sorted(found)]
+    return [by_begin[begin] for begin in sorted(by_begin)]
 
 
 def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tuple[int, int]]:

@@ -176,11 +176,11 @@ def _check_whole(name: str, given: object) -> None:
 
 
 def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
-    """Why this row has no best column."""
+    """Return the error that explains why this row has no best column."""
     values = products[row] if bias is None else products[row].to(bias.dtype) + bias
-    for what, found in (("NaN", values.isnan()), ("+inf", values == torch.inf)):
-        if found.any():
-            column = int(found.nonzero()[0])
+    for what, mask in (("NaN", values.isnan()), ("+inf", values == torch.inf)):
+        if mask.any():
+            column = int(mask.nonzero()[0])
             return KernelError(f"row {row} has {what} at column {column}{_added(products, bias, row, column)}")
     sums = " once the bias is added" if bias is not None and (products[row] > -torch.inf).any() else ""
     return KernelError(f"row {row} has no finite value: every column is -inf{sums}")
@@ -222,7 +222,7 @@ def reference_best(
     torch.log_softmax(logits, -1, out=log_probs)
     normalised = time.perf_counter()
     if count == 1:
-        best, columns = (found[:, None] for found in log_probs.max(-1))
+        best, columns = (per_row[:, None] for per_row in log_probs.max(-1))
     else:
         best, columns = log_probs.topk(count)
     searched = time.perf_counter()
@@ -266,9 +266,9 @@ def fallback_best(products: Tensor, bias: Tensor | None, out: Best) -> None:
 
 
 def fallback_partial(products: Tensor, bias: Tensor | None) -> Partial:
-    """The maximum, where it is, and the sum relative to it; a row may be all -inf. Raises `KernelError` for NaN and +inf."""
+    """Return row maxima, their columns and the relative sums; rows may be all -inf. Raises `KernelError` for NaN and +inf."""
     logits = _logits(products, bias)
-    maximum, column = (found[:, 0] for found in lowest_columns(logits, *logits.topk(1)))
+    maximum, column = (ranked[:, 0] for ranked in lowest_columns(logits, *logits.topk(1)))
     broken = (maximum.isnan() | (maximum == torch.inf)).nonzero()
     if broken.numel():
         raise refuse_row(products, bias, int(broken[0]))

@@ -111,7 +111,7 @@ def random_steps(layer: Layer, rows: int, share: float, *, seed: int = 0) -> lis
     by_rank = random.permutation(vocab).astype(np.int32)
     used = min(clusters, VARIANTS * distinct)
     drawn = [np.sort(by_rank[random.random(vocab, np.float32) < probability]) for _ in range(used)]
-    columns = [each if each.size else by_rank[:1] for each in drawn] + [by_rank[:1]] * (clusters - used)
+    columns = [column_set if column_set.size else by_rank[:1] for column_set in drawn] + [by_rank[:1]] * (clusters - used)
     starts = np.cumsum([0, *map(len, columns)])
     device = layer.weight.device
     sets = ColumnSets(torch.from_numpy(starts), torch.from_numpy(np.concatenate(columns)).to(device), vocab)
@@ -203,8 +203,8 @@ def measure_projection(
         scale = min(1.0, MOST_NUMBERS / fewer / (max(shares) * layer.vocab * width))
         all_columns = list(dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / width))))
         if dense is not None:
-            own = Timed("dense", count, layer.vocab * width, layer.vocab, partial(dense, torch.zeros(count, width)))
-            all_columns = [own, *(each for each in all_columns if each.stage != "dense")]
+            model_dense = Timed("dense", count, layer.vocab * width, layer.vocab, partial(dense, torch.zeros(count, width)))
+            all_columns = [model_dense, *(timing for timing in all_columns if timing.stage != "dense")]
         timed += all_columns
         timed += assign_stages(layer, count)
         logits = torch.empty(count, layer.vocab, device=layer.weight.device)
@@ -212,7 +212,7 @@ def measure_projection(
             steps = random_steps(layer, count, scale * share)
             stages = step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
             few = count == rows[0] or logits.numel() <= MOST_LOGITS
-            timed += [each for each in stages if few or each.stage != "scatter"]
+            timed += [timing for timing in stages if few or timing.stage != "scatter"]
             timed += [copy_stage(layer, steps[0])] * (count == rows[0])
     # Weights that the last cache holds stay there beside a decoder's others, but not in those nearer to the processor; without
     # this each way would find what the one timed before it has just read.
@@ -231,8 +231,10 @@ def projection_cost(
     layers: Sequence[Layer],
     provenance: Mapping[str, str] | None = None,
 ) -> ProjectionCost:
-    """Fit every stage to its points, and judge it by those held out."""
-    of_stages: dict[str, StageCost] = {stage: fit_stage(own, (heldout or {}).get(stage, ())) for stage, own in points.items()}
+    """Fit every stage to its points and evaluate the fit on the held-out points."""
+    of_stages: dict[str, StageCost] = {
+        stage: fit_stage(stage_points, (heldout or {}).get(stage, ())) for stage, stage_points in points.items()
+    }
     known = {"processor": platform.machine(), "torch": str(torch.__version__), "kernels": level_name()}
     return ProjectionCost(
         kind="measured",
@@ -296,10 +298,10 @@ def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Te
     indices = sum(step.indices for step in steps) / len(steps)
     outs = [torch.empty(rows, len(step.columns), device=layer.weight.device) for step in steps]
 
-    def product(way: ProductMethod) -> Run:
+    def product(method: ProductMethod) -> Run:
         return alternate(
             [
-                partial(gathered_products, layer.weight, step.hidden, step.columns, way=way, out=out)
+                partial(gathered_products, layer.weight, step.hidden, step.columns, way=method, out=out)
                 for step, out in zip(steps, outs, strict=True)
             ]
         )
@@ -311,21 +313,21 @@ def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Te
     for out, step in zip(outs, steps, strict=True):
         gathered_products(layer.weight, step.hidden, step.columns, out=out)
     numbers = columns * layer.width
-    timed = [Timed(way, rows, numbers, columns, product(way)) for way in PRODUCT_METHODS]
-    own, out = len(first.columns), outs[0]
+    timed = [Timed(method, rows, numbers, columns, product(method)) for method in PRODUCT_METHODS]
+    column_count, out = len(first.columns), outs[0]
     return [
         *timed,
-        Timed("kept", rows, own * layer.width, own, partial(kept.products, first.hidden, out)),
+        Timed("kept", rows, column_count * layer.width, column_count, partial(kept.products, first.hidden, out)),
         Timed("union", rows, vocab, indices, union),
         Timed("scatter", rows, vocab, columns, scattered),
-        Timed("search", rows, own, own, search_run(out, layer.bias, search_width(rows), first.columns)),
+        Timed("search", rows, column_count, column_count, search_run(out, layer.bias, search_width(rows), first.columns)),
     ]
 
 
 def copy_stage(layer: Layer, step: Step) -> Timed:
-    """A copy of the step's columns that is kept; whatever its rows."""
-    own = len(step.columns)
-    return Timed("copy_out", 1, own * layer.width, own, partial(SubMatrix.of, layer.weight, step.columns))
+    """Return the timing of a kept copy of the step's columns, which does not depend on the rows."""
+    column_count = len(step.columns)
+    return Timed("copy_out", 1, column_count * layer.width, column_count, partial(SubMatrix.of, layer.weight, step.columns))
 
 
 def search_run(products: Tensor, bias: Tensor, count: int, columns: Tensor | None = None) -> Run:
@@ -347,25 +349,25 @@ def search_run(products: Tensor, bias: Tensor, count: int, columns: Tensor | Non
 
 
 def runs_of(timed: Sequence[Timed], push_out: Run) -> tuple[dict[str, Run], dict[str, Run]]:
-    """Callables by their place in the list, and what is done untimed ahead of each of the `COLD` stages."""
+    """Return callables by their place in the list, and what runs untimed ahead of each of the `COLD` stages."""
     names = [str(place) for place in range(len(timed))]
-    cold = [name for name, each in zip(names, timed, strict=True) if each.stage in COLD]
-    return {name: each.run for name, each in zip(names, timed, strict=True)}, dict.fromkeys(cold, push_out)
+    cold = [name for name, timing in zip(names, timed, strict=True) if timing.stage in COLD]
+    return {name: timing.run for name, timing in zip(names, timed, strict=True)}, dict.fromkeys(cold, push_out)
 
 
 def points_of(
     timed: Sequence[Timed], times: Times, first: int = 0, of: Callable[[Times, str], float] = Times.median_s
 ) -> dict[str, list[StagePoint]]:
-    """By stage, what each took in the median round; of several ways to do one thing the fastest.
+    """Return by stage the median seconds of each timing, the fastest where several methods do the same work.
 
-    `first`: the place of the first of them among `times`; `of`: which of the rounds' times is taken.
+    `first`: the place of the first timing among `times`; `of`: which of the rounds' times is taken.
     """
-    found: dict[str, dict[tuple[int, float, float], float]] = {}
-    for place, each in enumerate(timed, first):
-        key, own_s = (each.rows, each.numbers, each.columns), of(times, str(place))
-        of_stage = found.setdefault(each.stage, {})
+    by_stage: dict[str, dict[tuple[int, float, float], float]] = {}
+    for place, timing in enumerate(timed, first):
+        key, own_s = (timing.rows, timing.numbers, timing.columns), of(times, str(place))
+        of_stage = by_stage.setdefault(timing.stage, {})
         of_stage[key] = min(own_s, of_stage.get(key, own_s))
-    return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in found.items()}
+    return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in by_stage.items()}
 
 
 def cache_flush(weight: Tensor, caches: float = 1.5) -> Run:
@@ -402,18 +404,18 @@ COLUMNS, KEPT, SCATTERED = "columns", "kept", "scattered"
 
 
 def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
-    """All columns by each of torch's ways, then the same search."""
-    own = hidden.to(layer.weight.dtype)
-    out = torch.empty(len(own), layer.vocab, dtype=own.dtype, device=own.device)
+    """Return runs that multiply all columns, one per torch method, each followed by the same search."""
+    states = hidden.to(layer.weight.dtype)
+    out = torch.empty(len(states), layer.vocab, dtype=states.dtype, device=states.device)
 
     def both(product: Callable[[], Tensor]) -> Best:
         return _search(product(), layer.bias)
 
-    return {name: partial(both, product) for name, product in dense_products(layer.weight, own, out).items()}
+    return {name: partial(both, product) for name, product in dense_products(layer.weight, states, out).items()}
 
 
-def active_steps(layer: Layer, steps: Sequence[Step], way: ProductMethod, kept: SubMatrix, logits: Tensor) -> dict[str, Run]:
-    """The steps in turn, all stages each; `kept`: of the first one's columns, which comes again; `logits`: [rows, V]."""
+def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kept: SubMatrix, logits: Tensor) -> dict[str, Run]:
+    """Return runs of all stages of the steps in turn; `kept`: copy of the first step's columns, reused; `logits`: [rows, V]."""
     outs = [torch.empty(step.rows, len(step.columns), device=step.hidden.device) for step in steps]
 
     def assigned(step: Step) -> Tensor:
@@ -421,7 +423,7 @@ def active_steps(layer: Layer, steps: Sequence[Step], way: ProductMethod, kept: 
 
     def straight(step: Step, out: Tensor) -> Tensor:
         columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, way=way, out=out)
+        products = gathered_products(layer.weight, step.hidden, columns, way=method, out=out)
         return columns[_search(products, layer.bias[columns]).columns]
 
     def from_copy(step: Step, out: Tensor) -> Tensor:
@@ -430,7 +432,7 @@ def active_steps(layer: Layer, steps: Sequence[Step], way: ProductMethod, kept: 
 
     def scattered(step: Step, out: Tensor) -> Tensor:
         columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, way=way, out=out)
+        products = gathered_products(layer.weight, step.hidden, columns, way=method, out=out)
         return _search(scatter(products, columns, layer.vocab, layer.bias, logits), None).columns
 
     def all_of(run: Callable[[Step, Tensor], Tensor]) -> Run:

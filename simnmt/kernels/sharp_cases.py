@@ -86,13 +86,13 @@ class ProductVariants:
         def by_numpy(weights: Callable[[], Float32]) -> object:
             return np.matmul(x, weights(), out=out)
 
-        tensors = [[torch.from_numpy(each) for each in copies] for copies in self.library[:2]]
+        tensors = [[torch.from_numpy(weight) for weight in copies] for copies in self.library[:2]]
         calls: Iterator[Run] = itertools.chain(
             (partial(by_torch, _cycle(copies)) for copies in tensors),
             (partial(by_numpy, _cycle(copies)) for copies in self.library[2:]),
         )
-        own = {INT16: partial(packed, _cycle(self.int16)), PACKED: partial(packed, _cycle(self.float32))}
-        return own | dict(zip(LIBRARY_VARIANTS, calls, strict=True))
+        ours = {INT16: partial(packed, _cycle(self.int16)), PACKED: partial(packed, _cycle(self.float32))}
+        return ours | dict(zip(LIBRARY_VARIANTS, calls, strict=True))
 
 
 def random_matrix(rows: int, columns: int, reach: float = 1.0) -> Float32:
@@ -194,17 +194,17 @@ def _activation_contest(function: Function, count: int) -> Contest:
     by_torch = torch.tanh if function == "tanh" else torch.sigmoid
     exact = by_torch(tensor.double()).numpy()
 
-    def of(way: Activation) -> Run:
-        return lambda: activate(function, x, way, out)
+    def of(method: Activation) -> Run:
+        return lambda: activate(function, x, method, out)
 
     ways: dict[str, Activation] = {"table": "table", "linear table": "linear_table", "polynomial": "polynomial"}
-    runs: dict[str, Run] = {name: of(way) for name, way in ways.items()}
+    runs: dict[str, Run] = {name: of(method) for name, method in ways.items()}
     runs |= {MATH_LIBRARY: of("library"), TORCH: lambda: by_torch(tensor, out=result)}
     comparisons = []
-    for name, way in ways.items():
-        error = float(np.abs(activate(function, x, way) - exact).max())
+    for name, method in ways.items():
+        error = float(np.abs(activate(function, x, method) - exact).max())
         for baseline in (MATH_LIBRARY, TORCH, *(["polynomial"] if name == "table" else [])):
-            bound = ERROR_BOUNDS[function, way]
+            bound = ERROR_BOUNDS[function, method]
             comparisons.append(
                 Comparison(name, baseline, (baseline,), Work(8 * count), what=name, error=error, error_bound=bound)
             )
@@ -251,19 +251,20 @@ class Ladder:
         return DecoderShape("attgru", self.width, self.embedding, self.width, self.width, (), self.candidates)
 
     def rungs(self) -> dict[str, DecoderSettings]:
-        """By name, in order; the table stands beside the polynomial, upon the same rung."""
+        """Return settings by name, in order; the table and the polynomial belong to the same rung."""
         base = DecoderSettings(beam=self.beam, gemm="float32", candidates=self.candidates)
-        found = {NAMES[key]: each for key, each in ladder(base, techniques("precomputed", "polynomial")).items()}
-        return found | {TABLE: ladder(base, techniques("precomputed", "table"))["activations"]}
+        ladder_settings = ladder(base, techniques("precomputed", "polynomial"))
+        settings_by_name = {NAMES[key]: settings for key, settings in ladder_settings.items()}
+        return settings_by_name | {TABLE: ladder(base, techniques("precomputed", "table"))["activations"]}
 
     def work(self, settings: DecoderSettings, distinct: float) -> Work:
         """Every matrix read once a step and multiplied with every hypothesis; `distinct`: share of their states that differ."""
-        each = operations(self.shape, settings, self.src_len, distinct_share=distinct)
+        counts = operations(self.shape, settings, self.src_len, distinct_share=distinct)
         whole = operations(self.shape, settings.model_copy(update={"merge": False}), self.src_len)
         matrices = whole.recurrent + whole.embedding + whole.context + whole.output
         number: Number = "int16" if settings.gemm == "int16" else "float32"
         size_bytes = (2 if number == "int16" else 4) * matrices + 4 * whole.attention
-        return Work(round(size_bytes), round(self.beam * each.step), number, self.tgt_len)
+        return Work(round(size_bytes), round(self.beam * counts.step), number, self.tgt_len)
 
     def drawn(self) -> tuple[SharpWeights, NDArray[np.float32], NDArray[np.int64]]:
         """A model, and a sentence of source states and candidates."""
@@ -284,29 +285,29 @@ def _ladder_contest(ladder: Ladder) -> Contest:
     weights, states, candidates = ladder.drawn()
     settings = ladder.rungs()
     decoders = {
-        name: SharpDecoder(weights, each, max_len=ladder.tgt_len, most_src_len=ladder.src_len)
-        for name, each in settings.items()
+        name: SharpDecoder(weights, rung, max_len=ladder.tgt_len, most_src_len=ladder.src_len)
+        for name, rung in settings.items()
     }
 
     def decoded(name: str) -> Run:
         return lambda: decoders[name].decode(states, candidates, ladder.tgt_len)
 
-    found = {name: decoder.decode(states, candidates, ladder.tgt_len) for name, decoder in decoders.items()}
-    words = np.array(found[BASELINE].tokens)
+    translations = {name: decoder.decode(states, candidates, ladder.tgt_len) for name, decoder in decoders.items()}
+    words = np.array(translations[BASELINE].tokens)
     places = candidate_positions(words, candidates, weights.vocab)
     oracle = ReferenceMember(weights, plain(np.float64))
     exact = reference_forced(oracle, states, weights.tokens, words, places, candidates).log_probs
     errors = {
         name: float(np.abs(decoder.forced(states, words, candidates).log_probs - exact).max())
         for name, decoder in decoders.items()
-    } | dict.fromkeys(other_words(found), OTHER_WORDS)
+    } | dict.fromkeys(other_words(translations), OTHER_WORDS)
 
-    def against(ours: str, baseline: str, way: str, target: float | None, what: str | None = None) -> Comparison:
-        share = found[ours].distinct_share
+    def against(ours: str, baseline: str, compared_run: str, target: float | None, what: str | None = None) -> Comparison:
+        share = translations[ours].distinct_share
         return Comparison(
             ours,
             baseline,
-            (way,),
+            (compared_run,),
             ladder.work(settings[ours], share),
             target,
             what or ours,
@@ -322,7 +323,7 @@ def _ladder_contest(ladder: Ladder) -> Contest:
     return Contest({name: decoded(name) for name in settings}, tuple(comparisons))
 
 
-def other_words(found: Mapping[str, SharpTranslation]) -> list[str]:
-    """Of translations by rung's name, the rungs that are identities and yet say something else than the rung before."""
-    words = {key: found[name].tokens for key, name in NAMES.items()}
+def other_words(translations: Mapping[str, SharpTranslation]) -> list[str]:
+    """Return the rungs that are identities but whose translation differs from that of the rung before."""
+    words = {key: translations[name].tokens for key, name in NAMES.items()}
     return [NAMES[upper] for lower, upper in pairwise(RUNGS) if upper in IDENTITIES and words[upper] != words[lower]]

@@ -56,11 +56,11 @@ def unpack(
     if native is None:
         _by_numpy(codes, bits, centroids, outlier_at, outlier_values, out, known)
         return
-    kernel, addresses = _kernel(native), [each.ctypes.data for each in (codes, centroids, outlier_at, outlier_values, out)]
+    kernel, addresses = _kernel(native), [array.ctypes.data for array in (codes, centroids, outlier_at, outlier_values, out)]
     codes_at, centroids_at, at_at, values_at, out_at = addresses
     count = 0 if bits == WHOLE_BITS else len(outlier_at)
-    own = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
-    kernel(*own, known.ctypes.data, len(known), out_at)
+    shard_arguments = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
+    kernel(*shard_arguments, known.ctypes.data, len(known), out_at)
 
 
 def at_once(works: Sequence[Callable[[], object]]) -> None:
@@ -114,17 +114,17 @@ def _check_packed(
 
 
 def codes_of(codes: NDArray[np.uint8], bits: int, first: int, count: int) -> NDArray[np.uint8]:
-    """The codes of `count` weights from `first`, a multiple of 8, one a byte."""
+    """Return the codes of `count` weights from `first`, a multiple of 8, one code per byte."""
     eights = -(-count // ALIGNED)
-    own = codes[first // ALIGNED * bits :][: eights * bits]
+    packed = codes[first // ALIGNED * bits :][: eights * bits]
     padded = np.zeros(eights * bits, np.uint8)
-    padded[: own.size] = own
+    padded[: packed.size] = packed
     words = np.zeros(eights, np.uint64)
     for byte in range(bits):
         words |= padded[byte::bits].astype(np.uint64) << np.uint64(8 * byte)
     shifts = np.arange(ALIGNED, dtype=np.uint64) * np.uint64(bits)
-    found = (words[:, None] >> shifts) & np.uint64((1 << bits) - 1)
-    return found.astype(np.uint8).reshape(-1)[:count]
+    unpacked = (words[:, None] >> shifts) & np.uint64((1 << bits) - 1)
+    return unpacked.astype(np.uint8).reshape(-1)[:count]
 
 
 def _by_numpy(

@@ -48,15 +48,16 @@ class RandomShard:
         )
 
     def ours(self, out: NDArray[np.float32], start: int = 0) -> Run:
-        """By the kernel, six segments one after another from `start` of `out`."""
+        """Return a run that unpacks six segments with the kernel, one after another from `start` of `out`."""
         length = self.weights // 6 // ALIGNED * ALIGNED
         begins = [segment * length for segment in range(6)] + [self.weights]
         places: list[Place] = [(low, start + low, high - low) for low, high in itertools.pairwise(begins)]
-        own = (self.codes, self.bits, self.centroids, self.outlier_at, self.outlier_values, out, np.array(places, np.int64))
-        return lambda: unpack(*own)
+        outliers = self.outlier_at, self.outlier_values
+        arguments = (self.codes, self.bits, self.centroids, *outliers, out, np.array(places, np.int64))
+        return lambda: unpack(*arguments)
 
     def torchs(self, out: Tensor) -> dict[str, Run]:
-        """By torch, into the first `weights` of `out`: everything that can be made beforehand is."""
+        """Return runs that unpack with torch into the first `weights` of `out`; all tables are prepared beforehand."""
         codes, centroids = torch.from_numpy(self.codes), torch.from_numpy(self.centroids)
         at, values = torch.from_numpy(self.outlier_at).long(), torch.from_numpy(self.outlier_values)
         flat = out[: self.weights]
@@ -68,30 +69,30 @@ class RandomShard:
 
             return run
 
-        period, each = WORD[self.bits]
-        table, words = word_table(centroids, self.bits, each), flat.view(-1, each)
+        period, codes_per_word = WORD[self.bits]
+        table, words = word_table(centroids, self.bits, codes_per_word), flat.view(-1, codes_per_word)
         shifts = torch.arange(ALIGNED) * self.bits
 
         def by_codes() -> None:
             eights = sum(codes[byte :: self.bits].long() << 8 * byte for byte in range(self.bits))
-            found = (torch.as_tensor(eights)[:, None] >> shifts & (1 << self.bits) - 1).view(-1)
-            torch.index_select(centroids, 0, found, out=flat)
+            indices = (torch.as_tensor(eights)[:, None] >> shifts & (1 << self.bits) - 1).view(-1)
+            torch.index_select(centroids, 0, indices, out=flat)
 
         def by_words() -> None:
-            torch.index_select(table, 0, words_of(codes, self.bits, period, each), out=words)
+            torch.index_select(table, 0, words_of(codes, self.bits, period, codes_per_word), out=words)
 
         return {BY_CODES: laid(by_codes), BY_WORDS: laid(by_words)}
 
 
-def word_table(centroids: Tensor, bits: int, each: int) -> Tensor:
-    """Weights of all words of `each` codes, [2^(bits x each), each]."""
-    word = torch.arange(1 << bits * each)
-    return centroids[word[:, None] >> torch.arange(each) * bits & (1 << bits) - 1]
+def word_table(centroids: Tensor, bits: int, codes_per_word: int) -> Tensor:
+    """Return the weights of all words of `codes_per_word` codes, [2^(bits x codes_per_word), codes_per_word]."""
+    word = torch.arange(1 << bits * codes_per_word)
+    return centroids[word[:, None] >> torch.arange(codes_per_word) * bits & (1 << bits) - 1]
 
 
-def words_of(codes: Tensor, bits: int, period: int, each: int) -> Tensor:
-    """int32: the words of a stream of codes."""
-    width = bits * each
+def words_of(codes: Tensor, bits: int, period: int, codes_per_word: int) -> Tensor:
+    """Return the words of a stream of codes, int32."""
+    width = bits * codes_per_word
     if width == 8:
         return codes.int()
     parts = codes.view(-1, period).int()
@@ -126,13 +127,13 @@ def _contest(weights: int, shards: int, threads: int) -> Contest:
     comparisons = []
     for bits in PACKED_BITS:
         drawn = [RandomShard.of(bits, weights, seed=1 + shard) for shard in range(shards)]
-        ours, theirs = f"{bits} bits", [f"{bits} bits, {way}" for way in (BY_CODES, BY_WORDS)]
-        pieces = [each.ours(out, start=i * weights) for i, each in enumerate(drawn)]
+        ours, theirs = f"{bits} bits", [f"{bits} bits, {method}" for method in (BY_CODES, BY_WORDS)]
+        pieces = [drawn_shard.ours(out, start=i * weights) for i, drawn_shard in enumerate(drawn)]
         shares = [_one_after_another(pieces[part::threads]) for part in range(min(threads, shards))]
         runs[ours] = partial(at_once, shares)
-        parts = [each.torchs(torch.from_numpy(out)[i * weights :]) for i, each in enumerate(drawn)]
-        for name, way in zip(theirs, (BY_CODES, BY_WORDS), strict=True):
-            runs[name] = _one_after_another([part[way] for part in parts])
+        parts = [drawn_shard.torchs(torch.from_numpy(out)[i * weights :]) for i, drawn_shard in enumerate(drawn)]
+        for name, method in zip(theirs, (BY_CODES, BY_WORDS), strict=True):
+            runs[name] = _one_after_another([part[method] for part in parts])
         work = Work(shards * (4 * weights + weights * bits // ALIGNED))
         against = partial(Comparison, ours, work=work, what=ours, error=_error(drawn[0]))
         comparisons.append(against(TORCH, tuple(theirs), target=TARGET))
@@ -145,17 +146,17 @@ def _contest(weights: int, shards: int, threads: int) -> Contest:
 
 def _one_after_another(runs: list[Run]) -> Run:
     def run() -> None:
-        for each in runs:
-            each()
+        for call in runs:
+            call()
 
     return run if len(runs) > 1 else runs[0]
 
 
 def _error(drawn: RandomShard) -> float:
-    """Largest difference of a weight from what numpy finds bit by bit."""
-    found = np.empty(drawn.weights, np.float32)
-    drawn.ours(found)()
+    """Return the largest difference of a weight from what numpy computes bit by bit."""
+    unpacked = np.empty(drawn.weights, np.float32)
+    drawn.ours(unpacked)()
     stream = np.unpackbits(drawn.codes, bitorder="little").reshape(drawn.weights, drawn.bits)
     wanted = drawn.centroids[stream @ (1 << np.arange(drawn.bits))]
     wanted[drawn.outlier_at] = drawn.outlier_values
-    return float(np.abs(found - wanted).max())
+    return float(np.abs(unpacked - wanted).max())

@@ -73,8 +73,8 @@ def _one_bandwidth(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if isinstance(value, str):
         if quantity := _QUANTITY.fullmatch(value.strip()):
             mbps = float(quantity[1]) * _MBPS_PER[quantity[2].lower()]
-            said = f"expected a number, got the text {value!r}; the unit stands in the key's name (write {mbps:.12g})"
-            raise ValueError(said)
+            message = f"expected a number, got the text {value!r}; the unit stands in the key's name (write {mbps:.12g})"
+            raise ValueError(message)
         return _file_name(value)
     if isinstance(value, Mapping):
         return CsvBandwidth.model_validate(value)
@@ -251,20 +251,20 @@ def load_network(
             downlink_bps = bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
         into.append(Link(rtt, uplink_bps, downlink_bps))
-    own = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
-    return Network(main[0], {device: tuple(links) for device, links in hops.items()}, own)
+    per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
+    return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 
 
 def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:
-    """Files that `load_network` reads, by the name each has: its `@name`, else its absolute path."""
-    found = {}
+    """Return the files that `load_network` reads, by `@name` or else by absolute path."""
+    paths = {}
     for _, part in _links(config):
         for key, kind in _KINDS.items():
             file = file_of(getattr(part, key))
             if file is not None:
                 path = path_of(file, base, kind)
-                found[file if file.startswith("@") else str(path)] = path
-    return found
+                paths[file if file.startswith("@") else str(path)] = path
+    return paths
 
 
 def resolved(config: NetworkConfiguration, base: Path) -> NetworkConfiguration:

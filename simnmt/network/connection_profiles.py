@@ -96,7 +96,7 @@ def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
     if not mean_s["cp1"] > mean_s["cp2"]:
         raise TraceError("CP1 must be slower on average than CP2 (CNMT-04)", remedy="raise CP1's mean or lower CP2's")
     for name in PROFILES:
-        means = " ".join(f"--{each}-mean-ms {mean_s[each] * 1e3:g}" for each in PROFILES)
+        means = " ".join(f"--{profile_name}-mean-ms {mean_s[profile_name] * 1e3:g}" for profile_name in PROFILES)
         process = json.dumps(_process(name), separators=(",", ":"))
         notes = {"made": f"python -m simnmt.network.connection_profiles {means}", "process": process}
         series = connection_profile(name, mean_s[name])
@@ -133,18 +133,18 @@ def _draw(process: Process, count: int, seed: int, move_s: float = 0.0) -> Float
 
 
 def _levels(process: Process, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Level of each sample."""
+    """Draw the level of each sample."""
 
     def pick(weights: Sequence[float]) -> int:
         shares = np.cumsum(weights)
         return int(np.searchsorted(shares / shares[-1], random.random(), side="right"))
 
     level = pick(process["shares"])
-    found: list[int] = []
-    while len(found) < count:
-        found += [level] * int(random.geometric(1 / process["mean_dwell_steps"][level]))
+    levels: list[int] = []
+    while len(levels) < count:
+        levels += [level] * int(random.geometric(1 / process["mean_dwell_steps"][level]))
         level = pick(process["next_level"][level])
-    return np.array(found[:count])
+    return np.array(levels[:count])
 
 
 def _spikes(process: Process, count: int, random: np.random.Generator) -> Floats:
@@ -157,15 +157,15 @@ def _spikes(process: Process, count: int, random: np.random.Generator) -> Floats
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write both files; the exit status is 2 where the input is at fault."""
+    """Write both files; return the exit status, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m simnmt.network.connection_profiles", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--out", type=Path, required=True, help="folder of cp1.csv and cp2.csv")
     for name, profile in PROFILES.items():
         parser.add_argument(f"--{name}-mean-ms", type=float, required=True, help=f"mean RTT of {profile.title}")
-    said = vars(parser.parse_args(arguments))
+    options = vars(parser.parse_args(arguments))
     try:
-        write_profiles(said["out"], {name: said[f"{name}_mean_ms"] / 1e3 for name in PROFILES})
+        write_profiles(options["out"], {name: options[f"{name}_mean_ms"] / 1e3 for name in PROFILES})
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -36,13 +36,13 @@ class _AgainError(Exception):
 
 
 def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -> bytes:
-    """What the address holds. Raises `TraceError`: the one in `final` for an HTTP status named there, else one that says why.
+    """Return the body of `url`. Raises `TraceError`: the one that `final` has for the HTTP status, else one with the cause.
 
     Answers of 429 and of 500 and above, silence and cut-off answers are tried again after a pause.
     """
     site = shorten(urlsplit(url).netloc)
-    said = {"Accept": "application/json", "User-Agent": f"simnmt/{VERSION}", **headers}
-    request = urllib.request.Request(url, headers=said)  # its scheme was checked by who made the address
+    all_headers = {"Accept": "application/json", "User-Agent": f"simnmt/{VERSION}", **headers}
+    request = urllib.request.Request(url, headers=all_headers)  # its scheme was checked by who made the address
     deadline_s = time.monotonic() + LONGEST_S
     opener = urllib.request.build_opener(_SameHost, *_handlers(deadline_s))
     for pause_s in (*PAUSES_S, None):
@@ -99,23 +99,23 @@ def _too_slow(site: str) -> TraceError:
 
 
 def _read(response: Any, site: str, deadline_s: float) -> bytes:
-    """The whole body. Raises `_AgainError` where it is cut off, `TraceError` where it has no end or is a page."""
+    """Return the whole body. Raises `_AgainError` if it is cut off, `TraceError` if it is endless or a page."""
     kind = response.headers.get_content_type()
     if kind == "text/html":
         raise TraceError(f"{site} sent a page instead of results", remedy="check --base-url")
     whole: int | None = response.length  # None where the site does not say, or sends in pieces
-    found = bytearray()
+    body = bytearray()
     # Not `read`, which waits for a full chunk: a site that sends a byte now and then would keep us beyond the bound. Nor beyond
     # the end, where some versions of Python would wait for a site that keeps the connection open.
-    while (whole is None or len(found) < whole) and (chunk := response.read1(_CHUNK)):
-        found += chunk
+    while (whole is None or len(body) < whole) and (chunk := response.read1(_CHUNK)):
+        body += chunk
         if time.monotonic() > deadline_s:
             raise _too_slow(site)
-        if len(found) > MOST_BYTES:
+        if len(body) > MOST_BYTES:
             raise TraceError(f"{site} sends more than {MOST_BYTES >> 20} MiB", remedy="ask for a shorter time")
-    if whole is not None and len(found) < whole:
-        raise _AgainError(f"broke off after {len(found):,} of {whole:,} bytes")
-    return bytes(found)
+    if whole is not None and len(body) < whole:
+        raise _AgainError(f"broke off after {len(body):,} of {whole:,} bytes")
+    return bytes(body)
 
 
 class _BoundedReader(io.RawIOBase):

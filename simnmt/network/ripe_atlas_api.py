@@ -58,10 +58,10 @@ class Cache:
         name = hashlib.sha256(url.encode()).hexdigest()[:32]
         return self.folder / f"{name}.json", self.folder / f"{name}.manifest.json"
 
-    def find(self, url: str, *, until_s: float, said: list[str]) -> tuple[CacheEntry, bytes] | None:
-        """What was kept of an address, where it is whole and was fetched when results until `until_s` had come.
+    def find(self, url: str, *, until_s: float, remarks: list[str]) -> tuple[CacheEntry, bytes] | None:
+        """Return the cached answer of `url` if it is whole and was fetched after the results until `until_s` had come.
 
-        Why something that is there is not taken is added to `said`.
+        Appends to `remarks` why an existing entry is not used.
         """
         body, manifest = self.files(url)
         if not manifest.exists():
@@ -74,10 +74,10 @@ class Cache:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
-            said.append(f"{body} is damaged: fetched anew")
+            remarks.append(f"{body} is damaged: fetched anew")
             return None
         if fetched_s < until_s + SETTLED_S:
-            said.append("what was kept was fetched before the last results had come: fetched anew")
+            remarks.append("what was kept was fetched before the last results had come: fetched anew")
             return None
         return kept, raw
 
@@ -177,25 +177,25 @@ def read_key(path: Path) -> str:
 
 
 def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, how: ReadOptions | None = None) -> FetchedTrace:
-    """The round trips of a query, from the cache where it has them whole, else from the API.
+    """Return the round trips of a query, from the cache if it has them whole, else from the API.
 
     Raises `TraceError` where they cannot be had, or are none.
     """
     if key is not None and not _private(query.base_url):
         raise TraceError("an API key would be sent without encryption", remedy="give a --base-url that begins with https")
-    said: list[str] = []
+    remarks: list[str] = []
     reply = (how or ReadOptions()).reply
-    if cache and (found := cache.find(query.url, until_s=query.stop_s, said=said)):
-        kept, raw = found
-        return FetchedTrace(_trace(query, raw, reply), kept, True, tuple(said))
+    if cache and (cached := cache.find(query.url, until_s=query.stop_s, remarks=remarks)):
+        kept, raw = cached
+        return FetchedTrace(_trace(query, raw, reply), kept, True, tuple(remarks))
     raw = get(query.url, _status_errors(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
     trace = _trace(query, raw, reply)  # before it is kept: what cannot be used must not be found next time
     kept = CacheEntry.of(query.url, raw, datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds"))
     if cache:
         cache.keep(kept, raw)
     if query.stop_s > time.time():
-        said.append("--stop lies ahead: results that come until then are not in it")
-    return FetchedTrace(trace, kept, False, tuple(said))
+        remarks.append("--stop lies ahead: results that come until then are not in it")
+    return FetchedTrace(trace, kept, False, tuple(remarks))
 
 
 def _trace(query: Query, raw: bytes, reply: Reply) -> Trace:

@@ -59,10 +59,10 @@ def figures(rtt_s: Floats) -> SeriesFigures:
     return SeriesFigures(tuple(np.quantile(rtt_s, SHARES).tolist()), lag_1)
 
 
-def compare(found: SeriesFigures, wanted: SeriesFigures) -> SeriesDifference:
-    """How far `found` is from `wanted`."""
-    errors = (ours / theirs - 1 for ours, theirs in zip(found.quantiles_s, wanted.quantiles_s, strict=True))
-    return SeriesDifference(tuple(errors), found.lag_1 - wanted.lag_1)
+def compare(candidate: SeriesFigures, wanted: SeriesFigures) -> SeriesDifference:
+    """Return how far `candidate` is from `wanted`."""
+    errors = (ours / theirs - 1 for ours, theirs in zip(candidate.quantiles_s, wanted.quantiles_s, strict=True))
+    return SeriesDifference(tuple(errors), candidate.lag_1 - wanted.lag_1)
 
 
 def drawn_figures(process: RttProcess, seeds: range) -> list[SeriesFigures]:
@@ -102,27 +102,27 @@ class Judgement:
 
 
 def judge(process: RttProcess, seeds: range, seen: RttSeries | None = None, unseen: RttSeries | None = None) -> list[Judgement]:
-    """Draws against the series `seen` that the process was fitted to, and against an `unseen` one.
+    """Compare draws with the series `seen` that the process was fitted to, and with an `unseen` one.
 
     Without an unseen one, a process of the first half of `seen` is held against the second half, if both are long enough
     to be fitted to; and so is the first half itself: what a process could hardly better.
     """
     if seen is None and unseen is None:
         return []
-    found = []
+    judgements = []
     drawn = drawn_figures(process, seeds)
     if seen is not None:
-        found += [_judge_series("the series itself", seen), _judge_draws("drawn from its fit", drawn, seen)]
+        judgements += [_judge_series("the series itself", seen), _judge_draws("drawn from its fit", drawn, seen)]
     if unseen is not None:
-        found += [_judge_series(unseen.name, unseen), _judge_draws("drawn", drawn, unseen)]
+        judgements += [_judge_series(unseen.name, unseen), _judge_draws("drawn", drawn, unseen)]
     elif seen is not None and len(seen.rtt_s) >= 2 * MIN_FIT_SAMPLES:
         first, second = halves(seen)
-        found += [
+        judgements += [
             _judge_series("its second half", second),
             _judge_draws("drawn from a fit to the first half", drawn_figures(fit_process(first), seeds), second),
             _judge_draws("the first half as it is", [figures(first.rtt_s)], second),
         ]
-    return found
+    return judgements
 
 
 def _judge_series(label: str, series: RttSeries) -> Judgement:
@@ -131,6 +131,6 @@ def _judge_series(label: str, series: RttSeries) -> Judgement:
 
 def _judge_draws(label: str, drawn: list[SeriesFigures], against: RttSeries) -> Judgement:
     wanted = figures(against.rtt_s)
-    middle = np.median([(*each.quantiles_s, each.lag_1) for each in drawn], axis=0).tolist()
-    held = sum(compare(each, wanted).holds for each in drawn)
+    middle = np.median([(*draw.quantiles_s, draw.lag_1) for draw in drawn], axis=0).tolist()
+    held = sum(compare(draw, wanted).holds for draw in drawn)
     return Judgement(label, SeriesFigures(tuple(middle[:-1]), middle[-1]), len(drawn), held)

@@ -186,12 +186,12 @@ class LevelShifts(Configuration):
         return np.roll(level, -int(random.choice(starts)))
 
     def _episodes(self, random: np.random.Generator | None) -> Ints:
-        """The levels in the order of their visits: a circuit that takes each shift once (Hierholzer's algorithm)."""
+        """Return the levels in the order of their visits: a circuit that takes each shift once (Hierholzer's algorithm)."""
         ahead: list[list[int]] = [[] for _ in self.levels_s]
         for left, right, count in self.shifts:
             ahead[left] += [right] * count
         if random is not None:
-            ahead = [random.permutation(np.array(each, dtype=np.int64)).tolist() for each in ahead]
+            ahead = [random.permutation(np.array(successors, dtype=np.int64)).tolist() for successors in ahead]
         trail, circuit = [self.shifts[0][0] if self.shifts else 0], []
         while trail:
             if onward := ahead[trail[-1]]:
@@ -305,23 +305,23 @@ def fit_excursions(residual_s: Floats, far: NDArray[np.bool_]) -> tuple[Excursio
 
 
 def draw_excursions(kinds: Sequence[Excursions], lap_samples: int, random: np.random.Generator) -> tuple[Ints, Floats]:
-    """Positions in a lap and what is added to the level there; between two runs lies at least one other sample.
+    """Draw positions in a lap and the heights added to the level there; at least one other sample separates two runs.
 
     A lap has all runs of the fit, and its heights are the law's quantiles at evenly spaced shares: a single great spike
     may carry most of the variance, and to have none or two of it would be another series.
     """
-    length = np.concatenate([random_parts(each.samples, each.runs, random) for each in kinds])
+    length = np.concatenate([random_parts(kind.samples, kind.runs, random) for kind in kinds])
     place = np.argsort(random.random(len(length)))
     before = np.sort(random.choice(lap_samples - int(length.sum()), len(length), replace=False)) + 1
     start = np.empty(len(length), dtype=np.int64)
     start[place] = before + np.cumsum(length[place]) - length[place]
     run = np.repeat(np.arange(len(length)), length)
     within = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
-    of_run, own = random.standard_normal(len(length))[run], random.standard_normal(len(run))
+    of_run, of_sample = random.standard_normal(len(length))[run], random.standard_normal(len(run))
     height_s, done = np.empty(len(run)), 0
     for kind in kinds:
         here = slice(done, done := done + kind.samples)
-        score = kind.likeness**0.5 * of_run[here] + (1 - kind.likeness) ** 0.5 * own[here]
+        score = kind.likeness**0.5 * of_run[here] + (1 - kind.likeness) ** 0.5 * of_sample[here]
         height_s[here] = kind.heights.at(np.argsort(np.argsort(score)) / max(kind.samples - 1, 1))
     return start[run] + within, height_s
 

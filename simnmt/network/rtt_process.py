@@ -75,15 +75,15 @@ class RttProcess(Configuration):
     def _fits_together(self) -> RttProcess:
         if len(self.residuals) != len(self.levels.levels_s):
             raise ValueError("needs one law of residuals a level")
-        runs, samples = (sum(getattr(each, name) for each in self.excursions) for name in ("runs", "samples"))
+        runs, samples = (sum(getattr(excursions, name) for excursions in self.excursions) for name in ("runs", "samples"))
         if runs + samples > self.lap_samples:
             raise ValueError("spikes and bursts leave too few other samples between them")
         return self
 
     @property
     def excursions(self) -> tuple[Excursions, ...]:
-        """Spikes and bursts, as far as there are any."""
-        return tuple(each for each in (self.spikes, self.bursts) if each is not None)
+        """Return spikes and bursts, without those that the process lacks."""
+        return tuple(excursions for excursions in (self.spikes, self.bursts) if excursions is not None)
 
     @property
     def lap_samples(self) -> int:
@@ -147,9 +147,9 @@ def read_process(path: str | os.PathLike[str]) -> RttProcess:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = shorten(".".join(str(part) for part in first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
         remedy = "give a file that `simnmt trace synth --params-out` wrote"
-        raise TraceError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
+        raise TraceError(f"{key}: {message}" if key else message, path=path, remedy=remedy) from None
 
 
 def write_process(path: str | os.PathLike[str], process: RttProcess) -> None:
@@ -175,16 +175,16 @@ def _score(process: RttProcess, count: int, random: np.random.Generator) -> Floa
 
 def _numbers(value: object) -> int:
     if isinstance(value, dict):
-        return sum(_numbers(each) for key, each in value.items() if key != "shares")
+        return sum(_numbers(nested) for key, nested in value.items() if key != "shares")
     if isinstance(value, tuple):
         return sum(map(_numbers, value))
     return int(isinstance(value, (int, float)))
 
 
 def describe_process(process: RttProcess) -> str:
-    """How many numbers it is, for how long a lap, and what parts it has."""
+    """Return a description: the count of parameters, the length of a lap, and the parts of the process."""
     shifts = sum(count for *_, count in process.levels.shifts)
-    spikes, bursts = (each.runs if each else 0 for each in (process.spikes, process.bursts))
+    spikes, bursts = (excursions.runs if excursions else 0 for excursions in (process.spikes, process.bursts))
     swing = (
         f"a daily swing of {1e3 * (max(process.daily.hours_s) - min(process.daily.hours_s)):.3g} ms" if process.daily else ""
     )

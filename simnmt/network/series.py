@@ -31,7 +31,7 @@ _SMALLER = {"s": "milliseconds read as seconds", "ms": "microseconds read as mil
 
 
 def check_rtt_unit(rtt_s: NDArray[np.float64], unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
-    """Raise `TraceError` where the median betrays that `what` was not in `unit`; NaN does not count."""
+    """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
     median_s = float(np.nanmedian(rtt_s))
     if median_s > PLAUSIBLE_MEDIAN_S:
         cause = _SMALLER.get(unit, "numbers of a smaller unit")
@@ -50,12 +50,12 @@ def like_seconds_read_as_ms(rtt_s: NDArray[np.float64]) -> str | None:
 def check_rate_unit(
     rate_bps: NDArray[np.float64], unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str
 ) -> None:
-    """Raise `TraceError` where the median betrays that `what` was not in `unit`; NaN does not count."""
+    """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
     median_bps = float(np.nanmedian(rate_bps))
     if median_bps > PLAUSIBLE_MEDIAN_BPS:
         cause = f"a smaller unit read as {unit}"
-        said = f"the median {what} would be {median_bps / 1e9:.4g} Gbit/s; these look like {cause}"
-        raise TraceError(said, path=path, remedy=remedy)
+        message = f"the median {what} would be {median_bps / 1e9:.4g} Gbit/s; these look like {cause}"
+        raise TraceError(message, path=path, remedy=remedy)
 
 
 Column = NDArray[np.float64]
@@ -105,8 +105,8 @@ class StepFunction:
         if not np.isfinite(time_s).all():
             raise self._wrong("looked up at a time that is not finite")
         # A tiny negative time gives a remainder of the full lap, which rightly finds the last sample.
-        found = np.searchsorted(self.time_s, np.mod(time_s, self.duration_s), side="right") - 1
-        return np.asarray(self.value[found], dtype=np.float64)
+        indices = np.searchsorted(self.time_s, np.mod(time_s, self.duration_s), side="right") - 1
+        return np.asarray(self.value[indices], dtype=np.float64)
 
     def at_one(self, time_s: float) -> float:
         """The value at one finite time: what `at` says, on plain floats for a moving clock."""

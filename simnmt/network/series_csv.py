@@ -111,19 +111,19 @@ class Rows:
             self.notes[key.strip().lower()] = value.strip()
 
     def _lost(self) -> int:
-        said = self.notes.get("lost", "")
-        if _COUNT.fullmatch(said):
-            return int(said)
-        if said.isdecimal():
-            raise TraceError(f"lost: {shorten(said)} is no count of samples", path=self.path, remedy="correct the line # lost:")
+        lost = self.notes.get("lost", "")
+        if _COUNT.fullmatch(lost):
+            return int(lost)
+        if lost.isdecimal():
+            raise TraceError(f"lost: {shorten(lost)} is no count of samples", path=self.path, remedy="correct the line # lost:")
         return 0
 
     def _kind(self) -> Kind:
-        said = self.notes.get("kind", "unstated")
+        stated_kind = self.notes.get("kind", "unstated")
         for kind in get_args(Kind):
-            if said == kind:
+            if stated_kind == kind:
                 return kind  # type: ignore[no-any-return]
-        what = f"kind {short_repr(said)} in the header is none of {', '.join(get_args(Kind))}"
+        what = f"kind {short_repr(stated_kind)} in the header is none of {', '.join(get_args(Kind))}"
         raise TraceError(what, path=self.path, remedy="correct the line # kind:")
 
     def _cells(self, line: str) -> list[str]:
@@ -248,14 +248,14 @@ def series_text(
     notes: Mapping[str, str] | None,
     lost: NDArray[np.bool_] | None,
 ) -> str:
-    """A series as it stands in a file; `value` is what stands in its second column, in that column's unit.
+    """Return the text of a series file; `value` is the second column, in the unit of that column.
 
     `lost` marks samples whose cells stay empty; the header counts them with all others that were lost.
     """
     marked = np.zeros(len(value), dtype=bool) if lost is None else lost
-    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
+    header_notes = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
     header = [f"# simnmt {what} series, version {VERSION}"]
-    header += [f"# {key}: {shorten(text, _LONGEST_NOTE)}" for key, text in said.items()]
+    header += [f"# {key}: {shorten(text, _LONGEST_NOTE)}" for key, text in header_notes.items()]
     rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)
     lines = [f"{time_s!r}," if was_lost else f"{time_s!r},{number!r}" for time_s, number, was_lost in rows]
     return "\n".join([*header, columns, *lines]) + "\n"

@@ -61,10 +61,10 @@ class ReadOptions:
         return self.columns.get(role, ColumnChoice())
 
 
-def parse_columns(said: Iterable[str]) -> dict[Role, ColumnChoice]:
+def parse_columns(texts: Iterable[str]) -> dict[Role, ColumnChoice]:
     """Read `rtt=latency`, `rtt=latency:s` or `rtt=:s`, one a column. Raises `TraceError` for anything else."""
-    found: dict[Role, ColumnChoice] = {}
-    for text in said:
+    choices: dict[Role, ColumnChoice] = {}
+    for text in texts:
         role, _, rest = text.partition("=")
         if role not in UNITS or not rest:
             what = f"--column {text}: is neither ROLE=NAME nor ROLE=NAME:UNIT"
@@ -74,10 +74,10 @@ def parse_columns(said: Iterable[str]) -> dict[Role, ColumnChoice]:
         if colon and unit in TIMES + RATES:
             if unit not in UNITS[known]:
                 raise TraceError(f"--column {text}: {unit} is no unit of it", remedy=f"one of {', '.join(UNITS[known])}")
-            found[known] = ColumnChoice(name or None, unit)
+            choices[known] = ColumnChoice(name or None, unit)
         else:
-            found[known] = ColumnChoice(rest)
-    return found
+            choices[known] = ColumnChoice(rest)
+    return choices
 
 
 _DATE = re.compile(
@@ -92,10 +92,10 @@ _LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
 
 def parse_date_s(cell: str) -> float:
     """Unix time of a date, taken for UTC where it names no zone; NaN for anything else."""
-    found = _DATE.fullmatch(cell.strip())
-    if found is None:
+    match = _DATE.fullmatch(cell.strip())
+    if match is None:
         return math.nan
-    *fields, fraction, zone = found.groups()
+    *fields, fraction, zone = match.groups()
     try:
         moment = datetime(*(int(field or 0) for field in fields), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
     except ValueError:
@@ -143,8 +143,8 @@ def parse_moment_s(text: str, option: str) -> int:
 
 
 def _quantity(text: str, option: str, units: Mapping[str, float], remedy: str) -> float:
-    found = _QUANTITY.fullmatch(text)
-    per_unit = None if found is None else units.get(found[2].lower())
-    if found is None or per_unit is None:
+    match = _QUANTITY.fullmatch(text)
+    per_unit = None if match is None else units.get(match[2].lower())
+    if match is None or per_unit is None:
         raise TraceError(f"{option} {shorten(text)}: is no such quantity", remedy=remedy)
-    return float(found[1]) * per_unit
+    return float(match[1]) * per_unit

@@ -82,13 +82,13 @@ def agreement(
         for sentence, pair in enumerate(pairs)
         if pair[0] != pair[1]
     ]
-    near = tuple(each for each in different if each.gap < tolerance)
+    near = tuple(difference for difference in different if difference.gap < tolerance)
     same = sum(one == other for pair in pairs for one, other in zip(*pair, strict=False))
     tokens = sum(max(map(len, pair)) for pair in pairs)
     return Agreement(
         len(sources) - len(different),
         near,
-        tuple(each for each in different if not each.gap < tolerance),
+        tuple(difference for difference in different if not difference.gap < tolerance),
         same / tokens if tokens else 1.0,
     )
 
@@ -166,19 +166,19 @@ def _decode_with_beam(model: StepModel, state: State, steps: int, beam: int, riv
     for length in range(1, steps + 1):
         ranked, state = _rank_candidates(model, state, going, fed, 2 * beam + 1)
         calls: list[float] = []
-        ending = [(rank, each) for rank, each in enumerate(ranked) if each.word == model.eos_token]
-        for rank, each in ending:
+        ending = [(rank, candidate) for rank, candidate in enumerate(ranked) if candidate.word == model.eos_token]
+        for rank, candidate in ending:
             # The one across the edge of the beam.
             across = ranked[beam:][:1] if rank < beam else ranked[beam - 1 : beam]
-            calls += [abs(each.score - other.score) for other in across]
-        kept += [_Path(each.score / length, going[each.row].tokens) for rank, each in ending if rank < beam]
+            calls += [abs(candidate.score - other.score) for other in across]
+        kept += [_Path(candidate.score / length, going[candidate.row].tokens) for rank, candidate in ending if rank < beam]
         kept.sort(key=lambda path: -path.score)
         calls.append(_gap_after(kept, beam))
         del kept[beam:]
-        staying = [each for each in ranked if each.word != model.eos_token]
+        staying = [candidate for candidate in ranked if candidate.word != model.eos_token]
         calls.append(_gap_after(staying, beam))
         staying = (staying + [_Candidate(-inf, 0, model.start_token)] * beam)[:beam]
-        going = [_Path(each.score, (*going[each.row].tokens, each.word)) for each in staying]
+        going = [_Path(candidate.score, (*going[candidate.row].tokens, candidate.word)) for candidate in staying]
         if len(kept) == beam:
             calls.append(abs(going[0].score / length - kept[-1].score))
         if not lost:
@@ -187,8 +187,8 @@ def _decode_with_beam(model: StepModel, state: State, steps: int, beam: int, riv
             break
         if rival is not None:
             lost = lost or rival not in [path.tokens for path in kept] + [(*path.tokens, *rival[length:]) for path in going]
-        fed = [each.word for each in staying]
-        state = model.reorder(state, torch.tensor([each.row for each in staying], device=model.device))
+        fed = [candidate.word for candidate in staying]
+        state = model.reorder(state, torch.tensor([candidate.row for candidate in staying], device=model.device))
     else:
         kept += [_Path(path.score / steps, path.tokens) for path in going]
         kept.sort(key=lambda path: -path.score)
@@ -199,13 +199,13 @@ def _decode_with_beam(model: StepModel, state: State, steps: int, beam: int, riv
 def _rank_candidates(
     model: StepModel, state: State, going: Sequence[_Path], fed: Sequence[int], count: int
 ) -> tuple[list[_Candidate], State]:
-    """The best ways to go on, the best first."""
+    """Return the best continuations, best first."""
     logits, state = model.step(state, torch.tensor(fed, device=model.device))
     scores = torch.tensor([[path.score] for path in going], dtype=torch.float64, device=model.device)
     sums = (_log_probs(model, logits) + scores).view(-1)
     best = sums.topk(min(count, len(sums)))
-    found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    return [_Candidate(score, *divmod(at, model.vocab)) for score, at in found if score > -inf], state
+    ranked = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    return [_Candidate(score, *divmod(at, model.vocab)) for score, at in ranked if score > -inf], state
 
 
 def _log_probs(model: StepModel, logits: Tensor) -> Tensor:

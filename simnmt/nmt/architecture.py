@@ -298,7 +298,7 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
 
 
 def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) -> Architecture:
-    """Check what a file said; raises `NmtError` naming the key."""
+    """Check the content of an architecture file; raises `NmtError` naming the key."""
     try:
         return _ADAPTER.validate_python(content)
     except ValidationError as error:
@@ -308,10 +308,10 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
         raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
     named: type[Configuration] = StackBlock if len(below) > 1 else _BY_KIND.get(str(kind), RecurrentArchitecture)
     known, key = named.model_fields, ".".join(str(part) for part in below)
-    said, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
+    message, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
-        said, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
-    raise NmtError(f"{key}: {said}" if key else said, path=path, remedy=remedy)
+        message, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
+    raise NmtError(f"{key}: {message}" if key else message, path=path, remedy=remedy)
 
 
 def _parse_yaml(text: str, path: str | os.PathLike[str]) -> Any:

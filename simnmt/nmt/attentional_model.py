@@ -176,8 +176,8 @@ class AttentionalCell(nn.Module):
             scores = self.score((keys + query[:, None]).tanh())[:, :, 0]
         if behind is not None:
             scores = scores.masked_fill(behind, float("-inf"))
-        found = torch.bmm(scores.softmax(dim=1).to(values.dtype)[:, None], values)[:, 0]
-        return self.cell.step(fed[:, self.compared :] + found, recurred[:, self.compared :], *kept)
+        context = torch.bmm(scores.softmax(dim=1).to(values.dtype)[:, None], values)[:, 0]
+        return self.cell.step(fed[:, self.compared :] + context, recurred[:, self.compared :], *kept)
 
 
 class RecurrentLayer(nn.Module):
@@ -301,8 +301,8 @@ class AttentionalModel(nn.Module):
         fed = self.bottom.feed(self.dropout(self.tgt_embedding(tgt_in)))
         kept = self.bottom.cell.zeros(len(src), self.bottom.hidden, values)
         outputs = []
-        for each in fed.unbind(1):
-            kept = self.bottom.step(each, kept, keys, values, behind)
+        for fed_step in fed.unbind(1):
+            kept = self.bottom.step(fed_step, kept, keys, values, behind)
             outputs.append(kept[0])
         states = torch.stack(outputs, dim=1)
         for layer in self.stack:

@@ -139,8 +139,8 @@ class BatchedDecoder:
         done = decoder.join(
             [self._encoded.pop(request) for request in move.requests],
             move.requests,
-            [each.forced_len for each in joining],
-            [each.max_len for each in joining],
+            [decode_request.forced_len for decode_request in joining],
+            [decode_request.max_len for decode_request in joining],
         )
         return move, done
 
@@ -159,9 +159,9 @@ def decode_batched(
 ) -> BatchedRun:
     """Translate sources that are all at hand from the beginning, in the order given.
 
-    `max_len`: most tokens, of all or of each; `forced_lens`: each gets just so many, none of them the end; `fused`,
-    `vocabulary`: see `SlotDecoder`; the vocabulary's account is told, or where it has none one of the run's own. Raises
-    `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
+    `max_len`: most tokens, of all or of each; `forced_lens`: exact token counts, none of the tokens the end; `fused`,
+    `vocabulary`: see `SlotDecoder`; the steps are recorded in the vocabulary's account, or in a new one if it has none.
+    Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
     """
     count = len(sources)
     most = [max_len] * count if isinstance(max_len, int) else max_len
@@ -173,14 +173,14 @@ def decode_batched(
     for request, (source, forced, own_most) in enumerate(asked):
         batched.arrive(request, DecodeRequest(source, forced, own_most))
     batched.batcher.close()
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     active: list[int] = []
     seconds = _Durations()
     begin = before = clock()
     while batched.busy:
         under_way = batched.decoder.active
         move, done = batched.act()
-        found.update(done)
+        hypotheses.update(done)
         if move is not None and model.device.type == "cuda":
             torch.cuda.synchronize(model.device)  # a step waits for its tokens in any case
         now = clock()
@@ -189,7 +189,7 @@ def decode_batched(
         seconds.spent(move, now - before)
         before = now
     return BatchedRun(
-        tuple(found[request] for request in range(count)),
+        tuple(hypotheses[request] for request in range(count)),
         np.asarray(active, np.int64),
         np.asarray(seconds.steps, np.float64),
         sum(seconds.encodings),

@@ -97,8 +97,8 @@ def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architectu
         with written_whole(Path(folder) / ARCHITECTURE_FILE) as partial:
             partial.write_text(architecture.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise NmtError(f"cannot be written: {said}", path=folder, remedy="choose another folder") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NmtError(f"cannot be written: {reason}", path=folder, remedy="choose another folder") from None
 
 
 def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
@@ -114,8 +114,8 @@ def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
         if name not in weights:
             raise NmtError(f"{name} is missing, which {ARCHITECTURE_FILE} asks for", path=path, remedy=_AGAIN)
         if weights[name].shape != tensor.shape:
-            found, asked = list(weights[name].shape), list(tensor.shape)
-            raise NmtError(f"{name} is {found} where {ARCHITECTURE_FILE} asks for {asked}", path=path, remedy=_AGAIN)
+            stored, asked = list(weights[name].shape), list(tensor.shape)
+            raise NmtError(f"{name} is {stored} where {ARCHITECTURE_FILE} asks for {asked}", path=path, remedy=_AGAIN)
     if extra := sorted(weights.keys() - model.state_dict().keys()):
         raise NmtError(f"{extra[0]} is no weight of what {ARCHITECTURE_FILE} describes", path=path, remedy=_AGAIN)
     model.load_state_dict(weights, strict=False)

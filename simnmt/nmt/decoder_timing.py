@@ -118,10 +118,10 @@ def time_steps_in_turn(
     pairs = []
     for position in range(steps):
         took_s = [0.0, 0.0]
-        for own in (0, 1) if position % 2 else (1, 0):
+        for turn in (0, 1) if position % 2 else (1, 0):
             marks.clear()
-            decoders[own].step()
-            took_s[own] = marks[1] - marks[0]
+            decoders[turn].step()
+            took_s[turn] = marks[1] - marks[0]
         pairs.append((took_s[0], took_s[1]))
     return pairs[1:]
 
@@ -209,11 +209,11 @@ def output_stages_s(
         return body_s, product_s, with_bias_s, softmax_s, search_s, products.taken_s, fused_s
 
     once()
-    begin_s, found = clock(), list[tuple[float, ...]]()
-    while len(found) < rounds and (len(found) < LEAST_ROUNDS or clock() - begin_s < ENOUGH_S):
-        found.append(once())
-    body_s, product_s, _, *others = (median(part) for part in zip(*found, strict=True))
-    return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in found)), *others)
+    begin_s, samples = clock(), list[tuple[float, ...]]()
+    while len(samples) < rounds and (len(samples) < LEAST_ROUNDS or clock() - begin_s < ENOUGH_S):
+        samples.append(once())
+    body_s, product_s, _, *others = (median(part) for part in zip(*samples, strict=True))
+    return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in samples)), *others)
 
 
 class _Stopwatch:

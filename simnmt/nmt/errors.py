@@ -39,7 +39,7 @@ def within_memory(device: str, do: Callable[[], ResultT]) -> ResultT:
     except MemoryError:
         pass
     except RuntimeError as error:
-        if not any(said in str(error) for said in _MESSAGES):
+        if not any(message in str(error) for message in _MESSAGES):
             raise
     # Not in the handler, whose exception keeps the frames, and they the tensors.
     raise OutOfMemory(f"{device} has too little memory for this work (try a smaller batch, beam or length)")

@@ -262,11 +262,11 @@ class MarianModel(nn.Module):
             hidden = hidden + decoder.embed_positions.weight[position - begun]
             own_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
         for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
-            own = layer.self_attn
-            past[0, :, :, position] = self._split(own.k_proj(hidden))[:, :, 0]
-            past[1, :, :, position] = self._split(own.v_proj(hidden))[:, :, 0]
+            self_attention = layer.self_attn
+            past[0, :, :, position] = self._split(self_attention.k_proj(hidden))[:, :, 0]
+            past[1, :, :, position] = self._split(self_attention.v_proj(hidden))[:, :, 0]
             keys, values = past[:, :, :, : position + 1]
-            attended = own.out_proj(self._attend(own.q_proj(hidden), keys, values, own_mask))
+            attended = self_attention.out_proj(self._attend(self_attention.q_proj(hidden), keys, values, own_mask))
             hidden = layer.self_attn_layer_norm(hidden + attended)
             source = layer.encoder_attn
             attended = source.out_proj(self._attend(source.q_proj(hidden), cross_keys, cross_values, state.mask))

@@ -49,7 +49,7 @@ def largest(logits: Tensor) -> Tensor:
 
 
 def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each sentence, the largest of its rows' scores plus what each column adds to them, in descending order.
+    """Return for each sentence the largest sums of row score and column log-probability, in descending order.
 
     `log_probs` [sentences x beam, columns], `scores` [sentences, beam]. Returns sums, their rows within the sentence and their
     columns, each [sentences, count].
@@ -67,10 +67,10 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
     within = _block_columns(places.remainder(blocks).view(-1, 1)).view(*places.shape, _BLOCK)
     firsts = torch.arange(0, sentences * beam, beam, device=rows.device)[:, None]
     whole = ((firsts + rows)[:, :, None] * columns + within.clamp(max=columns - 1)).view(-1)
-    found = log_probs.view(-1).index_select(0, whole).view(within.shape) + scores.gather(1, rows)[:, :, None]
+    block_sums = log_probs.view(-1).index_select(0, whole).view(within.shape) + scores.gather(1, rows)[:, :, None]
     if columns % _BLOCK:
-        found.masked_fill_(within >= columns, _NEVER)
-    sums, best = found.view(sentences, -1).topk(count, dim=1)
+        block_sums.masked_fill_(within >= columns, _NEVER)
+    sums, best = block_sums.view(sentences, -1).topk(count, dim=1)
     return sums, rows.gather(1, best.div(_BLOCK, rounding_mode="floor")), within.view(sentences, -1).gather(1, best)
 
 
@@ -92,10 +92,10 @@ def _block_columns(blocks: Tensor) -> Tensor:
 
 
 def _values_at(values: Tensor, columns: Tensor) -> Tensor:
-    """Those of the named columns; minus infinity behind the last."""
+    """Return the values of these columns; minus infinity for columns beyond the last."""
     last = values.shape[1] - 1
-    found = values.gather(1, columns.clamp(max=last))
-    return found.masked_fill_(columns > last, _NEVER) if (last + 1) % _BLOCK else found
+    selected = values.gather(1, columns.clamp(max=last))
+    return selected.masked_fill_(columns > last, _NEVER) if (last + 1) % _BLOCK else selected
 
 
 Projected = Any
@@ -169,7 +169,7 @@ class FusedOutput:
 
     def project(self, hidden: Tensor, best: int) -> Best | Tensor:
         """See `OutputLayer`; the tokens themselves where nothing else is asked for."""
-        bias, found, ends = self._bias.now(), [], self._banned.ends
+        bias, block_bests, ends = self._bias.now(), [], self._banned.ends
         threads = torch.get_num_threads() if hidden.device.type == "cpu" else 1
         try:
             for first, products in self._model.products(hidden, _block(hidden)):
@@ -178,13 +178,15 @@ class FusedOutput:
                     products[:, self._banned.eos - first].masked_fill_(ends, _NEVER)
                 own_bias = None if bias is None else bias[first : first + columns]
                 if best:
-                    own = fused_best(products, own_bias, min(best, columns), threads=threads)
+                    block_best = fused_best(products, own_bias, min(best, columns), threads=threads)
                 else:
-                    own = _largest(products, own_bias, threads)
-                found.append(Best(own.columns + first, own.values, own.log_total) if first else own)
+                    block_best = _largest(products, own_bias, threads)
+                if first:
+                    block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
+                block_bests.append(block_best)
         except KernelError as error:
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
-        whole = found[0] if len(found) == 1 else _merge_blocks(found, best)
+        whole = block_bests[0] if len(block_bests) == 1 else _merge_blocks(block_bests, best)
         return whole if best else whole.columns[:, 0]
 
     def likeliest(self, projected: Tensor) -> Tensor:
@@ -197,11 +199,11 @@ class FusedOutput:
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """See `OutputLayer`."""
-        sentences, own = len(scores), projected.columns.shape[1]
+        sentences, columns_per_row = len(scores), projected.columns.shape[1]
         sums = (projected.log_probs + scores.view(-1, 1)).view(sentences, -1)
         sums, places = sums.topk(min(count, sums.shape[1]), dim=1)
         tokens = projected.columns.view(sentences, -1).gather(1, places)
-        return sums, places.div(own, rounding_mode="floor"), tokens
+        return sums, places.div(columns_per_row, rounding_mode="floor"), tokens
 
 
 def _block(hidden: Tensor) -> int | None:
@@ -303,7 +305,7 @@ class SubsetOutput:
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
     def _largest_of_best(self, best: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        sentences, own = len(scores), best.columns.shape[1]
+        sentences, columns_per_row = len(scores), best.columns.shape[1]
         sums = (best.log_probs + scores.view(-1, 1)).view(sentences, -1)
         if sums.shape[1] < count:
             short = count - sums.shape[1]
@@ -312,7 +314,7 @@ class SubsetOutput:
         else:
             sums, places = sums.topk(count, dim=1)
         tokens = best.columns.view(sentences, -1).gather(1, places)
-        return sums, places.div(own, rounding_mode="floor"), tokens
+        return sums, places.div(columns_per_row, rounding_mode="floor"), tokens
 
     def _products(self, hidden: Tensor, active: ActiveColumns) -> Tensor:
         columns, cache = active.columns, self._vocabulary.cache
@@ -321,11 +323,11 @@ class SubsetOutput:
             copy = cache.get(self._weight, columns, active.key, pays)
             if copy is not None:
                 return copy.products(hidden)
-        way = self._choice.way(len(columns), len(hidden))
-        if way == "dense":
+        method = self._choice.way(len(columns), len(hidden))
+        if method == "dense":
             _, products = next(iter(self._model.products(hidden)))
             return products.float().index_select(1, columns)
-        return gathered_products(self._weight, hidden, columns, way=way)
+        return gathered_products(self._weight, hidden, columns, way=method)
 
     def _best(self, products: Tensor, columns: Tensor, best: int) -> Best | Tensor:
         if not len(products):
@@ -339,11 +341,11 @@ class SubsetOutput:
         try:
             if not best:
                 return columns[fused_argmax(products, bias, threads=threads)].long()
-            found = fused_best(products, bias, min(best, len(columns)), threads=threads)
+            chosen = fused_best(products, bias, min(best, len(columns)), threads=threads)
         except KernelError as error:
             self._check_some_left(columns, len(products))
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
-        return Best(columns[found.columns].long(), found.values, found.log_total)
+        return Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
 
     def _check_some_left(self, columns: Tensor, rows: int) -> None:
         """Raises `NmtError` where every active column of a row is banned."""

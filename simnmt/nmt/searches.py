@@ -73,7 +73,7 @@ class GreedySearch:
                 sentence.path.append(word)
                 if len(sentence.path) < sentence.limit.steps:
                     continue
-            done.append((slot, self._found(sentence, word == self._eos)))
+            done.append((slot, self._hypothesis(sentence, word == self._eos)))
         return done
 
     def leave(self, order: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class GreedySearch:
         self.tokens = self.tokens.index_select(0, torch.tensor(order, dtype=torch.int64, device=self._device))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)
 
-    def _found(self, sentence: _GreedySentence, ended: bool) -> Hypothesis:
+    def _hypothesis(self, sentence: _GreedySentence, ended: bool) -> Hypothesis:
         score = sentence.score / (len(sentence.path) + ended) if self._scored else None
         return Hypothesis(tuple(sentence.path), score, len(sentence.path) + ended)
 
@@ -188,12 +188,12 @@ class BeamSearch:
         # One transfer: float64 holds each of these exactly.
         parts = (self._words, self._parents, self._kept_scores[:, :1], self._kept_ends[:, :1], done)
         rows_of = torch.cat([part.double() for part in parts], dim=1).tolist()
-        found = []
+        finished = []
         for slot, (row, sentence, last) in enumerate(zip(rows_of, self._sentences, at_limit, strict=True)):
             sentence.path.append(row)
             if last or row[-1]:
-                found.append((slot, self._found(sentence)))
-        return found
+                finished.append((slot, self._hypothesis(sentence)))
+        return finished
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
@@ -212,8 +212,8 @@ class BeamSearch:
         self._kept_scores, order = torch.cat((self._kept_scores, scores), dim=1).topk(self.beam, dim=1)
         self._kept_ends = ends.gather(1, order)
 
-    def _found(self, sentence: _BeamSentence) -> Hypothesis:
-        """The best kept one, walked back along the path."""
+    def _hypothesis(self, sentence: _BeamSentence) -> Hypothesis:
+        """Return the best kept hypothesis, traced back along the path."""
         *_, score, end, _ = sentence.path[-1]
         length, row = divmod(int(end), self.beam)
         tokens = []

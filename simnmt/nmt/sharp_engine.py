@@ -76,11 +76,11 @@ class SharpEngine:
 
         def timed() -> Timing:
             begin_s, encode_s = time.perf_counter(), 0.0
-            for source, own in zip(sources, candidates, strict=True):
+            for source, source_candidates in zip(sources, candidates, strict=True):
                 before_s = time.perf_counter()
                 states = translator.encode(source)
                 encode_s += time.perf_counter() - before_s
-                translator.decode(states, candidates=own, forced_len=work.tgt_len)
+                translator.decode(states, candidates=source_candidates, forced_len=work.tgt_len)
             return Timing(time.perf_counter() - begin_s, encode_s, None)
 
         return within_memory("cpu", timed)
@@ -93,10 +93,10 @@ class SharpEngine:
         translator = self._translator(settings, src_len, tgt_len)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
         states = translator.encode(source)
-        found = translator.decode(states, candidates=self._candidates(settings, source), forced_len=tgt_len, clock=True)
-        if found.stage_s is None:
+        translation = translator.decode(states, candidates=self._candidates(settings, source), forced_len=tgt_len, clock=True)
+        if translation.stage_s is None:
             raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
-        return found.stage_s
+        return translation.stage_s
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""

@@ -109,8 +109,8 @@ def _stack_layers(part: nn.Module) -> list[StackLayer]:
 
 
 def _as_array(weight: Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = np.ascontiguousarray(weight.detach().numpy(), dtype=np.float32)
-    return found
+    array: NDArray[np.float32] = np.ascontiguousarray(weight.detach().numpy(), dtype=np.float32)
+    return array
 
 
 SourceStates = list[NDArray[np.float32]]
@@ -147,8 +147,8 @@ class SharpTranslator:
         self.max_len, self.most_src_len = max_len, most_src_len
         self._encoders = [SourceEncoder(source_weights(model), settings, most_src_len=most_src_len) for model in models]
         self._decoders = [
-            SharpDecoder(each, settings, max_len=max_len, most_src_len=most_src_len)
-            for each in weights or map(sharp_weights, models)
+            SharpDecoder(decoder_weights, settings, max_len=max_len, most_src_len=most_src_len)
+            for decoder_weights in weights or map(sharp_weights, models)
         ]
 
     def encode(self, source: Sequence[int]) -> SourceStates:

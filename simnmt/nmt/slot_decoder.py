@@ -111,7 +111,8 @@ class SlotDecoder:
         lengths = src_lengths.tolist()
         read = self._vocabulary is not None and self._vocabulary.reads_sources
         sources = [row[:length] for row, length in zip(src.tolist(), lengths, strict=True)] if read else [()] * len(lengths)
-        return [EncodedSentence(memory, row, *each) for row, each in enumerate(zip(lengths, sources, strict=True))]
+        rows = enumerate(zip(lengths, sources, strict=True))
+        return [EncodedSentence(memory, row, length, source) for row, (length, source) in rows]
 
     @torch.inference_mode()
     def join(
@@ -131,7 +132,7 @@ class SlotDecoder:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
         forced = [None] * len(sentences) if forced_lens is None else forced_lens
         most = [None] * len(sentences) if max_lens is None else max_lens
-        limits = [self._limit(*each) for each in zip(forced, most, sentences, strict=True)]
+        limits = [self._limit(*arguments) for arguments in zip(forced, most, sentences, strict=True)]
         joining = [at for at, limit in enumerate(limits) if limit.steps]
         if joining:
             self._or_drop_all(lambda: self._take([sentences[at] for at in joining], [limits[at] for at in joining]))
@@ -185,9 +186,9 @@ class SlotDecoder:
     def _advance(self) -> list[tuple[int, Hypothesis]]:
         search, slots, keys = self._search, self._slots, self._keys
         assert slots is not None, "no sentence has joined"
-        found = search.choose(self._projected(slots, search))
-        if found:
-            order = slots.leave([slot for slot, _ in found], search.beam)
+        finished = search.choose(self._projected(slots, search))
+        if finished:
+            order = slots.leave([slot for slot, _ in finished], search.beam)
             search.leave(order)
             if self._account is not None:
                 self._account.leave(order)
@@ -195,7 +196,7 @@ class SlotDecoder:
             self._src_lens = [self._src_lens[slot] for slot in order]
         if self._keys and (parents := search.parents) is not None:
             slots.reorder(parents)
-        return [(keys[slot], hypothesis) for slot, hypothesis in found]
+        return [(keys[slot], hypothesis) for slot, hypothesis in finished]
 
     def _projected(self, slots: Slots, search: SlotSearch) -> Any:
         if self._mark is None:
@@ -279,7 +280,7 @@ def _decode_batch(
     if mark is not None:
         mark()
     decoder.join(sentences, range(batch), None if forced_len is None else [forced_len] * batch)
-    found: dict[object, Hypothesis] = {}
+    hypotheses: dict[object, Hypothesis] = {}
     while decoder.active:
-        found.update(decoder.step())
-    return [found[sentence] for sentence in range(batch)]
+        hypotheses.update(decoder.step())
+    return [hypotheses[sentence] for sentence in range(batch)]

@@ -230,14 +230,14 @@ class _TranslationStream:
         self._waits = self._ended = False
 
     def translations(self) -> Iterator[Translation]:
-        """All of them."""
+        """Yield all translations, in the order of the lines."""
         while self._batched.busy or not self._ended:
             if self._wants_lines():
                 self._read_on()
             before = self._batched.decoder.active
-            move, found = self._batched.act()
+            move, finished = self._batched.act()
             self._waits = move is None and not before
-            for line, hypothesis in found:
+            for line, hypothesis in finished:
                 self._done[line] = self._translation(self._under_way.pop(line), hypothesis)
             while self._written in self._done:
                 yield self._done.pop(self._written)

@@ -449,7 +449,7 @@ class PlanView:
     others keep warm, and that is wrongly believed too dear when cold, stays so believed.
     """
 
-    __slots__ = ("_done_s", "_errs", "_latest", "_next_state", "_state", "_told", "_under_way")
+    __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_next_state", "_state", "_under_way")
 
     MEMORY, PRIOR = 64, 1.0
     _KEPT = 1.0 - 1.0 / MEMORY
@@ -458,9 +458,11 @@ class PlanView:
         """`states`: how many there are; 0 is cold, which is what a box is believed to be at first."""
         self._next_state = next_state
         self._latest, self._state, self._done_s = -1, 0, float("-inf")
-        """The last request that was sent, its state as believed or told, and when the last that was told of had ended."""
-        self._told = [[self.PRIOR if told == believed else 0.0 for told in range(states)] for believed in range(states)]
-        """Answers by the state that was believed and the one that was told."""
+        """The last request that was sent, its state as believed or reported, and when the last reported one had ended."""
+        self._answer_counts = [
+            [self.PRIOR if actual == believed else 0.0 for actual in range(states)] for believed in range(states)
+        ]
+        """Answers by the state that was believed and the one that was reported."""
         self._errs = [False] * states
         """Whether a belief was ever wrong."""
         self._under_way: dict[int, int] = {}
@@ -471,12 +473,12 @@ class PlanView:
         return self._next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
 
     def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
-        """Seconds beyond the plane of a request that would reach the target then; `beyond_s`: by state and request."""
+        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
         believed = self.believed(entry_s)
         if not self._errs[believed]:
             return beyond_s[believed][in_block]
-        told = self._told[believed]
-        return sum(count * column[in_block] for count, column in zip(told, beyond_s, strict=True)) / sum(told)
+        counts = self._answer_counts[believed]
+        return sum(count * column[in_block] for count, column in zip(counts, beyond_s, strict=True)) / sum(counts)
 
     def sent(self, request: int, entry_s: float) -> None:
         """A request sets out."""
@@ -484,14 +486,14 @@ class PlanView:
         self._under_way[request] = self._state
 
     def reported(self, request: int, state: int, done_s: float) -> None:
-        """Its answer came: the state in which it was executed, and when that ended, by the decider's clock."""
+        """Record an answer: the state in which the request was executed, and when that ended by the decider's clock."""
         believed = self._under_way.pop(request)
-        told = self._told[believed]
+        counts = self._answer_counts[believed]
         if state != believed:
             self._errs[believed] = True
-        for number, count in enumerate(told):
-            told[number] = self._KEPT * count
-        told[state] += 1.0
+        for number, count in enumerate(counts):
+            counts[number] = self._KEPT * count
+        counts[state] += 1.0
         if request == self._latest:
             self._state = state
         if done_s > self._done_s:

@@ -37,7 +37,7 @@ class LinearSurface:
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
         """Over the whole lengths first..last, both included; 0 where last < first."""
-        rows, low, high = (np.asarray(each, np.float64) for each in (batch, first, last))
+        rows, low, high = (np.asarray(column, np.float64) for column in (batch, first, last))
         count = np.maximum(high - low + 1.0, 0.0)
         value: Floats = count * self.seconds(rows, 0.5 * (low + high))
         return value
@@ -83,7 +83,7 @@ class TableSurface:
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
         """Over the whole lengths first..last, both included; 0 where last < first."""
-        rows, low, high = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in (batch, first, last)))
+        rows, low, high = np.broadcast_arrays(*(np.asarray(column, np.float64) for column in (batch, first, last)))
         knots = self._knots(rows)
         total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
         return total
@@ -138,9 +138,8 @@ class TableSurface:
         """Sum over the lengths from the grid's first up to, and without, `end`; below the first length it is negative."""
         at = np.searchsorted(self.lengths, end, side="right") - 1
         inside = np.maximum(at, 0)[..., None]
-        value, slope, before = (
-            np.take_along_axis(each, inside, axis=-1)[..., 0] for each in (knots, self._slopes(knots), self._before(knots))
-        )
+        tables = (knots, self._slopes(knots), self._before(knots))
+        value, slope, before = (np.take_along_axis(table, inside, axis=-1)[..., 0] for table in tables)
         many = end - self.lengths[inside[..., 0]]
         rising = np.where(at < 0, 0.0, slope * 0.5 * many * (many - 1.0))
         total: Floats = before + many * value + rising
@@ -199,9 +198,11 @@ class StepCost:
 
     @classmethod
     def of(cls, block: StepBlock) -> StepCost:
-        """What a profile's block says."""
-        own = block.coefficients
-        linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_position, own.s_per_row_position)
+        """Return the cost that a profile's block describes."""
+        coefficients = block.coefficients
+        linear = coefficients and LinearSurface(
+            coefficients.s_fixed, coefficients.s_per_row, coefficients.s_per_position, coefficients.s_per_row_position
+        )
         surface = linear if block.form == "linear" and linear else _table(block.batch, block.position, block.seconds)
         return cls(_with_alone(surface, block.position, block.alone_s), _ends(block.batch), _ends(block.position))
 
@@ -233,9 +234,11 @@ class EncoderCost:
 
     @classmethod
     def of(cls, block: EncoderBlock) -> EncoderCost:
-        """What a profile's block says."""
-        own = block.coefficients
-        linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_src_token, own.s_per_row_src_token)
+        """Return the cost that a profile's block describes."""
+        coefficients = block.coefficients
+        linear = coefficients and LinearSurface(
+            coefficients.s_fixed, coefficients.s_per_row, coefficients.s_per_src_token, coefficients.s_per_row_src_token
+        )
         surface = linear if block.form == "linear" and linear else _table(block.batch, block.src_len, block.seconds)
         return cls(_with_alone(surface, block.src_len, block.alone_s), _ends(block.batch), _ends(block.src_len))
 
@@ -249,7 +252,7 @@ class EncoderCost:
 
 
 def _table(batch: tuple[int, ...], length: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
-    return TableSurface(*(np.asarray(each, np.float64) for each in (batch, length, seconds)))
+    return TableSurface(*(np.asarray(column, np.float64) for column in (batch, length, seconds)))
 
 
 def _with_alone(surface: LinearSurface | TableSurface, length: tuple[int, ...], alone_s: tuple[float, ...] | None) -> Surface:
@@ -371,8 +374,8 @@ class DecodingCost:
         return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + besides_s
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is remembered of the encoder are closures, which cannot be pickled.
-        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        # The cached encoder sums are closures, which cannot be pickled.
+        return type(self), tuple(getattr(self, attribute.name) for attribute in fields(self) if attribute.init)
 
     def _sources_s(self, src_len: NDArray[np.float64]) -> NDArray[np.float64]:
         """`source_s` of batches of one."""

@@ -115,7 +115,8 @@ class CellSample(Configuration):
 
     @model_validator(mode="after")
     def _ordered(self) -> CellSample:
-        known = [each for each in (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s) if each is not None]
+        quantiles_s = (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s)
+        known = [quantile_s for quantile_s in quantiles_s if quantile_s is not None]
         if known != sorted(known):
             raise ValueError("quantiles that do not rise")
         return self

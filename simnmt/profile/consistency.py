@@ -116,16 +116,16 @@ class _WholeExecutions:
 
 
 def _whole_executions(profile: DeviceProfile) -> _WholeExecutions | None:
-    """What was measured of sentences alone; None for too little."""
+    """Return what was measured of single sentences; None if there are fewer than `LEAST_CELLS` cells."""
     fit = profile.execution.quality
-    samples = [each for each in profile.execution.samples if each.batch == 1]
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
     if len(samples) < LEAST_CELLS:
         return None
     # The same times as the measured plane's: the quantile of each cell, raised to the mean, or the means of single inferences.
     robust = fit.level is not None and fit.mode != "paper"
-    src_len = [each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples]
+    src_len = [sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples]
     time_s = [fit.level * _shape_s(sample, fit.quantile) if robust and fit.level else sample.mean_s for sample in samples]
-    return _WholeExecutions(np.array(src_len, float), np.array([float(each.tgt_len) for each in samples]), np.array(time_s))
+    return _WholeExecutions(np.array(src_len, float), np.array([float(sample.tgt_len) for sample in samples]), np.array(time_s))
 
 
 def _shape_s(sample: CellSample, quantile: float | None) -> float:
@@ -133,7 +133,7 @@ def _shape_s(sample: CellSample, quantile: float | None) -> float:
 
 
 def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _WholeExecutions) -> tuple[float, Floats, Floats]:
-    """(pace, seconds of a step by position, seconds of encoding by source length), the last two of batch 1."""
+    """Fit (pace, seconds of a step by position, seconds of encoding by source length), the last two of batch 1."""
     step_s, encoder_s = _alone_s(step), _alone_s(encoder)
     one, positions, src_lens = np.ones(1), np.array(step.position, float), np.array(encoder.src_len, float)
     last = whole.tgt_len - 1.0
@@ -151,13 +151,13 @@ def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _Who
     )
     target = np.concatenate([np.ones(whole.time_s.size), np.zeros(known_s.size)])
     scale = np.append(known_s, 1.0)
-    found: Floats = np.linalg.lstsq(design * scale, target, rcond=None)[0] * scale
-    if (found <= 0.0).any():
-        # Measurements that contradict each other so far say nothing of single lengths; the pace alone is always positive.
-        told = (parts @ known_s + besides_s) / whole.time_s
-        pace = float(told.sum() / (told @ told))
+    solution: Floats = np.linalg.lstsq(design * scale, target, rcond=None)[0] * scale
+    if (solution <= 0.0).any():
+        # Measurements that contradict each other so far do not determine single lengths; the pace alone is always positive.
+        model_over_measured = (parts @ known_s + besides_s) / whole.time_s
+        pace = float(model_over_measured.sum() / (model_over_measured @ model_over_measured))
         return pace, pace * step_s, pace * encoder_s
-    return float(found[-1]), found[: step_s.size], found[step_s.size : -1]
+    return float(solution[-1]), solution[: step_s.size], solution[step_s.size : -1]
 
 
 def _gradient(row: Floats, seconds: Callable[[Floats], Floats]) -> Floats:
@@ -198,10 +198,12 @@ def _paced(block: Any, pace: float, alone_s: Floats) -> Any:
 def _paced_overheads(overheads: Overheads | None, pace: float) -> Overheads | None:
     if overheads is None:
         return None
-    known: dict[str, Overhead] = {name: own for name in PACED if (own := getattr(overheads, name)) is not None}
+    known: dict[str, Overhead] = {name: overhead for name in PACED if (overhead := getattr(overheads, name)) is not None}
     return overheads.model_copy(
         update={
-            name: own.model_copy(update={"value": pace * own.value}) for name, own in known.items() if own.value is not None
+            name: overhead.model_copy(update={"value": pace * overhead.value})
+            for name, overhead in known.items()
+            if overhead.value is not None
         }
     )
 
@@ -245,24 +247,27 @@ Facts = list[tuple[str, str]]
 
 
 def decoder_facts(profile: DeviceProfile) -> Facts:
-    """(what, how much): each variant by batch size with the shares of its stages, which sum to 100 % (FNI-17)."""
+    """Return (what, how much) of each variant by batch size, with the shares of the stages, which sum to 100 % (FNI-17)."""
     block = profile.decoder
     if block is None:
         return []
     batches = ", ".join(map(str, block.batches))
-    said = [f"{block.kind}: {len(block.measured)} variants, batch {batches}"]
-    said += [] if block.repeats is None else [f"{block.repeats} timings each, taken in turn"]
-    said += [] if block.src_len is None else [f"under sources of {block.src_len} tokens"]
-    found = [("decoder", f"{', '.join(said)}; the other costs are of {block.base.words()}")]
+    parts = [f"{block.kind}: {len(block.measured)} variants, batch {batches}"]
+    parts += [] if block.repeats is None else [f"{block.repeats} timings each, taken in turn"]
+    parts += [] if block.src_len is None else [f"under sources of {block.src_len} tokens"]
+    lines = [("decoder", f"{', '.join(parts)}; the other costs are of {block.base.words()}")]
     compute_type = None if profile.engine is None else profile.engine.compute_type
-    found += [(f"decoder {each.words()}", "; ".join(_describe_variant(block, each, compute_type))) for each in block.measured]
-    found.append(("decoder composed", _describe_composition(block)))
+    lines += [
+        (f"decoder {settings.words()}", "; ".join(_describe_variant(block, settings, compute_type)))
+        for settings in block.measured
+    ]
+    lines.append(("decoder composed", _describe_composition(block)))
     if against := against_step(profile):
-        told = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
-        found.append(("decoder against step", f"measured steps of {block.base.words()} over step and gap: {told}"))
-    found += [("decoder note", "; ".join(block.notes))] if block.notes else []
-    found += [("decoder left out", "; ".join(block.left_out))] if block.left_out else []
-    return found
+        ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
+        lines.append(("decoder against step", f"measured steps of {block.base.words()} over step and gap: {ratios}"))
+    lines += [("decoder note", "; ".join(block.notes))] if block.notes else []
+    lines += [("decoder left out", "; ".join(block.left_out))] if block.left_out else []
+    return lines
 
 
 def _describe_variant(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Iterator[str]:
@@ -271,15 +276,15 @@ def _describe_variant(block: DecoderBlock, settings: DecoderSettings, compute_ty
         if variant.settings != settings:
             continue
         body, product, search = (round(100 * share) for share in variant.shares)
-        # Rounded apart they might sum to 99 or 101.
+        # Rounded separately, the three shares might sum to 99 or 101.
         body = 100 - product - search
         shares = f"body {body} %, product {product} %, bias, softmax and search {search} %"
         base = block.at(variant.batch)[canonical(block.base)]
         times = "" if variant is base else f", {variant.step_s / base.step_s:.3g} times the base's"
         active = "" if variant.active is None else f", {variant.active.words()}"
         yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares}){active}"
-        for name, own in known.items():
-            own += [] if (share := getattr(variant, name)) is None else [share]
+        for name, known_shares in known.items():
+            known_shares += [] if (share := getattr(variant, name)) is None else [share]
     yield describe_fidelity(
         settings,
         min(known["agreement"], default=None),
@@ -297,7 +302,7 @@ def _describe_composition(block: DecoderBlock) -> str:
 
 
 def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """By batch size, the measured step of the base over what step and gap tell; about 1 where both were measured alike.
+    """Return by batch size the measured step of the base over the profile's step and gap; about 1 if both agree.
 
     A variant moves costs by its ratio to the base, which a slower box changes little; far from 1 more than the pace may differ.
     """
@@ -307,9 +312,9 @@ def against_step(profile: DeviceProfile) -> dict[int, float]:
     cost = profile.of_forced_lengths.decoding_cost
     last = min(FIRST_STEPS, cost.step.position_range[1])
     # Of the usual step, as the variants are.
-    told_s = {
+    block_step_s = {
         batch: float(cost.step.steps_s(batch, 0, last)) / (last + 1) + cost.gap_s(batch)
         for batch in block.batches
         if batch <= cost.step.batch_range[1]
     }
-    return {batch: block.at(batch)[canonical(block.base)].step_s / step_s for batch, step_s in told_s.items()}
+    return {batch: block.at(batch)[canonical(block.base)].step_s / step_s for batch, step_s in block_step_s.items()}

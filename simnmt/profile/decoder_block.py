@@ -41,7 +41,7 @@ class ActiveShare(Configuration):
     """Quantiles, over sentences decoded alone, of the mean over a sentence's steps; null where sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
     """What a step would take more with the whole vocabulary active than with nothing of it, seconds: the slope of timed steps
-    over their shares; null: not told by them."""
+    over their shares; null: those steps do not determine it."""
 
     @model_validator(mode="after")
     def _is_a_distribution(self) -> ActiveShare:
@@ -84,8 +84,8 @@ class ActiveShare(Configuration):
             return np.zeros_like(uniform)
         levels, quantiles = np.array(self.levels), np.array(self.by_sentence)
         expected = float(np.diff(levels) @ (quantiles[1:] + quantiles[:-1]) / 2.0)
-        found: NDArray[np.float64] = np.interp(uniform, levels, quantiles) - expected
-        return found
+        deviation: NDArray[np.float64] = np.interp(uniform, levels, quantiles) - expected
+        return deviation
 
     def words(self) -> str:
         """`5.1 % of 12,000 tokens active`."""
@@ -160,9 +160,9 @@ class DecoderBlock(Configuration):
 
     @model_validator(mode="after")
     def _comparable(self) -> DecoderBlock:
-        seen = [(canonical(each.settings), each.batch) for each in self.variants]
+        seen = [(canonical(variant.settings), variant.batch) for variant in self.variants]
         if len(set(seen)) < len(seen):
-            settings, batch = next(each for each in seen if seen.count(each) > 1)
+            settings, batch = next(pair for pair in seen if seen.count(pair) > 1)
             raise ValueError(f"variants: {settings.words()} at batch {batch} stands there twice")
         lacking = [batch for _, batch in seen if (canonical(self.base), batch) not in seen]
         if lacking:
@@ -185,7 +185,7 @@ class DecoderBlock(Configuration):
 
 
 def canonical(settings: DecoderSettings) -> DecoderSettings:
-    """The same decoder, said in one way: `frequent_words` means nothing unless embeddings are the frequent ones."""
+    """Return the one form of equivalent settings: `frequent_words` counts only where embeddings are the frequent ones."""
     if settings.embeddings == "frequent":
         return settings
     return settings.model_copy(update={"frequent_words": FREQUENT_WORDS})
@@ -218,7 +218,7 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class CompositionError:
-    """What composing was wrong by on variants that were measured, each told from the others without it."""
+    """Errors of composition on measured variants, each composed of the others."""
 
     mean: float
     """Absolute, relative, of the whole step."""
@@ -235,21 +235,21 @@ class CompositionError:
 
 
 def value_of(settings: DecoderSettings, option: str) -> object:
-    """Of an option; how many embeddings are kept belongs to keeping them, and a list of so many candidates is told by these."""
-    own: object = getattr(settings, option)
+    """Return the value of an option; `embeddings` includes the number kept, and `candidates` stands for `vocabulary`."""
+    value: object = getattr(settings, option)
     if option == "vocabulary" and settings.candidates is not None:
         return "full"
-    return f"{own} {settings.frequent_words}" if own == "frequent" else own
+    return f"{value} {settings.frequent_words}" if value == "frequent" else value
 
 
 def compose_stages(measured: Measured, settings: DecoderSettings) -> Stages | None:
-    """The stages of a variant by least squares of the logarithms over those measured; None where they do not determine it.
+    """Fit the stages of a variant by least squares of the measured logarithms; None where they do not determine it.
 
     The model of each stage: a level, times one factor for each option that is not as in the first variant. A target is
     determined where its row is a combination of the rows that were measured. Variants of the wanted beam alone are fitted
     where they determine it: with more hypotheses the same technique pays more, or less.
     """
-    of_the_beam = {other: its for other, its in measured.items() if other.beam == settings.beam}
+    of_the_beam = {other: variant for other, variant in measured.items() if other.beam == settings.beam}
     return _fitted(of_the_beam, settings) or _fitted(measured, settings)
 
 
@@ -257,13 +257,16 @@ def _fitted(measured: Measured, settings: DecoderSettings) -> Stages | None:
     weights = _weights(list(measured), settings)
     if weights is None:
         return None
-    logarithms = np.log([[getattr(each, stage) for stage in STAGES] for each in measured.values()])
+    logarithms = np.log([[getattr(variant, stage) for stage in STAGES] for variant in measured.values()])
     body_s, product_s, search_s = np.exp(weights @ logarithms).tolist()
     return Stages(body_s, product_s, search_s)
 
 
 def composition_error(block: DecoderBlock, beam: int | None = None) -> CompositionError | None:
-    """Over the variants and batch sizes of a block, each left out in turn; None where none can be. `beam`: of these alone."""
+    """Return the errors over a block's variants and batch sizes, each left out in turn; None if none can be.
+
+    `beam`: judge variants of this beam alone.
+    """
     off = [error for batch in block.batches for error in _errors(block.at(batch), beam)]
     return CompositionError(float(np.mean(off)), max(off), len(off), beam) if off else None
 
@@ -272,13 +275,13 @@ def _errors(measured: Measured, beam: int | None) -> Iterator[float]:
     for settings, variant in measured.items():
         if beam not in (None, settings.beam):
             continue
-        told = compose_stages({other: its for other, its in measured.items() if other != settings}, settings)
-        if told is not None:
-            yield abs(told.step_s / variant.step_s - 1.0)
+        composed = compose_stages({other: timed for other, timed in measured.items() if other != settings}, settings)
+        if composed is not None:
+            yield abs(composed.step_s / variant.step_s - 1.0)
 
 
 def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> NDArray[np.float64] | None:
-    """What each measured variant's logarithm counts for; the least squares of least norm."""
+    """Return the weight of each measured variant's logarithm, by least squares of least norm."""
     if not measured:
         return None
     effects = dict.fromkeys(
@@ -295,13 +298,13 @@ def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> ND
     def row(settings: DecoderSettings) -> list[float]:
         return [1.0, *(float(value_of(settings, option) == value) for option, value in effects)]
 
-    design, target = np.array([row(each) for each in measured]), np.array(row(wanted))
+    design, target = np.array([row(settings) for settings in measured]), np.array(row(wanted))
     weights: NDArray[np.float64] = np.linalg.lstsq(design.T, target, rcond=None)[0]
     return weights if np.allclose(design.T @ weights, target, atol=1e-9) else None
 
 
 EXACT_TYPE = "float32"
-"""Of engines; any other rounds what this one tells."""
+"""Compute type of engines that do not round; any other rounds."""
 
 
 def describe_fidelity(
@@ -313,62 +316,65 @@ def describe_fidelity(
     identical: float | None = None,
     likeliest_active: float | None = None,
 ) -> str:
-    """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
+    """Describe fidelity: `exact`, the share of tokens that agree, or not measured; then rounding and a candidate list.
 
     `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences;
     `likeliest_active`: of steps, of a restricted vocabulary, which is no agreement of tokens.
     """
     sentences = "" if identical is None else f", {_percent(identical)} of sentences"
     if not settings.noise:
-        told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
+        summary = "exact" if rounding is None else f"exact but for rounding in {rounding}"
     else:
         if agreement is None and likeliest_active is not None:
-            told = f"likeliest token of all active in {_percent(likeliest_active)} of its own steps"
-            told += sentences and f"{sentences} as the exact decoder's"
+            summary = f"likeliest token of all active in {_percent(likeliest_active)} of its own steps"
+            summary += sentences and f"{sentences} as the exact decoder's"
         elif agreement is None:
-            told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
+            summary = f"not exact ({', '.join(settings.noise)}), agreement not measured"
         else:
-            told = f"{_percent(agreement)} of tokens as the exact decoder's"
-            told += ", its techniques' agreements multiplied" if multiplied else ""
-            told += sentences
-        told += "" if rounding is None else f", rounding in {rounding} aside"
-    return told if settings.candidates is None else f"{told}, among its candidates"
+            summary = f"{_percent(agreement)} of tokens as the exact decoder's"
+            summary += ", its techniques' agreements multiplied" if multiplied else ""
+            summary += sentences
+        summary += "" if rounding is None else f", rounding in {rounding} aside"
+    return summary if settings.candidates is None else f"{summary}, among its candidates"
 
 
 def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
-    """The engine's type where the decoder's products are in it and it is not float32."""
+    """Return the engine's type if the decoder's products are in it and it is not float32, else None."""
     return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
 
 
 def agreement_of(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
-    """As measured, at its worst; else the product of the techniques' own, and that it is one. Identities change none of it."""
+    """Return the worst measured agreement, or the product over the techniques, and whether it is a product.
+
+    Identities do not change it.
+    """
     if not wanted.noise:
         return None, False
     noise = _noise(wanted)
     if (together := _worst(block, noise)) is not None:
         return together, False
-    alone = [_worst(block, [each]) for each in noise]
-    known = [each for each in alone if each is not None]
+    alone = [_worst(block, [noisy_option]) for noisy_option in noise]
+    known = [agreement for agreement in alone if agreement is not None]
     return (prod(known), True) if len(known) == len(alone) else (None, False)
 
 
 def worst_of(block: DecoderBlock, wanted: DecoderSettings, share: Literal["identical", "likeliest_active"]) -> float | None:
-    """A share at its worst over batch sizes; None where it was not measured of just this: what a beam finds is its own."""
-    alike = (each for each in _rounding_so(block, _noise(wanted)) if each.settings.beam == wanted.beam)
-    return min((own for each in alike if (own := getattr(each, share)) is not None), default=None)
+    """Return the worst share over batch sizes; None if it was not measured with these options and this beam."""
+    alike = (variant for variant in _rounding_so(block, _noise(wanted)) if variant.settings.beam == wanted.beam)
+    return min((value for variant in alike if (value := getattr(variant, share)) is not None), default=None)
 
 
 def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
-    """Of the variants that round so and not otherwise."""
-    return min((each.agreement for each in _rounding_so(block, noise) if each.agreement is not None), default=None)
+    """Return the worst agreement of the variants with exactly these options that round; None if not measured."""
+    return min((variant.agreement for variant in _rounding_so(block, noise) if variant.agreement is not None), default=None)
 
 
 def _rounding_so(block: DecoderBlock, noise: list[tuple[str, object]]) -> Iterator[DecoderVariant]:
-    return (each for each in block.variants if _noise(each.settings) == noise)
+    return (variant for variant in block.variants if _noise(variant.settings) == noise)
 
 
 def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    """The options that round, and their values."""
+    """Return the options that round, and their values."""
     return [(option, getattr(settings, option)) for option in settings.noise]
 
 

@@ -40,22 +40,22 @@ class DecoderSettings(Configuration):
 
     @model_validator(mode="before")
     @classmethod
-    def _list_is_a_vocabulary(cls, said: Any) -> Any:
-        if isinstance(said, Mapping) and said.get("candidates") is not None:
-            if "vocabulary" not in said:
-                return {**said, "vocabulary": "candidates"}
-            if said["vocabulary"] in ("full", "clustered"):
-                told = f"candidates: {said['candidates']} beside vocabulary: {said['vocabulary']}"
-                raise ValueError(f"{told} contradict each other; leave one of them out")
-        return said
+    def _list_is_a_vocabulary(cls, options: Any) -> Any:
+        if isinstance(options, Mapping) and options.get("candidates") is not None:
+            if "vocabulary" not in options:
+                return {**options, "vocabulary": "candidates"}
+            if options["vocabulary"] in ("full", "clustered"):
+                conflict = f"candidates: {options['candidates']} beside vocabulary: {options['vocabulary']}"
+                raise ValueError(f"{conflict} contradict each other; leave one of them out")
+        return options
 
     @model_serializer(mode="wrap")
     def _as_before(self, plainly: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a vocabulary that follows from the rest: files of before it had a name stay as they were."""
-        told: dict[str, Any] = plainly(self)
+        """Omit a vocabulary that follows from the other options, so that files from before the option stay as they were."""
+        options: dict[str, Any] = plainly(self)
         if self.vocabulary == "full" or self.candidates is not None:
-            told.pop("vocabulary", None)
-        return told
+            options.pop("vocabulary", None)
+        return options
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
         """As pydantic's; a number of candidates that comes or goes takes the vocabulary with it."""
@@ -86,8 +86,8 @@ class DecoderSettings(Configuration):
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
     def words(self) -> str:
-        """In a few words: `beam 5, fused`; `beam 1, plain` where no technique is used."""
-        told = [
+        """Describe the settings: `beam 5, fused`; `beam 1, plain` where no technique is used."""
+        techniques_used = [
             "fused" if self.fused else "",
             self.gemm or "",
             {"computed": "", "precomputed": "embeddings kept", "frequent": f"{self.frequent_words:,} embeddings kept"}[
@@ -100,7 +100,7 @@ class DecoderSettings(Configuration):
             if self.candidates is None
             else f"{self.candidates:,} candidates",
         ]
-        return ", ".join([f"beam {self.beam}", *(list(filter(None, told)) or ["plain"])])
+        return ", ".join([f"beam {self.beam}", *(list(filter(None, techniques_used)) or ["plain"])])
 
 
 RUNGS = ("baseline", "int16", "embeddings", "attention", "activations", "merge")
@@ -125,9 +125,9 @@ def techniques(
 
 
 def ladder(base: DecoderSettings, changes: dict[str, dict[str, Any]] | None = None) -> dict[str, DecoderSettings]:
-    """Settings by rung, the baseline's being `base`; `changes`: other than those that `techniques()` gives."""
-    found = {RUNGS[0]: base}
+    """Return the settings by rung, `base` for the baseline; `changes` replaces those of `techniques()`."""
+    settings_by_rung = {RUNGS[0]: base}
     for rung, change in (techniques() if changes is None else changes).items():
         base = base.model_copy(update=change)
-        found[rung] = base
-    return found
+        settings_by_rung[rung] = base
+    return settings_by_rung

@@ -71,8 +71,8 @@ class ReadTable:
         """Same shape."""
         within = np.clip(size_bytes, self.size_bytes[0], self.size_bytes[-1])
         never_less = np.maximum.accumulate(self.time_s)
-        own = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
-        beyond: Column = own * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
+        inside = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
+        beyond: Column = inside * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
         return beyond
 
 
@@ -89,8 +89,8 @@ class DiskCost:
     def seconds(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
         """Seconds of one read of that many bytes; same shape."""
         size = np.asarray(size_bytes, np.float64)
-        own: Column = self.s_fixed + size / self.bytes_per_s if self.table is None else self.table.seconds(size)
-        return own if self.paced_bytes_per_s is None else np.maximum(own, size / self.paced_bytes_per_s)
+        unpaced: Column = self.s_fixed + size / self.bytes_per_s if self.table is None else self.table.seconds(size)
+        return unpaced if self.paced_bytes_per_s is None else np.maximum(unpaced, size / self.paced_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class DeviceProfile(Configuration):
     """The state of the box while it was measured."""
 
     @model_validator(mode="after")
-    def _of_its_version(self) -> DeviceProfile:
+    def _matches_schema_version(self) -> DeviceProfile:
         if self.schema_version == 1:
             newer = [name for name in OPTIONAL_BLOCKS if getattr(self, name) is not None]
             newer += ["execution.samples"] if self.execution.samples else []
@@ -223,15 +223,16 @@ class DeviceProfile(Configuration):
     @model_validator(mode="after")
     def _of_one_beam(self) -> DeviceProfile:
         if self.decoder is not None and self.engine is not None and self.decoder.base.beam != self.engine.beam:
-            told = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
-            raise ValueError(f"decoder.base: {told}")
+            conflict = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
+            raise ValueError(f"decoder.base: {conflict}")
         return self
 
     @property
     def plane(self) -> ExecutionPlane:
         """The execution plane, ready to compute; a beam's steps beyond its best output are in the slope."""
-        own = self.execution.plane
-        return ExecutionPlane(own.s_per_src_token, own.s_per_tgt_token * self._steps_per_token, own.s_fixed)
+        coefficients = self.execution.plane
+        s_per_tgt_token = coefficients.s_per_tgt_token * self._steps_per_token
+        return ExecutionPlane(coefficients.s_per_src_token, s_per_tgt_token, coefficients.s_fixed)
 
     @property
     def of_forced_lengths(self) -> DeviceProfile:
@@ -263,12 +264,12 @@ class DeviceProfile(Configuration):
 
     @property
     def decoding_cost(self) -> DecodingCost:
-        """What a server that batches takes, ready to compute; an overhead that was not measured counts as 0 s: who refills
-        batches asks `knows_refills` before.
+        """Cost of decoding on a batching server, ready to compute. An unmeasured overhead counts as 0 s: check `knows_refills`
+        before refilling batches.
 
         Raises `ProfileError` where the profile knows nothing of decode steps or of the encoder.
         """
-        own = self.overheads or Overheads()
+        overheads = self.overheads or Overheads()
         step, encoder = self.step_cost, self.encoder_cost
         assert self.step is not None and self.encoder is not None
         many = self._steps_per_token
@@ -276,11 +277,11 @@ class DeviceProfile(Configuration):
             step=step,
             encoder=encoder,
             mean_over_usual=many * (self.step.run_over_told or 1.0),
-            gap_s_fixed=many * _value_or_zero(own.step_gap_s),
-            gap_s_per_sentence=many * _value_or_zero(own.step_gap_s_per_sentence),
-            refill_s_fixed=_value_or_zero(own.refill_s_fixed),
-            refill_s_per_sentence=_value_or_zero(own.refill_s_per_sentence),
-            leave_s=_value_or_zero(own.leave_s),
+            gap_s_fixed=many * _value_or_zero(overheads.step_gap_s),
+            gap_s_per_sentence=many * _value_or_zero(overheads.step_gap_s_per_sentence),
+            refill_s_fixed=_value_or_zero(overheads.refill_s_fixed),
+            refill_s_per_sentence=_value_or_zero(overheads.refill_s_per_sentence),
+            leave_s=_value_or_zero(overheads.leave_s),
             packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
             padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,
@@ -290,21 +291,21 @@ class DeviceProfile(Configuration):
 
     @property
     def knows_refills(self) -> bool:
-        """Whether it was measured what encoded sentences cost that join a batch."""
-        own = self.overheads or Overheads()
-        return all(cost is not None and cost.value is not None for cost in (own.refill_s_fixed, own.refill_s_per_sentence))
+        """Whether the costs of encoded sentences that join a batch were measured."""
+        overheads = self.overheads or Overheads()
+        costs = (overheads.refill_s_fixed, overheads.refill_s_per_sentence)
+        return all(cost is not None and cost.value is not None for cost in costs)
 
     @property
     def disk_cost(self) -> DiskCost:
         """Cost of reads from the disk, ready to compute. Raises `ProfileError` where the profile has none."""
         if self.disk is None:
             self._lacks("disk", "costs of reading from the disk")
-        own, table = self.disk, None
-        if own.form == "table":
-            table = ReadTable(
-                np.array([float(each.bytes) for each in own.samples]), np.array([s.median_s for s in own.samples])
-            )
-        return DiskCost(own.s_fixed, own.bytes_per_s, own.paced_bytes_per_s, table)
+        disk, table = self.disk, None
+        if disk.form == "table":
+            size_bytes = np.array([float(sample.bytes) for sample in disk.samples])
+            table = ReadTable(size_bytes, np.array([sample.median_s for sample in disk.samples]))
+        return DiskCost(disk.s_fixed, disk.bytes_per_s, disk.paced_bytes_per_s, table)
 
     @property
     def sti_cost(self) -> StiCost:
@@ -351,15 +352,16 @@ class DeviceProfile(Configuration):
         fixed parts of time and energy. Raises `ProfileError` where the profile has costs beside its planes, whose steps cannot
         be counted otherwise.
         """
-        own = self.length_unit.end_of_sentence
-        if end_of_sentence == own:
+        counted = self.length_unit.end_of_sentence
+        if end_of_sentence == counted:
             return self
         if self.step is not None or self.decoder is not None or self.sti is not None:
             raise ProfileError(
-                f"lengths of profile {self.name} count {own} of the end-of-sentence tokens, other devices' {end_of_sentence}",
+                f"lengths of profile {self.name} count {counted} of the end-of-sentence tokens, "
+                f"other devices' {end_of_sentence}",
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
-        src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(own)).tolist()
+        src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(counted)).tolist()
         plane, ranges, energy = self.plane, self.valid_range, self.energy_cost
         fixed_s = plane.s_fixed - src * plane.s_per_src_token - tgt * plane.s_per_tgt_token
         moved = [(max(low + more, 0), high + more) for (low, high), more in ((ranges.src_len, src), (ranges.tgt_len, tgt))]
@@ -382,9 +384,9 @@ class DeviceProfile(Configuration):
         Plane, energy and range are converted; costs of steps, encoders and streaming, which are of whole tokens of the first
         unit, are left out; a beam's steps for a token are kept. Numbers that were measured become inferred.
         """
-        plane, energy, own = self.execution.plane, self.energy, self.length_unit.end_of_sentence
+        plane, energy, counted = self.execution.plane, self.energy, self.length_unit.end_of_sentence
         many = self._steps_per_token
-        src_end, tgt_end = end_tokens(own)
+        src_end, tgt_end = end_tokens(counted)
         # What is not multiplied of an end-of-sentence token that the lengths count.
         src_kept, tgt_kept = src_end * (1.0 - src), tgt_end * (1.0 - tgt)
         execution = self.execution.model_copy(
@@ -409,7 +411,7 @@ class DeviceProfile(Configuration):
             src_len=_converted_range(self.valid_range.src_len, src, src_end),
             tgt_len=_converted_range(self.valid_range.tgt_len, tgt, tgt_end),
         )
-        unit = unit.model_copy(update={"end_of_sentence": own})
+        unit = unit.model_copy(update={"end_of_sentence": counted})
         parts = {"length_unit": unit, "valid_range": lengths, "execution": execution, "energy": energy}
         return self.model_copy(update=parts | dict.fromkeys(("step", "encoder", "decoder", "sti")))
 

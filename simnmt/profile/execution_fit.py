@@ -83,8 +83,8 @@ def means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> tuple[Column, Co
 
 def _relative(src_len: Column, tgt_len: Column, time_s: Column) -> ExecutionPlane:
     design = np.column_stack([src_len, tgt_len, np.ones_like(src_len)]) / time_s[:, None]
-    found = bounded_least_squares(design, np.ones_like(time_s), (True, True, False))
-    return ExecutionPlane(*(float(each) for each in found))
+    coefficients = bounded_least_squares(design, np.ones_like(time_s), (True, True, False))
+    return ExecutionPlane(*(float(coefficient) for coefficient in coefficients))
 
 
 ONE_BY_ONE = 60
@@ -132,10 +132,10 @@ def heldout_error_of_means(
     cells = by_cell(src, tgt, time)
     of_cells = cells.quantile(quantile)
 
-    def fit(kept: NDArray[np.int64], own: Mask) -> ExecutionPlane:
+    def fit(kept: NDArray[np.int64], of_kept: Mask) -> ExecutionPlane:
         plane = fit_relative_plane(cells.first[kept], cells.second[kept], of_cells[kept]).plane
-        expected = plane.seconds(src[own & calm], tgt[own & calm])
-        return plane.times(level(time[own & calm], expected))
+        expected = plane.seconds(src[of_kept & calm], tgt[of_kept & calm])
+        return plane.times(level(time[of_kept & calm], expected))
 
     return _mean([off for off, _ in _judged(cells, time, calm, fitted, fit)])
 
@@ -150,8 +150,8 @@ def heldout_ordinary_errors(
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     cells = by_cell(src, tgt, time)
 
-    def fit(_: NDArray[np.int64], own: Mask) -> ExecutionPlane:
-        return fit_plane(src[own], tgt[own], time[own]).plane
+    def fit(_: NDArray[np.int64], of_kept: Mask) -> ExecutionPlane:
+        return fit_plane(src[of_kept], tgt[of_kept], time[of_kept]).plane
 
     off = _judged(cells, time, np.ones(time.size, np.bool_), fitted, fit)
     return _mean([single for _, single in off]), _mean([mean for mean, _ in off])
@@ -166,25 +166,26 @@ def how_left_out(src_len: ArrayLike, tgt_len: ArrayLike, fitted: ArrayLike | Non
 
 
 def level(time: Column, expected: Column) -> float:
-    """Mean of measured over expected times, where anything is expected; 1 of none."""
-    told = expected > 0.0  # a plane below zero there says nothing of the level
-    return float((time[told] / expected[told]).mean()) if told.any() else 1.0
+    """Return the mean of measured over expected times, where the latter are positive; 1 if none is."""
+    positive = expected > 0.0  # the level is undetermined where the plane is not above zero
+    return float((time[positive] / expected[positive]).mean()) if positive.any() else 1.0
 
 
 def _judged(
     cells: Cells, time: Column, counts: Mask, fitted: ArrayLike | None, fit: Callable[[NDArray[np.int64], Mask], ExecutionPlane]
 ) -> list[tuple[Column, Column]]:
-    """Per fold the errors on the left-out cells' means, and on their single inferences, of those that count."""
+    """Return per fold the errors on the means and on the single inferences of left-out cells, of inferences that count."""
     many = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
     mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(many, 1.0)
-    found = []
+    errors = []
     for group, kept in _folds(cells, fitted):
         plane = fit(kept, np.isin(cells.cell_of, kept))
         predicted = plane.seconds(cells.first, cells.second)
         judges = group[many[group] > 0]
-        own = counts & np.isin(cells.cell_of, group)
-        found.append((np.abs(predicted[judges] / mean[judges] - 1.0), np.abs(predicted[cells.cell_of[own]] / time[own] - 1.0)))
-    return found
+        left_out = counts & np.isin(cells.cell_of, group)
+        single_error = np.abs(predicted[cells.cell_of[left_out]] / time[left_out] - 1.0)
+        errors.append((np.abs(predicted[judges] / mean[judges] - 1.0), single_error))
+    return errors
 
 
 def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -259,14 +260,14 @@ def fit_execution(
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
     quantile = LEAST if paper else shape_quantile(src, tgt, time, fitted=fitted)
     if paper:
-        own = fit_plane(src[on], tgt[on], time[on])
-        shape, condition, collinear = own.plane, own.condition_number, own.collinear
+        ordinary = fit_plane(src[on], tgt[on], time[on])
+        shape, condition, collinear = ordinary.plane, ordinary.condition_number, ordinary.collinear
     else:
         relative = fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
         shape, condition, collinear = relative.plane, relative.condition_number, relative.collinear
     expected = shape.seconds(src, tgt)
-    expected = np.where(expected > 0.0, expected, time)  # a plane below zero there says nothing of level and spread
-    # Single inferences are judged against a plane that short sentences have a say in, else its own misfit would look disturbed.
+    expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
+    # Single inferences are judged against a plane fitted by relative error: a misfit on short sentences would look disturbed.
     like = fit_relative_plane(src, tgt, time, quantile=0.5).plane.seconds(src, tgt) if paper else expected
     kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
     if not paper and quantile == LEAST:

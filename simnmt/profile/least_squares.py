@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 def bounded_least_squares(
     design: NDArray[np.float64], target: NDArray[np.float64], nonnegative: Sequence[bool]
 ) -> NDArray[np.float64]:
-    """Coefficients of the columns, those marked never below 0; columns that say nothing get 0.
+    """Fit the coefficients of the columns, those marked never below 0; all-zero columns get 0.
 
     Exact: every set of coefficients held at 0 is tried, 16 at most here, and the best that keeps the bounds is taken. scipy
     does the same at the cost of importing it in every simulation. `design` has shape (rows, columns).
@@ -26,15 +26,15 @@ def bounded_least_squares(
     for count in range(len(bounded) + 1):
         for held in combinations(bounded, count):
             free = [column for column in range(columns) if column not in held]
-            found = np.zeros(columns)
+            trial = np.zeros(columns)
             if free:
-                found[free] = np.linalg.lstsq(design[:, free] / scale[free], target, rcond=None)[0] / scale[free]
-            if any(found[column] < 0.0 for column in bounded):
+                trial[free] = np.linalg.lstsq(design[:, free] / scale[free], target, rcond=None)[0] / scale[free]
+            if any(trial[column] < 0.0 for column in bounded):
                 continue
-            error = float(((design @ found - target) ** 2).sum())
+            error = float(((design @ trial - target) ** 2).sum())
             # Of solutions that fit alike the first is kept, which holds the fewest at 0.
             if error < least * (1.0 - 1e-12):
-                best, least = found, error
+                best, least = trial, error
     return best
 
 
@@ -140,5 +140,5 @@ def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[
     ).tolist()
     judges = judging if judging.any() else fitted
     off = np.abs(fixed + per_sentence * size - time) * weight
-    how = f"batch sizes {', '.join(f'{each:.0f}' for each in np.unique(size[judges]))}, never fitted"
+    how = f"batch sizes {', '.join(f'{judged_size:.0f}' for judged_size in np.unique(size[judges]))}, never fitted"
     return OverheadFit(fixed, per_sentence, float(off[judges].mean()), how if judging.any() else "the sizes fitted")

@@ -33,10 +33,10 @@ class Comparison:
     step_position: int | None
     step_ratio: tuple[float, ...]
     differences: tuple[str, ...]
-    """What is not alike, so that nobody takes the ratio for the effect of one thing alone."""
+    """Properties in which the profiles differ; the ratio is the effect of all of them together."""
 
     def as_json(self) -> dict[str, Any]:
-        """SI units, plain numbers."""
+        """Return plain numbers in SI units."""
         return {
             "src_len": list(self.src_len),
             "tgt_len": list(self.tgt_len),
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
-    """The other against the first, over the lengths that both hold for."""
+    """Compare the other profile with the first, over the lengths that both hold for."""
     src = _common(first.valid_range.src_len, other.valid_range.src_len)
     tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len)
     ratio = np.empty((0, 0))
@@ -71,27 +71,27 @@ def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
 
 
 def coefficients(profile: DeviceProfile) -> dict[str, float | None]:
-    """Every number of a cost model that has one name; None where the profile has none."""
-    found: dict[str, float | None] = {
+    """Return every named number of the cost models; None where the profile has none."""
+    numbers: dict[str, float | None] = {
         f"execution.{name}": value for name, value in profile.execution.plane.model_dump().items()
     }
-    found["execution.residual_relative_sd"] = profile.execution.residual_relative_sd
+    numbers["execution.residual_relative_sd"] = profile.execution.residual_relative_sd
     for name in ("step", "encoder"):
         block = getattr(profile, name)
-        own = None if block is None or block.form != "linear" else block.coefficients
-        found |= {f"{name}.{key}": value for key, value in ({} if own is None else own.model_dump()).items()}
+        fitted = None if block is None or block.form != "linear" else block.coefficients
+        numbers |= {f"{name}.{key}": value for key, value in ({} if fitted is None else fitted.model_dump()).items()}
     if profile.overheads is not None:
         for key in type(profile.overheads).model_fields:
             overhead = getattr(profile.overheads, key)
-            found[f"overheads.{key}"] = None if overhead is None else overhead.value
+            numbers[f"overheads.{key}"] = None if overhead is None else overhead.value
     for name, keys in (("disk", ("s_fixed", "bytes_per_s")), ("energy", ("idle_w", "active_w"))):
         block = getattr(profile, name)
-        found |= {} if block is None else {f"{name}.{key}": getattr(block, key) for key in keys}
-    return found
+        numbers |= {} if block is None else {f"{name}.{key}": getattr(block, key) for key in keys}
+    return numbers
 
 
 def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
-    """What is not alike beside the times."""
+    """Return one line for each property in which the profiles differ, apart from times."""
     pairs: list[tuple[str, Any, Any]] = [
         ("device", first.device.name, other.device.name),
         ("model", first.model.name, other.model.name),
@@ -117,7 +117,7 @@ def _common(one: tuple[int, int], another: tuple[int, int]) -> tuple[int, int] |
 
 
 def _some(low: int, high: int) -> tuple[int, ...]:
-    inner = [each for each in _LENGTHS if low < each < high]
+    inner = [length for length in _LENGTHS if low < length < high]
     wanted = np.linspace(0, len(inner) - 1, min(_MOST - 2, len(inner))).round().astype(int).tolist() if inner else []
     return tuple(sorted({low, *(inner[at] for at in wanted), high}))
 
@@ -143,7 +143,7 @@ def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...],
         return (), None, ()
     low = max(first.step.batch[0], other.step.batch[0])
     high = min(first.step.batch[-1], other.step.batch[-1])
-    batch = tuple(sorted({each for each in first.step.batch + other.step.batch if low <= each <= high}))
+    batch = tuple(sorted({size for size in first.step.batch + other.step.batch if low <= size <= high}))
     start = max(first.step.position[0], other.step.position[0])
     end = min(first.step.position[-1], other.step.position[-1])
     if not batch or start > end:
@@ -155,30 +155,31 @@ def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...],
 
 
 def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
-    """Coefficients of all, then each against the first; files by their last names where these tell them apart."""
+    """Format the coefficients of all, then each profile against the first; files by base name if those are distinct."""
     last = [Path(file).name for file in files]
     names = last if len(set(last)) == len(last) else list(files)
     numbers = [coefficients(profile) for profile in profiles]
-    keys = list(dict.fromkeys(key for each in numbers for key in each))
-    rows = [[_named(key), *(_number(key, each.get(key)) for each in numbers)] for key in keys]
+    keys = list(dict.fromkeys(key for profile_numbers in numbers for key in profile_numbers))
+    rows = [[_named(key), *(_number(key, profile_numbers.get(key)) for profile_numbers in numbers)] for key in keys]
     lines = _indented(format_table(["", *names], rows))
     for name, other in zip(names[1:], profiles[1:], strict=True):
         lines += ["", *_against(names[0], name, compare_profiles(profiles[0], other))]
     return "\n".join(lines)
 
 
-def _against(first: str, other: str, found: Comparison) -> list[str]:
-    lines = [f"note: {each}" for each in found.differences]
-    if found.faster_share is None:
+def _against(first: str, other: str, comparison: Comparison) -> list[str]:
+    lines = [f"note: {difference}" for difference in comparison.differences]
+    if comparison.faster_share is None:
         return [f"{other} against {first}: they hold for no common lengths", *lines]
-    lines = [f"{other} against {first}: {_verdict(first, other, found.faster_share)}", *lines]
+    lines = [f"{other} against {first}: {_verdict(first, other, comparison.faster_share)}", *lines]
     lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
-    rows = [[str(src), *(f"{each:.3g}" for each in row)] for src, row in zip(found.src_len, found.ratio, strict=True)]
-    lines += _indented(format_table(["", *map(str, found.tgt_len)], rows))
-    if found.step_batch:
-        lines.append(f"the same of one decode step at position {found.step_position}, by batch:")
-        ratios = [f"{ratio:.3g}" for ratio in found.step_ratio]
-        lines += _indented(format_table(list(map(str, found.step_batch)), [ratios], 0))
+    ratio_rows = zip(comparison.src_len, comparison.ratio, strict=True)
+    rows = [[str(src), *(f"{ratio:.3g}" for ratio in row)] for src, row in ratio_rows]
+    lines += _indented(format_table(["", *map(str, comparison.tgt_len)], rows))
+    if comparison.step_batch:
+        lines.append(f"the same of one decode step at position {comparison.step_position}, by batch:")
+        ratios = [f"{ratio:.3g}" for ratio in comparison.step_ratio]
+        lines += _indented(format_table(list(map(str, comparison.step_batch)), [ratios], 0))
     return lines
 
 
@@ -191,7 +192,7 @@ def _verdict(first: str, other: str, share: float) -> str:
 
 
 def _named(key: str) -> str:
-    """With the unit in which `_number` tells it."""
+    """Return the name with the unit that `_number` prints."""
     block, name = key.split(".")
     if key.endswith("bytes_per_s"):
         return f"{block} bandwidth, MB/s"

@@ -85,11 +85,11 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        said, remedy = first["msg"].removeprefix("Value error, "), _MEND
+        message, remedy = first["msg"].removeprefix("Value error, "), _MEND
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
-            said, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
-        raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
+            message, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
+        raise ProfileError(f"{key}: {message}" if key else message, path=path, remedy=remedy) from None
 
 
 def _refuse_constant(name: str) -> float:

@@ -19,14 +19,15 @@ _FIRST = 6
 
 
 def sti_facts(block: StiBlock) -> Facts:
-    """(what, how much)."""
-    own = block.geometry
-    said = [f"{block.kind}: {block.model}, {own.layers} layers of {own.heads} shards", f"{own.width} x {own.ffn}"]
-    said += [] if block.threads is None else [f"{block.threads} {'thread' if block.threads == 1 else 'threads'}"]
-    said += [] if block.store_bytes is None else [f"{block.store_bytes / 1e6:.4g} MB of shards"]
-    said += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB that are in none"]
+    """Return (what, how much) of a model streamed in shards."""
+    geometry = block.geometry
+    shards = f"{geometry.layers} layers of {geometry.heads} shards"
+    parts = [f"{block.kind}: {block.model}, {shards}", f"{geometry.width} x {geometry.ffn}"]
+    parts += [] if block.threads is None else [f"{block.threads} {'thread' if block.threads == 1 else 'threads'}"]
+    parts += [] if block.store_bytes is None else [f"{block.store_bytes / 1e6:.4g} MB of shards"]
+    parts += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB that are in none"]
     return [
-        ("sti", ", ".join(said)),
+        ("sti", ", ".join(parts)),
         *_reads(block),
         *_layers(block),
         *([] if block.decoder is None else _decoder(block.decoder)),
@@ -36,34 +37,36 @@ def sti_facts(block: StiBlock) -> Facts:
 
 
 def _reads(block: StiBlock) -> Facts:
-    own = block.io
-    fit = f"{1e3 * own.s_fixed:.4g} ms + bytes / {own.bytes_per_s / 1e6:.4g} MB/s"
-    fit += "" if own.r2 is None else f", R2 {own.r2:.4f}"
-    fit += ", cold" if own.cold else ", not known to be cold"
-    fit += "" if own.paced_bytes_per_s is None else f", paced to {own.paced_bytes_per_s / 1e6:.4g} MB/s"
-    return [("sti read", f"{_by_bits(own)}; {fit}")]
+    io = block.io
+    fit = f"{1e3 * io.s_fixed:.4g} ms + bytes / {io.bytes_per_s / 1e6:.4g} MB/s"
+    fit += "" if io.r2 is None else f", R2 {io.r2:.4f}"
+    fit += ", cold" if io.cold else ", not known to be cold"
+    fit += "" if io.paced_bytes_per_s is None else f", paced to {io.paced_bytes_per_s / 1e6:.4g} MB/s"
+    return [("sti read", f"{_by_bits(io)}; {fit}")]
 
 
-def _by_bits(own: StiIo | StiDecoder) -> str:
-    """`2 bits 1.9 ms, ...`, and which of them a planner takes for slower than they were."""
-    said = ", ".join(f"{each.bits} bits {1e3 * each.median_s:.4g} ms" for each in own.reads)
+def _by_bits(block: StiIo | StiDecoder) -> str:
+    """Format the reads as `2 bits 1.9 ms, ...`, and the bitwidths that a planner counts as slower than measured."""
+    medians = ", ".join(f"{read.bits} bits {1e3 * read.median_s:.4g} ms" for read in block.reads)
     raised = [
-        f"{each.bits} bits {1e3 * own.io_s[each.bits]:.4g} ms" for each in own.reads if own.io_s[each.bits] > each.median_s
+        f"{read.bits} bits {1e3 * block.io_s[read.bits]:.4g} ms"
+        for read in block.reads
+        if block.io_s[read.bits] > read.median_s
     ]
-    return said + (f"; planned as {', '.join(raised)}, since more bits never read faster" if raised else "")
+    return medians + (f"; planned as {', '.join(raised)}, since more bits never read faster" if raised else "")
 
 
 def _layers(block: StiBlock) -> Facts:
-    own = block.compute
-    found = [
-        (f"sti layer of {each.length} tokens", f"{_by_width(each.seconds)}{_unpacking(each.unpack_s, each.seconds)}")
-        for each in own.lengths
+    compute = block.compute
+    lines = [
+        (f"sti layer of {times.length} tokens", f"{_by_width(times.seconds)}{_unpacking(times.unpack_s, times.seconds)}")
+        for times in compute.lengths
     ]
-    error = "unknown" if own.heldout_error is None else f"{100 * own.heldout_error:.3g} % held out"
-    if own.slowed_by_reads is not None:
-        least, most = min(own.slowed_by_reads), max(own.slowed_by_reads)
-        found.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by shards"))
-    return [*found, ("sti layer error", error + (f" ({own.heldout_how})" if own.heldout_how else ""))]
+    error = "unknown" if compute.heldout_error is None else f"{100 * compute.heldout_error:.3g} % held out"
+    if compute.slowed_by_reads is not None:
+        least, most = min(compute.slowed_by_reads), max(compute.slowed_by_reads)
+        lines.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by shards"))
+    return [*lines, ("sti layer error", error + (f" ({compute.heldout_how})" if compute.heldout_how else ""))]
 
 
 def _by_width(seconds: Sequence[float]) -> str:
@@ -76,27 +79,28 @@ def _unpacking(unpack_s: Sequence[float] | None, seconds: Sequence[float]) -> st
     return "" if unpack_s is None else f"; {100 * unpack_s[-1] / seconds[-1]:.3g} % of all shards' is unpacking"
 
 
-def _decoder(own: StiDecoder) -> Facts:
-    under = f"under {own.src_len} source tokens, {own.tgt_len} out"
-    once = "" if own.once_s is None else f"; once for each request {1e3 * own.once_s[-1]:.4g} ms with all shards"
-    once += "" if own.output_s is None else f"; choosing a word {1e3 * own.output_s:.4g} ms"
+def _decoder(block: StiDecoder) -> Facts:
+    under = f"under {block.src_len} source tokens, {block.tgt_len} out"
+    once = "" if block.once_s is None else f"; once for each request {1e3 * block.once_s[-1]:.4g} ms with all shards"
+    once += "" if block.output_s is None else f"; choosing a word {1e3 * block.output_s:.4g} ms"
     return [
-        ("sti decoder", f"{own.layers} layers; {_by_bits(own)}"),
-        ("sti decoder layer", f"{_by_width(own.step_s)} for one token, {under}{once}"),
+        ("sti decoder", f"{block.layers} layers; {_by_bits(block)}"),
+        ("sti decoder layer", f"{_by_width(block.step_s)} for one token, {under}{once}"),
     ]
 
 
 def _importance(block: StiBlock) -> Facts:
-    own = block.importance
-    if own is None:
+    importance = block.importance
+    if importance is None:
         return [("sti importance", "not measured: shards count alike")]
-    order = own.order
+    order = importance.order
     first = ", ".join(f"{layer}.{piece}" for layer, piece in order[:_FIRST])
     best, (layer, piece) = order[0], order[0]
-    gain = own.accuracy[best[0]][best[1]] - own.base_accuracy
-    said = f"{own.task}, {own.examples:,} examples, {own.evaluations} evaluations"
-    said += f"; all at 2 bits {100 * own.base_accuracy:.1f} %, with shard {layer}.{piece} whole {100 * gain:+.1f} points"
-    return [("sti importance", f"{said}; first (layer.slice) {first}")]
+    gain = importance.accuracy[best[0]][best[1]] - importance.base_accuracy
+    evidence = f"{importance.task}, {importance.examples:,} examples, {importance.evaluations} evaluations"
+    evidence += f"; all at 2 bits {100 * importance.base_accuracy:.1f} %"
+    evidence += f", with shard {layer}.{piece} whole {100 * gain:+.1f} points"
+    return [("sti importance", f"{evidence}; first (layer.slice) {first}")]
 
 
 _COSTS = ("execution", "step", "encoder", "decoder", "overheads", "beam_overrun", "reconciliation", "disk", "sti", "energy")
@@ -115,7 +119,7 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
 
 
 def title(profile: DeviceProfile) -> str:
-    """Return what it is: `marian on Intel Xeon, measured, 2 warnings`."""
+    """Return the title of a profile: `marian on Intel Xeon, measured, 2 warnings`."""
     doubts = len(profile_doubts(profile))
     warned = f", {_many(doubts, 'warning')}" if doubts else ""
     return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}{warned}"
@@ -128,7 +132,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     """
     (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
     unit = profile.length_unit
-    found = [
+    lines = [
         ("device", "; ".join(filter(None, [profile.device.name, profile.device.details]))),
         ("model", f"{profile.model.name}, vocabulary {profile.model.vocab:,}"),
         *_engine(profile),
@@ -140,20 +144,20 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         *_execution(profile),
     ]
     if profile.step is not None:
-        found += _grid("decode step", profile.step)
+        lines += _grid("decode step", profile.step)
     if profile.encoder is not None:
-        found += _grid("encoder", profile.encoder)
-    found += _beam(profile) + describe_alone(profile)
-    found += decoder_facts(profile)
-    found += _overheads(profile)
+        lines += _grid("encoder", profile.encoder)
+    lines += _beam(profile) + describe_alone(profile)
+    lines += decoder_facts(profile)
+    lines += _overheads(profile)
     if profile.disk is not None:
-        found += _disk(profile.disk)
+        lines += _disk(profile.disk)
     if profile.sti is not None:
-        found += sti_facts(profile.sti)
-    found += _energy(profile) if profile.schema_version > 1 else []
-    found = _with_warnings(found, profile_doubts(profile))
+        lines += sti_facts(profile.sti)
+    lines += _energy(profile) if profile.schema_version > 1 else []
+    lines = _with_warnings(lines, profile_doubts(profile))
     source = profile.provenance
-    return [*found, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
+    return [*lines, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
 
 
 def _with_warnings(lines: list[tuple[str, str]], doubts: list[Doubt]) -> list[tuple[str, str]]:
@@ -212,60 +216,59 @@ def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
     if engine is None:
         return []
     threads = [] if engine.threads is None else [_many(engine.threads, "thread")]
-    said = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
-    own = as_calibrated(profile)
-    said += [f"beam {engine.beam}" if own is None else own.settings.words().removesuffix(", plain")]
-    said += ["random weights" if engine.weights == "random" else "weights of a checkpoint"]
+    parts = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
+    choice = as_calibrated(profile)
+    parts += [f"beam {engine.beam}" if choice is None else choice.settings.words().removesuffix(", plain")]
+    parts += ["random weights" if engine.weights == "random" else "weights of a checkpoint"]
     versions = ", ".join(f"{name} {version}" for name, version in engine.versions.items())
-    return [("engine", ", ".join(filter(None, said)))] + ([("versions", versions)] if versions else [])
+    return [("engine", ", ".join(filter(None, parts)))] + ([("versions", versions)] if versions else [])
 
 
 def _conditions(profile: DeviceProfile) -> list[tuple[str, str]]:
     state = profile.conditions
     if state is None:
         return []
-    said = []
+    parts = []
     if state.load_average is not None:
-        said.append(f"load {_listed(state.load_average)}")
+        parts.append(f"load {_listed(state.load_average)}")
     if state.governor is not None:
-        said.append(f"governor {state.governor}")
+        parts.append(f"governor {state.governor}")
     if state.frequency_mhz is not None:
-        said.append(f"{_listed(state.frequency_mhz)} MHz")
+        parts.append(f"{_listed(state.frequency_mhz)} MHz")
     if state.drift is not None:
-        said.append(f"drift {percent(state.drift)}")
+        parts.append(f"drift {percent(state.drift)}")
     if state.disturbed_cells is not None:
-        said.append(f"{_many(state.disturbed_cells, 'disturbed cell')}")
-    return [("conditions", ", ".join(said))] if said else []
+        parts.append(f"{_many(state.disturbed_cells, 'disturbed cell')}")
+    return [("conditions", ", ".join(parts))] if parts else []
 
 
 def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
-    own, fit = profile.execution, profile.execution.quality
+    execution, fit = profile.execution, profile.execution.quality
     words = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
     shape = "medians" if fit.quantile == MEDIAN else "least"
-    said = [] if fit.mode is None else [words[fit.mode]]
-    said += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
-    said += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
-    said += [] if fit.r2_of_means_per_tgt_len is None else [f"of the means per target length {fit.r2_of_means_per_tgt_len:.5f}"]
-    said += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
-    said += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the {shape}"]
-    said += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
+    parts = [] if fit.mode is None else [words[fit.mode]]
+    parts += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
+    parts += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
+    r2_of_means = fit.r2_of_means_per_tgt_len
+    parts += [] if r2_of_means is None else [f"of the means per target length {r2_of_means:.5f}"]
+    parts += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
+    parts += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the {shape}"]
+    parts += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
-    unknown = f"not measured: the numbers are {own.kind}"
-    error = f"{percent(fit.heldout_error)} held out{how}" if own.kind == "measured" else unknown
-    if own.kind == "measured" and fit.heldout_error_of_means is not None:
+    unknown = f"not measured: the numbers are {execution.kind}"
+    error = f"{percent(fit.heldout_error)} held out{how}" if execution.kind == "measured" else unknown
+    if execution.kind == "measured" and fit.heldout_error_of_means is not None:
         error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
     block = profile.reconciliation
     if block is not None:
-        # The plane above is not the one that was fitted: its fit and errors are not this one's.
+        # The profile's plane is derived by reconciliation: fit and errors above are of the plane that was fitted.
         fitted = "of the plane fitted to whole executions alone"
         derived = f"{percent(block.plane_error)} off whole executions, {_many(block.cells, 'cell')}"
-        said, error = [fitted, *said] if said else [], f"{derived}; {fitted}: {error}"
+        parts, error = [fitted, *parts] if parts else [], f"{derived}; {fitted}: {error}"
+    spread = percent(execution.residual_relative_sd)
     return [
-        (
-            "execution",
-            f"{own.kind}: {describe_plane(profile)}; single executions spread by {percent(own.residual_relative_sd)}",
-        ),
-        *([("execution fit", "; ".join(said))] if said else []),
+        ("execution", f"{execution.kind}: {describe_plane(profile)}; single executions spread by {spread}"),
+        *([("execution fit", "; ".join(parts))] if parts else []),
         ("execution error", error),
     ]
 
@@ -273,35 +276,36 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
 def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     step = isinstance(block, StepBlock)
     lengths, along = (block.position, "position") if isinstance(block, StepBlock) else (block.src_len, "source")
-    said = f"{block.kind}, {block.form}"
-    own = block.coefficients
-    if block.form == "linear" and own is not None:
+    summary = f"{block.kind}, {block.form}"
+    coefficients = block.coefficients
+    if block.form == "linear" and coefficients is not None:
         along_with = ("", " x batch", f" x {along}", f" x batch x {along}")
-        terms = [f"{1e3 * each:.4g}{times}" for each, times in zip(own.model_dump().values(), along_with, strict=True) if each]
-        said += f": {' + '.join(terms) or '0'} ms"
-    said += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
-    said += f", beam {block.beam}" if block.beam > 1 else ""
+        factors = zip(coefficients.model_dump().values(), along_with, strict=True)
+        terms = [f"{1e3 * coefficient:.4g}{times}" for coefficient, times in factors if coefficient]
+        summary += f": {' + '.join(terms) or '0'} ms"
+    summary += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
+    summary += f", beam {block.beam}" if block.beam > 1 else ""
     if isinstance(block, StepBlock) and block.src_len is not None and block.s_per_row_src_token is not None:
-        each = f"{1e3 * block.s_per_row_src_token:.4g} ms each more of the longest"
-        said += f"; under sources of {block.src_len} tokens, {each}, by sentence"
+        per_token = f"{1e3 * block.s_per_row_src_token:.4g} ms each more of the longest"
+        summary += f"; under sources of {block.src_len} tokens, {per_token}, by sentence"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
     if isinstance(block, EncoderBlock) and block.padding_share is not None:
-        said += f"; {percent(block.padding_share)} of what padding would cost is paid"
+        summary += f"; {percent(block.padding_share)} of what padding would cost is paid"
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
     if isinstance(block, StepBlock) and block.run_over_told is not None:
         rejected += f"; runs took {block.run_over_told:.4g} times what is told"
-    found = [(name, said), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
+    lines = [(name, summary), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
     if block.notes:
-        found.append((f"{name} note", "; ".join(block.notes)))
+        lines.append((f"{name} note", "; ".join(block.notes)))
     if block.left_out:
-        found.append((f"{name} left out", "; ".join(block.left_out)))
+        lines.append((f"{name} left out", "; ".join(block.left_out)))
     if step and block.seconds is not None and len(block.batch) > 1:
         middle = len(lengths) // 2
         growth = block.seconds[-1][middle] / block.seconds[0][middle]
         ratio = f"{growth:.3g} times as long with batch {block.batch[-1]} as with {block.batch[0]}"
-        found.append((f"{name} growth", f"{ratio}, at {along} {lengths[middle]}"))
-    return found
+        lines.append((f"{name} growth", f"{ratio}, at {along} {lengths[middle]}"))
+    return lines
 
 
 def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
@@ -311,44 +315,44 @@ def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
         "tokenisation_s_per_token": "tokenisation, per token",
         "tokenisation_s_fixed": "tokenisation, fixed",
     }
-    told = [(name, _one(own)) for key, name in alone.items() if (own := getattr(block, key)) is not None]
+    lines = [(name, _one(overhead)) for key, name in alone.items() if (overhead := getattr(block, key)) is not None]
     of_batches = (
         ("gap between steps", block.step_gap_s, block.step_gap_s_per_sentence),
         ("refilling a batch", block.refill_s_fixed, block.refill_s_per_sentence),
     )
     for name, fixed, per_sentence in of_batches:
-        # A server that batches reckons with them: what is missing counts 0 s there, and must not pass in silence.
+        # A batching server uses these costs and counts missing ones as 0 s, so the summary must show them.
         if profile.step is not None or fixed is not None or per_sentence is not None:
-            told.append((name, _by_sentences(fixed, per_sentence)))
+            lines.append((name, _by_sentences(fixed, per_sentence)))
     leave = block.leave_s
     if leave is not None or profile.step is not None:
-        told.append(("leaving a batch", _leaving(leave)))
-    return told
+        lines.append(("leaving a batch", _leaving(leave)))
+    return lines
 
 
-def _one(own: Overhead) -> str:
-    if own.value is None:
-        return "; ".join(filter(None, ["not measured", own.note]))
-    return f"{own.kind}: {1e3 * own.value:.4g} ms"
+def _one(overhead: Overhead) -> str:
+    if overhead.value is None:
+        return "; ".join(filter(None, ["not measured", overhead.note]))
+    return f"{overhead.kind}: {1e3 * overhead.value:.4g} ms"
 
 
-def _leaving(own: Overhead | None) -> str:
-    if own is None or own.value is None:
-        return "; ".join(["not measured", *([own.note] if own and own.note else []), "counts as 0 s"])
-    return f"{_one(own)}, of each step with which some sentence leaves"
+def _leaving(overhead: Overhead | None) -> str:
+    if overhead is None or overhead.value is None:
+        return "; ".join(["not measured", *([overhead.note] if overhead and overhead.note else []), "counts as 0 s"])
+    return f"{_one(overhead)}, of each step with which some sentence leaves"
 
 
 def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:
-    """Both parts of a cost that may grow with the batch."""
-    known = [own for own in (fixed, per_sentence) if own is not None]
-    notes = list(dict.fromkeys(own.note for own in known if own.note))
-    values = [(own.value, times) for own, times in ((fixed, ""), (per_sentence, " x sentences")) if own is not None]
+    """Describe both parts of a cost that may grow with the batch."""
+    known = [part for part in (fixed, per_sentence) if part is not None]
+    notes = list(dict.fromkeys(part.note for part in known if part.note))
+    values = [(part.value, times) for part, times in ((fixed, ""), (per_sentence, " x sentences")) if part is not None]
     terms = [f"{1e3 * value:.4g}{times}" for value, times in values if value is not None]
     if not terms:
         return "; ".join(["not measured", *notes, "counts as 0 s"])
-    said = f"{known[0].kind}: {' + '.join(terms)} ms"
-    said += "" if len(terms) == 2 else "; how it grows with the batch: not measured, counts as 0 s"
-    return "; ".join([said, *notes])
+    summary = f"{known[0].kind}: {' + '.join(terms)} ms"
+    summary += "" if len(terms) == 2 else "; how it grows with the batch: not measured, counts as 0 s"
+    return "; ".join([summary, *notes])
 
 
 def _disk(block: DiskBlock) -> list[tuple[str, str]]:
@@ -357,25 +361,25 @@ def _disk(block: DiskBlock) -> list[tuple[str, str]]:
     table = (
         f"table of {len(sizes)} sizes, {sizes[0]:.4g} to {sizes[-1]:.4g} MB; as a line {line}" if block.form == "table" else ""
     )
-    said = f"{block.kind}: {table or line}"
-    said += ", cold" if block.cold else ", not known to be cold"
-    said += "" if block.r2 is None else f"; R2 {block.r2:.4f}"
-    said += "" if block.paced_bytes_per_s is None else f"; paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
+    summary = f"{block.kind}: {table or line}"
+    summary += ", cold" if block.cold else ", not known to be cold"
+    summary += "" if block.r2 is None else f"; R2 {block.r2:.4f}"
+    summary += "" if block.paced_bytes_per_s is None else f"; paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
-    return [("disk", said), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn){rejected}")]
+    return [("disk", summary), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn){rejected}")]
 
 
 def _energy(profile: DeviceProfile) -> list[tuple[str, str]]:
     block, cost = profile.energy, profile.energy_cost
     if block is None or cost is None:
         return [("energy", "not measured")]
-    said = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
-    said += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
+    parts = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
+    parts += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
     if cost.j_per_src_token is not None and cost.j_per_tgt_token is not None and cost.j_fixed is not None:
-        said.append(f"{cost.j_per_src_token:.4g} x source + {cost.j_per_tgt_token:.4g} x target {cost.j_fixed:+.4g} J")
-        said.append(f"{percent(block.heldout_error)} held out")
-    return [("energy", f"{block.kind} ({block.source}): {', '.join(said) or 'nothing known'}")]
+        parts.append(f"{cost.j_per_src_token:.4g} x source + {cost.j_per_tgt_token:.4g} x target {cost.j_fixed:+.4g} J")
+        parts.append(f"{percent(block.heldout_error)} held out")
+    return [("energy", f"{block.kind} ({block.source}): {', '.join(parts) or 'nothing known'}")]
 
 
 def _many(count: int, what: str) -> str:
@@ -383,4 +387,4 @@ def _many(count: int, what: str) -> str:
 
 
 def _listed(value: float | tuple[float, ...]) -> str:
-    return ", ".join(f"{each:.4g}" for each in value) if isinstance(value, tuple) else f"{value:.4g}"
+    return ", ".join(f"{number:.4g}" for number in value) if isinstance(value, tuple) else f"{value:.4g}"

@@ -102,9 +102,9 @@ class DecoderChoice:
 
     @property
     def short(self) -> str:
-        """`decoder beam 5, fused: measured, exact`; with the profile's own beam where that is another."""
-        told = f"decoder {self.settings.words()}: {_HOW[self.how]}, {self.fidelity}"
-        return told if self.settings.beam == self.base.beam else f"{told} (the profile is of beam {self.base.beam})"
+        """`decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
+        summary = f"decoder {self.settings.words()}: {_HOW[self.how]}, {self.fidelity}"
+        return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
 
     @property
     def fidelity(self) -> str:
@@ -120,8 +120,8 @@ class DecoderChoice:
 
     @property
     def alone(self) -> StepTimes | None:
-        """Of a sentence by itself; None where that was not measured."""
-        return next((each for each in self.steps if each.batch == 1), None)
+        """Step times of a single sentence; None if not measured at batch 1."""
+        return next((step for step in self.steps if step.batch == 1), None)
 
     @property
     def varies(self) -> bool:
@@ -142,23 +142,23 @@ class DecoderChoice:
     @property
     def active_words(self) -> str:
         """`5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; empty where that was not measured."""
-        told = [(each.batch, each.active) for each in self.steps if each.active is not None]
+        active_by_batch = [(step.batch, step.active) for step in self.steps if step.active is not None]
         return ", ".join(
             f"{active.words()} on average at batch {batch}" if not number else f"{100 * active.mean:.3g} % at batch {batch}"
-            for number, (batch, active) in enumerate(told)
+            for number, (batch, active) in enumerate(active_by_batch)
         )
 
     def words(self) -> str:
-        """What a reader must know, in one sentence without its end."""
+        """Describe the variant in one sentence without a full stop."""
         if self.how == "base":
             return f"{self.short}, which the profile's costs are of"
         times = [f"{step.ratio:.3g} at batch {step.batch}" for step in self.steps]
-        told = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
+        summary = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
-            told += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
+            summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
         if active := self.active_words:
-            told += f"; {active}"
-        return told if self.how == "measured" else f"{told}; {self.composition_words()}"
+            summary += f"; {active}"
+        return summary if self.how == "measured" else f"{summary}; {self.composition_words()}"
 
     def composition_words(self) -> str:
         """How far composing is to be trusted."""
@@ -168,11 +168,11 @@ class DecoderChoice:
         return f"{how}; that is off by {self.error.words()}"
 
     def as_json(self) -> dict[str, Any]:
-        """SI units."""
-        error, shares = self.error, {str(each.batch): each.active.mean for each in self.steps if each.active is not None}
-        # Runs of before there were vocabularies to choose from must stay as they were to the byte.
-        told = {"active_share": shares, "identical": self.identical, "likeliest_active": self.likeliest_active}
-        vocabulary = told if shares else {}
+        """Return plain numbers in SI units."""
+        error, shares = self.error, {str(step.batch): step.active.mean for step in self.steps if step.active is not None}
+        # Output of runs from before vocabularies could be chosen must stay the same to the byte.
+        vocabulary_facts = {"active_share": shares, "identical": self.identical, "likeliest_active": self.likeliest_active}
+        vocabulary = vocabulary_facts if shares else {}
         return {
             "settings": self.settings.model_dump(mode="json"),
             "how": self.how,
@@ -185,19 +185,19 @@ class DecoderChoice:
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
-    """Find a variant, or compose it. `name`: of the profile; `compute_type`: its engine's, which `gemm: null` means.
+    """Find a variant, or compose it. `name`: of the profile; `compute_type`: of the engine, which `gemm: null` means.
 
-    Raises `ProfileError` where the block does not tell its times, with what it could tell.
+    Raises `ProfileError` if the block does not determine the variant's times, with the variants that it could give.
     """
     wanted = _as_measured(block, settings, compute_type)
     if wanted == canonical(block.base):
         how: How = "base"
-    elif any(wanted == canonical(each) for each in block.measured):
+    elif any(wanted == canonical(measured_settings) for measured_settings in block.measured):
         how = "measured"
     else:
         how = "composed"
         _check_values(block, wanted, name)
-    steps = tuple(found for batch in block.batches if (found := _times(block, wanted, batch)) is not None)
+    steps = tuple(times for batch in block.batches if (times := _times(block, wanted, batch)) is not None)
     if not steps:
         _refuse_combination(block, wanted, name)
     agreement, multiplied = agreement_of(block, wanted)
@@ -216,8 +216,8 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
 
 
 def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
-    """What was left unnamed as the block has it: `candidates` and `vocabulary`, the search's extent and no technique, as in its
-    base; `frequent_words` as measured, where they were with one number, or with the base's.
+    """Fill in unnamed settings from the block: `candidates` and `vocabulary`, which are no techniques, as in the base;
+    `frequent_words` as in the base, or as measured if that is one number.
     """
     unnamed: dict[str, Any] = {}
     named = settings.model_fields_set & {"candidates", "vocabulary"}
@@ -226,7 +226,9 @@ def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
     elif named == {"vocabulary"} and settings.vocabulary == "candidates":
         unnamed["candidates"] = block.base.candidates
     if settings.embeddings == "frequent" and "frequent_words" not in settings.model_fields_set:
-        known = {each.frequent_words for each in (block.base, *block.measured) if each.embeddings == "frequent"}
+        measured = (block.base, *block.measured)
+        frequent = [measured_settings for measured_settings in measured if measured_settings.embeddings == "frequent"]
+        known = {measured_settings.frequent_words for measured_settings in frequent}
         if block.base.embeddings == "frequent":
             unnamed["frequent_words"] = block.base.frequent_words
         elif len(known) == 1:
@@ -235,8 +237,8 @@ def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
 
 
 def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> DecoderSettings:
-    """The same decoder in the words of the block: products in the engine's own type may be named or not."""
-    known = {each.gemm for each in block.measured}
+    """Normalise the settings to the block's GEMM names: the engine's type may be named or null."""
+    known = {measured_settings.gemm for measured_settings in block.measured}
     gemm = settings.gemm
     if gemm is None and None not in known:
         gemm = compute_type if compute_type in known else block.base.gemm
@@ -249,36 +251,41 @@ def _times(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> StepTime
     measured = block.at(batch)
     base = measured[canonical(block.base)]
     stages = Stages(base.body_s, base.product_s, base.search_s)
-    own = measured.get(wanted)
-    if own is not None:
-        its = Stages(own.body_s, own.product_s, own.search_s)
-        return StepTimes(batch, stages, base.step_s, its, own.step_s, *_active(measured, wanted, its))
-    if any(wanted == canonical(each) for each in block.measured):
-        return None  # measured elsewhere: what could be measured is not mixed with what is composed
-    found = compose_stages(measured, wanted)
-    if found is None:
+    variant = measured.get(wanted)
+    if variant is not None:
+        variant_stages = Stages(variant.body_s, variant.product_s, variant.search_s)
+        active, s_per_share = _active(measured, wanted, variant_stages)
+        return StepTimes(batch, stages, base.step_s, variant_stages, variant.step_s, active, s_per_share)
+    if any(wanted == canonical(measured_settings) for measured_settings in block.measured):
+        return None  # measured at other batch sizes: measured and composed steps are not mixed
+    composed = compose_stages(measured, wanted)
+    if composed is None:
         return None
-    return StepTimes(batch, stages, base.step_s, found, found.step_s, *_active(measured, wanted, found))
+    return StepTimes(batch, stages, base.step_s, composed, composed.step_s, *_active(measured, wanted, composed))
 
 
 def _active(
     measured: Mapping[DecoderSettings, DecoderVariant], wanted: DecoderSettings, stages: Stages
 ) -> tuple[ActiveShare | None, float | None]:
-    """What is multiplied of a restricted vocabulary, and what a share of it takes more: of the variant that is most alike."""
-    alike = [each for each in measured.values() if each.active is not None and each.settings.vocabulary == wanted.vocabulary]
+    """Return the active share of a restricted vocabulary and its added seconds per share, from the most similar variant."""
+    known = [variant for variant in measured.values() if variant.active is not None]
+    alike = [variant for variant in known if variant.settings.vocabulary == wanted.vocabulary]
     if not alike:
         return None, None
-    own = min(alike, key=lambda each: sum(value_of(each.settings, option) != value_of(wanted, option) for option in OPTIONS))
-    assert own.active is not None
-    slope_s = own.active.s_per_share
-    # What a share takes more, it takes in the output layer: product and search.
-    return own.active, None if slope_s is None else slope_s * stages.layer_s / (own.product_s + own.search_s)
+    nearest = min(
+        alike, key=lambda variant: sum(value_of(variant.settings, option) != value_of(wanted, option) for option in OPTIONS)
+    )
+    assert nearest.active is not None
+    slope_s = nearest.active.s_per_share
+    # A larger share slows only the output layer: product and search.
+    return nearest.active, None if slope_s is None else slope_s * stages.layer_s / (nearest.product_s + nearest.search_s)
 
 
 def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:
-    """Effects are known of the values that were measured, and of no other."""
+    """Raise `ProfileError` for an option value that was not measured: only measured values have known effects."""
     for option in OPTIONS:
-        value, known = value_of(wanted, option), list(dict.fromkeys(value_of(each, option) for each in block.measured))
+        value = value_of(wanted, option)
+        known = list(dict.fromkeys(value_of(measured_settings, option) for measured_settings in block.measured))
         if value not in known:
             named = wanted.embeddings if option == "embeddings" and "frequent_words" not in wanted.model_fields_set else value
             measure = f"{CALIBRATE} --vocabulary" if option == "vocabulary" else CALIBRATE
@@ -289,9 +296,10 @@ def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> No
 
 
 def _refuse_combination(block: DecoderBlock, wanted: DecoderSettings, name: str) -> NoReturn:
-    nearest = min(
-        block.measured, key=lambda each: sum(value_of(each, option) != value_of(wanted, option) for option in OPTIONS)
-    )
+    def differing_options(settings: DecoderSettings) -> int:
+        return sum(value_of(settings, option) != value_of(wanted, option) for option in OPTIONS)
+
+    nearest = min(block.measured, key=differing_options)
     raise ProfileError(
         f"{wanted.words()} was not measured in profile {name}, and cannot be composed: some of its options were only ever "
         "measured together, which does not tell the effect of each",
@@ -300,7 +308,7 @@ def _refuse_combination(block: DecoderBlock, wanted: DecoderSettings, name: str)
 
 
 def _format_value(value: object) -> str:
-    """As a scenario says it."""
+    """Format a value as in a scenario file."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -373,37 +381,37 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
         return choose(block, block.base, name=profile.name, compute_type=compute_type)
     if engine is None:
         return None
-    own = DecoderSettings.model_validate({"fused": engine.fused} | (engine.decoder or {}) | {"beam": engine.beam})
-    return DecoderChoice(own, own, "base", (), None, rounding=rounding_of(own, compute_type))
+    settings = DecoderSettings.model_validate({"fused": engine.fused} | (engine.decoder or {}) | {"beam": engine.beam})
+    return DecoderChoice(settings, settings, "base", (), None, rounding=rounding_of(settings, compute_type))
 
 
-def _engine(own: EngineBlock, settings: DecoderSettings) -> EngineBlock:
-    """The same engine with its decoder so written."""
-    decoder = None if own.decoder is None else settings.model_dump(mode="json", exclude={"beam"})
-    return own.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": decoder})
+def _engine(engine: EngineBlock, settings: DecoderSettings) -> EngineBlock:
+    """Return the same engine with the decoder of these settings."""
+    decoder = None if engine.decoder is None else settings.model_dump(mode="json", exclude={"beam"})
+    return engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": decoder})
 
 
 def _execution(profile: DeviceProfile, choice: DecoderChoice, kind: Kind) -> Any:
-    """The plane of single sentences: each target token takes one step at batch 1."""
+    """Return the execution block for single sentences: each target token takes one step at batch 1."""
     if choice.alone is None:
         raise ProfileError(
             f"{choice.settings.words()} was not measured at batch 1 in profile {profile.name}, so what it takes for a single "
             "sentence is not known",
             remedy=f"take another variant, or {CALIBRATE}",
         )
-    own = profile.execution
-    plane = own.plane.model_copy(update={"s_per_tgt_token": choice.alone.ratio * own.plane.s_per_tgt_token})
-    return own.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
+    execution = profile.execution
+    plane = execution.plane.model_copy(update={"s_per_tgt_token": choice.alone.ratio * execution.plane.s_per_tgt_token})
+    return execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
 
 
 def _step(profile: DeviceProfile, step: StepBlock, choice: DecoderChoice, kind: Kind) -> tuple[StepBlock, Overheads | None]:
-    """Step and gap together are multiplied by the measured ratio, at each batch size and every position.
+    """Multiply step and gap together by the measured ratio, at each batch size and every position.
 
-    Between batch sizes it is the ratio of interpolated times. The step is told up to the greatest batch at which the variant
-    was measured, if that is below its own.
+    Between batch sizes it is the ratio of interpolated times. The step block ends at the greatest batch at which the variant
+    was measured, if that is below the block's greatest.
     """
-    cost, most = StepCost.of(step), max(each.batch for each in choice.steps)
-    batches = np.array(sorted({batch for batch in (*step.batch, *(each.batch for each in choice.steps)) if batch <= most}))
+    cost, most = StepCost.of(step), max(times.batch for times in choice.steps)
+    batches = np.array(sorted({batch for batch in (*step.batch, *(times.batch for times in choice.steps)) if batch <= most}))
     batches = batches[(batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
@@ -481,7 +489,7 @@ def _along(batches: NDArray[np.int64], choice: DecoderChoice, seconds: Callable[
     return along_s
 
 
-def _kind(own: Kind, choice: DecoderChoice, block: Kind) -> Kind:
-    """What was composed was not measured."""
-    kinds = {own, block, "inferred" if choice.how == "composed" else "measured"}
+def _kind(execution_kind: Kind, choice: DecoderChoice, block: Kind) -> Kind:
+    """Return the least certain kind; a composed variant was not measured."""
+    kinds = {execution_kind, block, "inferred" if choice.how == "composed" else "measured"}
     return next(kind for kind in _LEAST_SURE_FIRST if kind in kinds)

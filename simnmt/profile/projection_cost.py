@@ -54,13 +54,13 @@ class StageCost(Configuration):
         return self
 
     def seconds(self, rows: int, numbers: float, columns: float) -> float:
-        """At these rows; beyond those measured as the last two go on."""
+        """Return the seconds at these rows, extrapolated from the last two beyond the measured ones."""
         return self._along(rows, [f + n * numbers + c * columns for f, n, c in self._coefficients()])
 
     def times(self, factor: float) -> StageCost:
-        """The same stage, as many times as slow."""
+        """Return the same stage, `factor` times as slow."""
         names = ("fixed_s", "s_per_number", "s_per_column")
-        return self.model_copy(update={name: tuple(factor * each for each in getattr(self, name)) for name in names})
+        return self.model_copy(update={name: tuple(factor * cost for cost in getattr(self, name)) for name in names})
 
     def _coefficients(self) -> Iterable[tuple[float, float, float]]:
         return zip(self.fixed_s, self.s_per_number, self.s_per_column, strict=True)
@@ -70,13 +70,13 @@ class StageCost(Configuration):
             return at[0]
         after = min(bisect_right(self.rows, rows), len(at) - 1)
         low, high = self.rows[after - 1], self.rows[after]
-        found = at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low)
+        interpolated = at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low)
         # Noise may let two numbers of rows fall; what is beyond both never costs less than nothing.
-        return max(found, 0.0)
+        return max(interpolated, 0.0)
 
 
 def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) -> StageCost:
-    """The nonnegative costs with the least relative errors, and their error on `heldout`.
+    """Fit the nonnegative costs with the least relative errors, and judge them on `heldout`.
 
     Where columns and numbers always go together, as in weights of one width, all is counted to the numbers. Raises
     `ValueError` without a point and for times that are not positive.
@@ -87,12 +87,12 @@ def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) 
     groups = {rows: list(group) for rows, group in groupby(ordered, key=lambda point: point.rows)}
     costs = [_fit(group) for group in groups.values()]
     fixed_s, s_per_number, s_per_column = (tuple(column) for column in zip(*costs, strict=True))
-    found = StageCost(rows=tuple(groups), fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
-    return with_heldout_error(found, heldout)
+    stage = StageCost(rows=tuple(groups), fixed_s=fixed_s, s_per_number=s_per_number, s_per_column=s_per_column)
+    return with_heldout_error(stage, heldout)
 
 
 def with_heldout_error(cost: StageCost, heldout: Iterable[StagePoint]) -> StageCost:
-    """The same cost with its mean absolute relative error on these points."""
+    """Return the same cost with the mean absolute relative error on these points."""
     off = [abs(cost.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
     error = float(np.mean(off)) if off else None
     return cost.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
@@ -102,15 +102,15 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
     seconds = np.array([point.seconds for point in points])
     features = np.array([(1.0, point.numbers, point.columns) for point in points])
     used: list[int] = []
-    for feature in (1, 0, 2):  # the numbers first: what cannot be told apart is theirs
+    for feature in (1, 0, 2):  # the numbers first: collinear features are charged to them
         tried = features[:, [*used, feature]]
         scale = np.sqrt((tried**2).sum(axis=0))
         if (scale > 0.0).all() and np.linalg.matrix_rank(tried / scale, tol=1e-9) == len(used) + 1:
             used.append(feature)
-    found = np.zeros(3)
+    coefficients = np.zeros(3)
     weighed = features[:, used] / seconds[:, None]
-    found[used] = bounded_least_squares(weighed, np.ones(len(points)), [True] * len(used))
-    fixed_s, s_per_number, s_per_column = (float(each) for each in found)
+    coefficients[used] = bounded_least_squares(weighed, np.ones(len(points)), [True] * len(used))
+    fixed_s, s_per_number, s_per_column = (float(coefficient) for coefficient in coefficients)
     return fixed_s, s_per_number, s_per_column
 
 
@@ -120,7 +120,7 @@ PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
 AnyProductMethod = Literal["row_wise", "gather", "kept"]
 """Also from a copy of the active columns that was kept from an earlier step."""
 OVERLAP = 2
-"""Indices in the sets of several rows for each column of their union, where it is not said: sets of one text overlap."""
+"""Default indices in the sets of several rows for each column of their union: sets of one text overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +220,18 @@ class ProjectionCost(Configuration):
     ) -> float | None:
         """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V.
 
-        `own`: dense is the product here of all columns where that is faster than the library's, as with few rows it may be.
+        `own`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
         """
         dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
         if own:
             search_s = self.search.seconds(rows, vocab, vocab)
             dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
         shares = []
-        for way in PRODUCT_METHODS:
-            # Every stage is a line of the active columns, so two points of it say where it meets the dense one.
+        for method in PRODUCT_METHODS:
+            # Every stage is a line of the active columns, so two points determine where it meets the dense one.
             none_s, all_s = (
                 self.stages_s(
-                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, way=way, scatter=scatter
+                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, way=method, scatter=scatter
                 ).total_s
                 for columns in (0, vocab)
             )
@@ -241,7 +241,7 @@ class ProjectionCost(Configuration):
         return max(shares)
 
     def way(self, columns: int, rows: int, width: int) -> ProductMethod:
-        """The faster way to multiply columns of which no copy is kept; `row_wise` of two that are alike."""
+        """Return the faster way to multiply columns of which no copy is kept; `row_wise` if both take the same time."""
         numbers = columns * width
         row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
         return "row_wise" if row_wise_s <= gather_s else "gather"

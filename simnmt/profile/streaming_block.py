@@ -54,25 +54,25 @@ class _Reads(Configuration):
 
     @model_validator(mode="after")
     def _every_bitwidth(self) -> _Reads:
-        if tuple(each.bits for each in self.reads) != BITS:
+        if tuple(read.bits for read in self.reads) != BITS:
             raise ValueError(f"reads: one entry for each of {', '.join(map(str, BITS))} bits, in this order, is needed")
-        sizes = [each.bytes for each in self.reads]
+        sizes = [read.bytes for read in self.reads]
         if sizes != sorted(set(sizes)):
             raise ValueError("reads: bytes that do not rise with the bits")
         return self
 
     @property
     def io_s(self) -> dict[int, float]:
-        """T_io by bits: medians, where more bits took less that of fewer."""
-        found: dict[int, float] = {}
-        for each in self.reads:
-            found[each.bits] = max(each.median_s, *found.values(), 0.0)
-        return found
+        """T_io by bits, seconds: the median, or that of fewer bits if those took longer."""
+        by_bits: dict[int, float] = {}
+        for read in self.reads:
+            by_bits[read.bits] = max(read.median_s, *by_bits.values(), 0.0)
+        return by_bits
 
     @property
     def shard_bytes(self) -> dict[int, int]:
         """Mean record by bits."""
-        return {each.bits: each.bytes for each in self.reads}
+        return {read.bits: read.bytes for read in self.reads}
 
 
 class StiIo(_Reads):
@@ -108,11 +108,11 @@ class LayerTimes(Configuration):
     @model_validator(mode="after")
     def _rises(self) -> LayerTimes:
         for name in ("p25_s", "p75_s", "p95_s", "unpack_s"):
-            own = getattr(self, name)
-            if own is not None and len(own) != len(self.seconds):
+            medians = getattr(self, name)
+            if medians is not None and len(medians) != len(self.seconds):
                 raise ValueError(f"{name}: {len(self.seconds)} values, as many as seconds has, are needed")
-        bounds = [each for each in (self.p25_s, self.seconds, self.p75_s, self.p95_s) if each is not None]
-        if any(list(each) != sorted(each) for each in zip(*bounds, strict=True)):
+        bounds = [quantile_s for quantile_s in (self.p25_s, self.seconds, self.p75_s, self.p95_s) if quantile_s is not None]
+        if any(list(quantiles_s) != sorted(quantiles_s) for quantiles_s in zip(*bounds, strict=True)):
             raise ValueError("quantiles that do not rise")
         return self
 
@@ -133,7 +133,7 @@ class StiCompute(Configuration):
 
     @model_validator(mode="after")
     def _comparable(self) -> StiCompute:
-        lengths = [each.length for each in self.lengths]
+        lengths = [times.length for times in self.lengths]
         if lengths != sorted(set(lengths)):
             raise ValueError("lengths: values that do not rise")
         return self
@@ -218,17 +218,17 @@ class StiBlock(Configuration):
     def _of_one_geometry(self) -> StiBlock:
         slices = self.geometry.heads
         layers = self.geometry.layers + (0 if self.decoder is None else self.decoder.layers)
-        for each in self.compute.lengths:
-            if len(each.seconds) != slices:
-                raise ValueError(f"compute: length {each.length} tells {len(each.seconds)} widths where a layer has {slices}")
+        for times in self.compute.lengths:
+            if len(times.seconds) != slices:
+                raise ValueError(f"compute: length {times.length} tells {len(times.seconds)} widths where a layer has {slices}")
         slowed = self.compute.slowed_by_reads
         if slowed is not None and len(slowed) != slices:
             raise ValueError(f"compute.slowed_by_reads: {len(slowed)} widths where a layer has {slices}")
         if self.decoder is not None:
             for name in ("step_s", "p25_s", "p75_s", "once_s"):
-                own = getattr(self.decoder, name)
-                if own is not None and len(own) != slices:
-                    raise ValueError(f"decoder.{name}: {len(own)} widths where a layer has {slices}")
+                medians = getattr(self.decoder, name)
+                if medians is not None and len(medians) != slices:
+                    raise ValueError(f"decoder.{name}: {len(medians)} widths where a layer has {slices}")
         if self.importance is not None:
             for name in ("accuracy", "log_likelihood"):
                 table = getattr(self.importance, name)
@@ -237,16 +237,16 @@ class StiBlock(Configuration):
         return self
 
     def cost(self) -> StiCost:
-        """T_io, T_comp, what is computed before and after the layers, and importance, ready for a planner.
+        """Return T_io, T_comp, the times before and after the layers, and importance, ready for a planner.
 
-        A length whose embedding was not timed takes that of the nearest one.
+        A length whose embedding was not timed gets the time of the nearest timed length.
         """
-        lengths = [each.length for each in self.compute.lengths]
-        timed = {each.length: each.embed_s for each in self.compute.lengths if each.embed_s is not None}
+        lengths = [times.length for times in self.compute.lengths]
+        timed = {times.length: times.embed_s for times in self.compute.lengths if times.embed_s is not None}
         return StiCost(
             geometry=self.geometry.ready(self.geometry.layers),
             io_s=self.io.io_s,
-            comp_s={each.length: each.seconds for each in self.compute.lengths},
+            comp_s={times.length: times.seconds for times in self.compute.lengths},
             shard_bytes=self.io.shard_bytes,
             decoder=None if self.decoder is None else self.decoder.cost(self.geometry),
             importance=None if self.importance is None else self.importance.order,
@@ -256,10 +256,10 @@ class StiBlock(Configuration):
         )
 
     def _head_s(self) -> float:
-        """Choosing a word, of each step of a decoder, or else the class, mean over lengths; 0 where it was not measured."""
+        """Return the seconds to choose a word in each decoder step, or the class, mean over lengths; 0 if not measured."""
         if self.decoder is not None:
             return self.decoder.output_s or 0.0
-        known = [each.head_s for each in self.compute.lengths if each.head_s is not None]
+        known = [times.head_s for times in self.compute.lengths if times.head_s is not None]
         return sum(known) / len(known) if known else 0.0
 
 

@@ -138,8 +138,9 @@ class StiCost:
             raise ValueError("embed_s: other lengths than comp_s")
         if not all(0.0 <= seconds < math.inf for seconds in (*self.embed_s.values(), self.head_s)):
             raise ValueError("embed_s, head_s: have to be 0 or more and finite")
-        if self.slowed and (len(self.slowed) != self.geometry.heads or not all(1.0 <= each < math.inf for each in self.slowed)):
-            raise ValueError(f"slowed: {self.geometry.heads} numbers are needed, 1 or more each")
+        slowed, heads = self.slowed, self.geometry.heads
+        if slowed and (len(slowed) != heads or not all(1.0 <= factor < math.inf for factor in slowed)):
+            raise ValueError(f"slowed: {heads} numbers are needed, 1 or more each")
 
     @property
     def layers(self) -> int:

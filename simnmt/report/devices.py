@@ -26,29 +26,29 @@ def boxes(device: Device) -> str:
 
 
 def profile_kinds(cell: Cell) -> list[tuple[str, str]]:
-    """Which profiles are of which kind, such as `gateway and region profiles`, `inferred`."""
+    """Return (profiles, kind) pairs, such as `gateway and region profiles`, `inferred`."""
     by_kind: dict[str, list[str]] = {}
     for device, kind in zip(cell.devices, cell.shown_kinds, strict=True):
         by_kind.setdefault(kind, []).append(device.name)
     if len(by_kind) == 1:
         every = "both device profiles" if len(cell.devices) == 2 else "all device profiles"
         return [(every, cell.shown_kinds[0])]
-    found = []
+    kinds = []
     for kind, names in by_kind.items():
         text = format_list(names)
-        found.append((f"{text} profile{'s' if len(names) > 1 else ''}" if len(names) <= 4 else f"{len(names)} profiles", kind))
-    return found
+        kinds.append((f"{text} profile{'s' if len(names) > 1 else ''}" if len(names) <= 4 else f"{len(names)} profiles", kind))
+    return kinds
 
 
 def roles(result: RunResult) -> dict[str, str]:
-    """What a policy does, for somebody who meets its name here first; by what the scenario says of it, else by its name."""
+    """Describe each policy for new readers, from the entry of the policy in the scenario, else from the name of the policy."""
     names = list(dict.fromkeys(name for row in result.rows for name in device_names(row))) or ["gateway", "cloud"]
-    said = result.scenario.get("policies", {})
-    found = {}
+    policies = result.scenario.get("policies", {})
+    descriptions = {}
     for policy in dict.fromkeys(row["policy"] for row in result.rows):
-        configured = said.get(policy, {"kind": policy})
-        found[policy] = _describe_role(configured, names)
-    return {policy: role for policy, role in found.items() if role}
+        configured = policies.get(policy, {"kind": policy})
+        descriptions[policy] = _describe_role(configured, names)
+    return {policy: role for policy, role in descriptions.items() if role}
 
 
 def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
@@ -168,13 +168,13 @@ def _account(cell: Cell, policy: str, device: int) -> BatchAccount | None:
 
 
 def _batch_figure(account: BatchAccount | None, changes: int) -> dict[str, Any] | None:
-    """A policy's batches at one device; None where it had none."""
+    """Return the figure of a policy's batches at one device; None if there were none."""
     if account is None or not account.steps.sum():
         return None
     wide = -(-account.size // MOST_BARS)
     first = np.arange(1, account.size + 1, wide)
     # Never a step with nobody active.
-    steps, seconds = (np.add.reduceat(each[1:], first - 1) for each in (account.steps, account.step_s))
+    steps, seconds = (np.add.reduceat(by_active[1:], first - 1) for by_active in (account.steps, account.step_s))
     shown = account.timeline[:changes]
     return {
         "size": account.size,
@@ -236,14 +236,14 @@ PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms
 
 
 def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Per streamed device its plans with their picture, and a line of numbers per policy that used it; `rows`: the cell's."""
+    """Return per streamed device the plans, their picture, and a line of numbers per policy using it; `rows`: the cell's."""
     by_policy = {row["policy"]: row for row in rows}
-    found = []
+    sections = []
     for device, kind, planned in zip(cell.devices, cell.shown_kinds, cell.planned, strict=False):
         if planned is None:
             continue
         used = [policy for policy, name, account in cell.stream_accounts() if name == device.name and account.requests.any()]
-        found.append(
+        sections.append(
             {
                 "name": device.name,
                 "kind": kind,
@@ -263,7 +263,7 @@ def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return found
+    return sections
 
 
 def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:

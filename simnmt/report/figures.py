@@ -179,14 +179,14 @@ def timeline(cell: Cell, numbers: int) -> dict[str, Any]:
     `spans` holds, per policy, runs of equal spans as [first edge, last edge, spans], in `unit`; a device that a policy never
     used has None in place of its numbers.
     """
-    each = numbers // (2 * len(cell.logs) * len(cell.devices))
-    found = [device_timeline(log, cell.devices, min(max(each, FEWEST_SPANS), SPANS)) for log in cell.logs.values()]
-    unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in found))
+    span_budget = numbers // (2 * len(cell.logs) * len(cell.devices))
+    timelines = [device_timeline(log, cell.devices, min(max(span_budget, FEWEST_SPANS), SPANS)) for log in cell.logs.values()]
+    unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in timelines))
     return {
         "unit": unit,
-        "spans": [_equal_spans(run.edges_s / length_s) for run in found],
-        "waiting": [_by_device(run.waiting) for run in found],
-        "busy": [_by_device(100.0 * run.busy_share) for run in found],
+        "spans": [_equal_spans(run.edges_s / length_s) for run in timelines],
+        "waiting": [_by_device(run.waiting) for run in timelines],
+        "busy": [_by_device(100.0 * run.busy_share) for run in timelines],
     }
 
 

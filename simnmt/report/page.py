@@ -246,9 +246,9 @@ def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
 
 
 def _closed_loop(result: RunResult) -> list[str]:
-    """Workloads whose arrivals depend on the answers, and so on the policy."""
+    """Return the workloads whose arrivals depend on the answers, and so on the policy."""
     workloads = result.scenario.get("workloads", {})
-    return [name for name, said in workloads.items() if (said.get("arrivals") or {}).get("kind") == "clients"]
+    return [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
 
 
 def _colours(result: RunResult) -> dict[str, int]:
@@ -266,19 +266,19 @@ def _further_colour(number: int) -> int:
 
 
 def _first_by_name(named: Any) -> dict[str, Cell]:
-    """The first cell of each name."""
-    found: dict[str, Cell] = {}
+    """Return the first cell of each name."""
+    first_cells: dict[str, Cell] = {}
     for name, cell in named:
-        found.setdefault(name, cell)
-    return found
+        first_cells.setdefault(name, cell)
+    return first_cells
 
 
 def _group_alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
-    """Workloads of which there is the same to say, each group with its first cell."""
-    found: dict[Any, tuple[list[str], Cell]] = {}
+    """Group the workloads whose cells have the same key, each group with its first cell."""
+    groups: dict[Any, tuple[list[str], Cell]] = {}
     for name, cell in cells.items():
-        found.setdefault(key(cell), ([], cell))[0].append(name)
-    return list(found.values())
+        groups.setdefault(key(cell), ([], cell))[0].append(name)
+    return list(groups.values())
 
 
 def _length_source(cell: Cell) -> tuple[str, str, str, str]:
@@ -286,10 +286,10 @@ def _length_source(cell: Cell) -> tuple[str, str, str, str]:
 
 
 def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
-    """Notes that begin with other workloads but say the same (`a: ...`, `b: ...`) become one: `a; b: ...`."""
+    """Merge notes that differ only in the workloads at the front: `a: ...`, `b: ...` become `a; b: ...`."""
     places: dict[str, list[str]] = {}
     for note in notes:
         place, colon, rest = note.partition(": ")
         shared = colon and place.split(", ")[0] in workloads
         places.setdefault(rest if shared else note, []).append(place if shared else "")
-    return [f"{'; '.join(dict.fromkeys(found))}: {rest}" if any(found) else rest for rest, found in places.items()]
+    return [f"{'; '.join(dict.fromkeys(prefixes))}: {rest}" if any(prefixes) else rest for rest, prefixes in places.items()]

@@ -67,8 +67,8 @@ def pipeline_times(name: str, timeline: Timeline, layers: Sequence[int] | None =
 
 
 def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: float | None = None) -> Markup:
-    """One picture of all of them, on one axis of milliseconds from the beginning; `STYLE` has to stand on the page once."""
-    longest_s = max(*(each.end_s for each in pipelines), deadline_s or 0.0, 1e-9)
+    """Return one picture of all pipelines on one axis of milliseconds; the page must include `STYLE` once."""
+    longest_s = max(*(pipeline.end_s for pipeline in pipelines), deadline_s or 0.0, 1e-9)
     scale = PLOT / longest_s
     height = TOP + BOTTOM + len(pipelines) * (2 * ROW + GAP)
     inside = [Markup("<title>{}</title>").format(title)]
@@ -79,48 +79,48 @@ def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: flo
         shown = significant(1e3 * tick_s, 4)
         inside.append(Markup(f'<text class="soft" x="{x:.1f}" y="{floor_y + 16:.0f}" text-anchor="middle">{shown}</text>'))
     inside.append(Markup(f'<text class="soft" x="{LABEL + PLOT:.0f}" y="{floor_y + 32:.0f}" text-anchor="end">ms</text>'))
-    for place, each in enumerate(pipelines):
-        inside += _rows(each, TOP + place * (2 * ROW + GAP), scale)
+    for place, pipeline in enumerate(pipelines):
+        inside += _rows(pipeline, TOP + place * (2 * ROW + GAP), scale)
     if deadline_s is not None:
         x = LABEL + deadline_s * scale
-        said = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
+        tooltip = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
         line = Markup(f'<line class="deadline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8:.0f}" y2="{floor_y:.0f}">')
-        inside.append(line + said + Markup("</line>"))
+        inside.append(line + tooltip + Markup("</line>"))
     opening = f'<svg class="pipelines" role="img" viewBox="0 0 {LABEL + PLOT + 24:.0f} {height:.0f}">'
     return Markup(opening) + Markup("\n").join(inside) + Markup("</svg>")
 
 
-def _rows(each: PipelineTimes, top: float, scale: float) -> list[Markup]:
-    numbers = range(len(each.load_begin)) if each.layers is None else each.layers
-    found = [
-        Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(each.name) + Markup("</text>"),
+def _rows(pipeline: PipelineTimes, top: float, scale: float) -> list[Markup]:
+    numbers = range(len(pipeline.load_begin)) if pipeline.layers is None else pipeline.layers
+    shapes = [
+        Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(pipeline.name) + Markup("</text>"),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
     ]
-    columns = (each.load_begin, each.load_end, each.compute_begin, each.compute_end, each.stall)
+    columns = (pipeline.load_begin, pipeline.load_end, pipeline.compute_begin, pipeline.compute_end, pipeline.stall)
     for layer, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):
-        found += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
-        found += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
-        found += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
-    last = each.compute_end[-1]
-    found += _box("later", top + ROW, 0.0, each.before_s, scale, "embedding")
-    return found + _box("later", top + ROW, last, last + each.after_s, scale, "head and later decoder steps")
+        shapes += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
+        shapes += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
+        shapes += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
+    last = pipeline.compute_end[-1]
+    shapes += _box("later", top + ROW, 0.0, pipeline.before_s, scale, "embedding")
+    return shapes + _box("later", top + ROW, last, last + pipeline.after_s, scale, "head and later decoder steps")
 
 
-def _box(kind: str, y: float, begin: float, end: float, scale: float, said: str, inside: str = "") -> list[Markup]:
+def _box(kind: str, y: float, begin: float, end: float, scale: float, label: str, inside: str = "") -> list[Markup]:
     width = (end - begin) * scale
     if width <= 0.0:
         return []
     x = LABEL + begin * scale
-    told = f"{said}, {significant(1e3 * begin, 4)} to {significant(1e3 * end, 4)} ms"
+    tooltip = f"{label}, {significant(1e3 * begin, 4)} to {significant(1e3 * end, 4)} ms"
     box = Markup(
         f'<rect class="{kind}" x="{x:.2f}" y="{y + 2:.0f}" width="{max(width - 0.6, 0.4):.2f}" height="{ROW - 4:.0f}" rx="2">'
     )
-    found = [box + Markup("<title>{}</title></rect>").format(told)]
+    shapes = [box + Markup("<title>{}</title></rect>").format(tooltip)]
     if inside and width > 9.0 * len(inside):
         middle = x + width / 2
-        found.append(Markup(f'<text class="inside" x="{middle:.1f}" y="{y + 15:.0f}" text-anchor="middle">{inside}</text>'))
-    return found
+        shapes.append(Markup(f'<text class="inside" x="{middle:.1f}" y="{y + 15:.0f}" text-anchor="middle">{inside}</text>'))
+    return shapes
 
 
 def _ticks(longest_s: float) -> list[float]:

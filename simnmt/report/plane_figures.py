@@ -110,14 +110,14 @@ def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
 
 def _regions(cell: Cell, ends: Mapping[str, tuple[float, float]]) -> dict[str, Any] | None:
     """Per pair of axes, the device believed fastest in the middle of each of `REGION_CELLS` squared cells, row by row."""
-    found: dict[str, Any] = {"cells": REGION_CELLS}
+    regions: dict[str, Any] = {"cells": REGION_CELLS}
     for name, (src_end, tgt_end) in ends.items():
         middle = (np.arange(REGION_CELLS) + 0.5) / REGION_CELLS
         seconds = _believed_s(cell, middle[None, :] * src_end, middle[:, None] * tgt_end)
         if seconds is None:
             return None
-        found[name] = codes(seconds.argmin(0).ravel())
-    return found
+        regions[name] = codes(seconds.argmin(0).ravel())
+    return regions
 
 
 def _border(cell: Cell, transfer_s: float, src_end: float, tgt_end: float) -> dict[str, list[float | None]] | None:
@@ -197,13 +197,13 @@ def execution_means(cell: Cell, fits: Sequence[Row]) -> list[dict[str, Any] | No
     lengths of the same requests, so that it lies on the means where it is right.
     """
     sent = {policy: np.bincount(log["target"], minlength=len(cell.devices)) for policy, log in cell.logs.items()}
-    found: list[dict[str, Any] | None] = []
+    means: list[dict[str, Any] | None] = []
     for target, (device, coefficients) in enumerate(zip(cell.devices, cell.planes, strict=True)):
         policy = max(sent, key=lambda policy, target=target: int(sent[policy][target]))  # type: ignore[misc]
         log = cell.logs[policy]
         here = (log["target"] == target) & (log["outcome"] == 0)
         if not here.any():
-            found.append(None)
+            means.append(None)
             continue
         src_len, tgt_len, time_ms = log["src_len"][here], log["tgt_len"][here], 1e3 * log["t_exe_s"][here]
         width = -(-int(tgt_len.max()) // MOST_MEANS)
@@ -215,7 +215,7 @@ def execution_means(cell: Cell, fits: Sequence[Row]) -> list[dict[str, Any] | No
         believed = _means(at, 1e3 * ExecutionPlane(*coefficients).seconds(src_len, tgt_len), count)
         near = _near_end(middle[filled], count[filled])
         fit = next((fit for fit in fits if fit["of"] == f"execution time on the {device.name}"), None)
-        found.append(
+        means.append(
             {
                 "tgt": thinning.numbers(middle[filled], 4),
                 "requests": count[filled].tolist(),
@@ -230,7 +230,7 @@ def execution_means(cell: Cell, fits: Sequence[Row]) -> list[dict[str, Any] | No
                 "words": _describe_plane(device.name, policy, int(here.sum()), here.size, width, fit),
             }
         )
-    return found
+    return means
 
 
 def share_explained(r2: Any) -> str:
@@ -269,12 +269,12 @@ def _describe_line(cell: Cell, fit: Row | None) -> str:
 
 def _describe_plane(device: str, policy: str, sent: int, requests: int, width: int, fit: Row | None) -> str:
     which = f"all {number(sent, 0)} requests" if sent == requests else f"the {number(sent, 0)} requests sent there"
-    said = f"{device}: {which} under {policy}"
+    description = f"{device}: {which} under {policy}"
     if width > 1:
-        said += f", {width} neighbouring M to a mean"
+        description += f", {width} neighbouring M to a mean"
     if fit is not None and "r2" in fit:
         error = significant(fit["mse_ms2"], 3)
-        said += f"; the plane was fitted with R² {share_explained(fit['r2'])} and a mean squared error of {error} ms²"
+        description += f"; the plane was fitted with R² {share_explained(fit['r2'])} and a mean squared error of {error} ms²"
     elif fit is not None:
-        said += "; the plane is the profile's own"
-    return f"{said}."
+        description += "; the plane is the profile's own"
+    return f"{description}."

@@ -29,25 +29,25 @@ Plot = dict[str, Any]
 
 def profile_plots(profile: DeviceProfile) -> list[Plot]:
     """The plots that the profile has numbers for, ready for JSON: title, caption, axes, and series of points and lines."""
-    found = [*_execution_plots(profile)]
+    plots = [*_execution_plots(profile)]
     if profile.step is not None:
-        found.append(
+        plots.append(
             _grid_plot("Decode step by batch", "position", profile.step, profile.step.position, profile.step_cost.seconds)
         )
     if profile.encoder is not None:
-        own = profile.encoder
-        found.append(_grid_plot("Encoder by batch", "source length", own, own.src_len, profile.encoder_cost.seconds))
-    return found + _disk_plots(profile) + ([] if profile.sti is None else _streaming_plots(profile.sti))
+        encoder = profile.encoder
+        plots.append(_grid_plot("Encoder by batch", "source length", encoder, encoder.src_len, profile.encoder_cost.seconds))
+    return plots + _disk_plots(profile) + ([] if profile.sti is None else _streaming_plots(profile.sti))
 
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
     """Target lengths of the samples, rising; mean time and its standard deviation over inferences, s; inferences."""
-    samples = [each for each in profile.execution.samples if each.batch == 1]
-    length, which = np.unique([each.tgt_len for each in samples], return_inverse=True)
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+    length, which = np.unique([sample.tgt_len for sample in samples], return_inverse=True)
     which = which.reshape(-1)
-    count = np.array([each.repeats for each in samples], np.float64)
-    mean = np.array([each.mean_s for each in samples])
-    inner = np.array([(each.sd_s or 0.0) ** 2 * (each.repeats - 1) / each.repeats for each in samples])
+    count = np.array([sample.repeats for sample in samples], np.float64)
+    mean = np.array([sample.mean_s for sample in samples])
+    inner = np.array([(sample.sd_s or 0.0) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
     many: Floats = np.bincount(which, weights=count).astype(np.float64)
     middle = np.bincount(which, weights=count * mean) / many
     # Within the cells and between them: cells of one target length differ by their source length.
@@ -56,7 +56,7 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
 
 
 def _execution_plots(profile: DeviceProfile) -> list[Plot]:
-    samples = [each for each in profile.execution.samples if each.batch == 1]
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
     if not samples:
         return [_plane_plot(profile)]
     length, mean, sd, count = means_per_tgt_len(profile)
@@ -80,23 +80,23 @@ def _execution_plots(profile: DeviceProfile) -> list[Plot]:
 
 
 def _predicted_plot(profile: DeviceProfile) -> Plot:
-    samples = [each for each in profile.execution.samples if each.batch == 1]
-    measured = np.array([each.mean_s for each in samples])
-    src = np.array([each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples])
-    tgt = np.array([each.tgt_len for each in samples])
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+    measured = np.array([sample.mean_s for sample in samples])
+    src = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
+    tgt = np.array([sample.tgt_len for sample in samples])
     predicted = profile.of_forced_lengths.plane.seconds(src, tgt)
     kept = np.unique(np.linspace(0, len(samples) - 1, min(POINTS, len(samples))).round().astype(int))
     labels = [f"source {src[at]:.4g}, target {tgt[at]}" for at in kept]
     ends = np.array([min(measured.min(), max(predicted.min(), 1e-9)), max(measured.max(), predicted.max())])
-    fit, own = profile.execution.quality, float(np.abs(predicted / measured - 1.0).mean())
+    fit, mean_error = profile.execution.quality, float(np.abs(predicted / measured - 1.0).mean())
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
-    summed_up = any(each.src_len_mean is not None for each in samples)
+    summed_up = any(sample.src_len_mean is not None for sample in samples)
     which = "a target length at its mean source length" if summed_up else "a cell"
     fitted = "" if profile.reconciliation is None else ", of the plane fitted to whole executions alone"
     return _plot(
         "Predicted against measured",
         f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
-        f"of all points {percent(own)}; held out{fitted}, on the means of undisturbed repeats, "
+        f"of all points {percent(mean_error)}; held out{fitted}, on the means of undisturbed repeats, "
         f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}.",
         "measured, ms",
         "predicted, ms",
@@ -150,14 +150,14 @@ def _disk_plots(profile: DeviceProfile) -> list[Plot]:
     block = profile.disk
     if block is None:
         return []
-    size = np.array([each.bytes for each in block.samples], np.float64)
+    size = np.array([sample.bytes for sample in block.samples], np.float64)
     ends = (size.min(), size.max()) if size.size else (1e4, 1e8)
     fine = np.geomspace(ends[0], ends[1], 60)
     name = "interpolated table" if block.form == "table" else "fixed part + bytes / bandwidth"
     series = [_series("line", name, fine / 1e6, profile.disk_cost.seconds(fine))]
     if size.size:
         series.append(
-            _series("points", "median of cold reads", size / 1e6, np.array([each.median_s for each in block.samples]))
+            _series("points", "median of cold reads", size / 1e6, np.array([sample.median_s for sample in block.samples]))
         )
     r2 = "" if block.r2 is None or block.form == "table" else f"R2 {block.r2:.4f}, "
     caption = f"One read by its size; {r2}held-out error {percent(block.heldout_error)}."
@@ -167,18 +167,18 @@ def _disk_plots(profile: DeviceProfile) -> list[Plot]:
 def _streaming_plots(block: StiBlock) -> list[Plot]:
     """T_comp by width, T_io by the record's size (STI-07, STI-08)."""
     series = [
-        _series("line", f"{each.length} tokens", np.arange(1.0, 1.0 + len(each.seconds)), np.array(each.seconds))
-        for each in block.compute.lengths[:MOST_LINES]
+        _series("line", f"{timing.length} tokens", np.arange(1.0, 1.0 + len(timing.seconds)), np.array(timing.seconds))
+        for timing in block.compute.lengths[:MOST_LINES]
     ]
     error = f"Medians, unpacking at 6 bits included; held-out error {percent(block.compute.heldout_error)}."
-    own = block.io
-    size, median = np.array([each.bytes for each in own.reads], np.float64), np.array([each.median_s for each in own.reads])
+    io = block.io
+    size, median = np.array([read.bytes for read in io.reads], np.float64), np.array([read.median_s for read in io.reads])
     fine = np.geomspace(size[0], size[-1], 60)
     reads = [
-        _series("line", "fixed part + bytes / bandwidth", fine / 1e6, own.s_fixed + fine / own.bytes_per_s),
+        _series("line", "fixed part + bytes / bandwidth", fine / 1e6, io.s_fixed + fine / io.bytes_per_s),
         _series("points", "median of one shard", size / 1e6, median),
     ]
-    r2 = "" if own.r2 is None else f"; R2 {own.r2:.4f}"
+    r2 = "" if io.r2 is None else f"; R2 {io.r2:.4f}"
     caption = f"One shard of 2, 3, 4, 5, 6 and 32 bits, from the left{r2}."
     return [
         _plot("Streamed layer by width", error, "shards of the layer", "time, ms", series),
@@ -188,7 +188,7 @@ def _streaming_plots(block: StiBlock) -> list[Plot]:
 
 def _plot(title: str, caption: str, x: str, y: str, series: list[Plot], *, log: bool = False, x_ms: bool = False) -> Plot:
     if x_ms:
-        series = [each | {"x": thinning.numbers(1e3 * np.asarray(each["x"]))} for each in series]
+        series = [curve | {"x": thinning.numbers(1e3 * np.asarray(curve["x"]))} for curve in series]
     return {"title": title, "caption": caption, "x": x, "y": y, "log": log, "series": series}
 
 
@@ -218,9 +218,9 @@ def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
                 "name": profile.name,
                 "title": title(profile),
                 "facts": facts(profile),
-                "plots": [{"at": at, "title": plot["title"], "caption": plot["caption"]} for at, plot in enumerate(own)],
+                "plots": [{"at": at, "title": plot["title"], "caption": plot["caption"]} for at, plot in enumerate(plotted)],
             }
-            for index, (profile, own) in enumerate(zip(profiles, plots, strict=True))
+            for index, (profile, plotted) in enumerate(zip(profiles, plots, strict=True))
         ],
         content=embedded_json({"profiles": plots}),
     )

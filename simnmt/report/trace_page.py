@@ -71,7 +71,7 @@ def trace_plots(trace: Trace) -> dict[str, Any]:
 
 def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     """Begin, end and a break of each run of lost samples, in the time unit of the plot."""
-    begins, ends = (each[:MOST_OUTAGES] for each in lost_runs(trace.lost))
+    begins, ends = (edges[:MOST_OUTAGES] for edges in lost_runs(trace.lost))
     points: list[float | None] = []
     for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
         points += [round(begin, 7), round(end, 7), None]

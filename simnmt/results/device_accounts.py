@@ -82,21 +82,21 @@ class BatchAccount:
         return 1.0 - self.src_tokens / self.padded_tokens if self.padded_tokens else float("nan")
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
-        """This account and others of batches of the same size as one; the timeline stays this one's. Raises `ValueError`."""
+        """Return this account merged with others of the same batch size, with this timeline. Raises `ValueError`."""
         accounts = (self, *others)
         if any(other.size != self.size for other in accounts):
             raise ValueError(f"batches of {sorted({other.size for other in accounts})} together")
-        summed = (each.name for each in fields(self) if each.name not in ("size", "timeline"))
+        summed = (account_field.name for account_field in fields(self) if account_field.name not in ("size", "timeline"))
         values: dict[str, Any] = {name: sum(getattr(other, name) for other in accounts) for name in summed}
         return BatchAccount(size=self.size, timeline=self.timeline, **values)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON keeps it, without the timeline."""
+        """Return the account as JSON, without the timeline."""
         return {
-            each.name: value.tolist() if isinstance(value, np.ndarray) else value
-            for each in fields(self)
-            if each.name != "timeline"
-            for value in (getattr(self, each.name),)
+            account_field.name: value.tolist() if isinstance(value, np.ndarray) else value
+            for account_field in fields(self)
+            if account_field.name != "timeline"
+            for value in (getattr(self, account_field.name),)
         }
 
 
@@ -114,12 +114,12 @@ def batch_columns(
     queue_s: NDArray[np.floating[Any]],
     first_token_s: NDArray[np.floating[Any]],
 ) -> dict[str, float | None]:
-    """The numbers of one batched device in one run; all None without an account, and each that nothing tells.
+    """Return the numbers of one batched device in one run; None without an account or where a number is unknown.
 
     `makespan_s`: how long the run lasted; `queue_s`, `first_token_s`: of the requests that were executed there.
     """
-    said: Mapping[str, float] = {} if account is None else _batch_numbers(account, servers, makespan_s, queue_s, first_token_s)
-    return {f"{device}_{name}": _none_if_nan(said.get(name, float("nan"))) for name in BATCH_COLUMNS}
+    known: Mapping[str, float] = {} if account is None else _batch_numbers(account, servers, makespan_s, queue_s, first_token_s)
+    return {f"{device}_{name}": _none_if_nan(known.get(name, float("nan"))) for name in BATCH_COLUMNS}
 
 
 BATCH_COLUMNS = (
@@ -333,7 +333,7 @@ class StreamAccount:
 def stream_account(
     log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount, lost_s: Array | None = None
 ) -> StreamAccount:
-    """The account of one target's executions; `log`: a request log's columns by name; `states`: how many there are; `lost_s`:
+    """Sum up one target's executions; `log`: a request log's columns by name; `states`: how many there are; `lost_s`:
     of every request, where it was foreseen."""
     there = log["target"] == target
     state, missed = log["state"][there].astype(np.int64), log["deadline_missed"][there]
@@ -341,15 +341,15 @@ def stream_account(
     def summed(name: str) -> NDArray[np.float64]:
         return np.bincount(state, log[name][there], minlength=states).astype(np.float64)
 
-    requests, late = (np.bincount(each, minlength=states) for each in (state, state[missed]))
+    requests, late = (np.bincount(request_states, minlength=states) for request_states in (state, state[missed]))
     lost = None if lost_s is None else np.bincount(state, lost_s[there], minlength=states).astype(np.float64)
     return StreamAccount(requests, summed("t_exe_s"), summed("stall_s"), late, boxes, lost)
 
 
 def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> dict[str, float | None]:
-    """The numbers of one streamed device in one run that lasted so long; None where nothing was executed that would tell."""
-    said = {} if account is None else _streaming_numbers(account, makespan_s)
-    return {f"{device}_{name}": None if isnan(said.get(name, nan)) else said[name] for name in STREAMING_COLUMNS}
+    """Return the numbers of one streamed device in one run of `makespan_s`; None where nothing was executed."""
+    known = {} if account is None else _streaming_numbers(account, makespan_s)
+    return {f"{device}_{name}": None if isnan(known.get(name, nan)) else known[name] for name in STREAMING_COLUMNS}
 
 
 def _streaming_numbers(account: StreamAccount, makespan_s: float) -> dict[str, float]:

@@ -199,8 +199,8 @@ COLUMNS = tuple(_COLUMNS)
 
 def _streamed(name: str) -> Callable[[Truth, Passage, slice], Array]:
     def column(truth: Truth, passage: Passage, rows: slice) -> Array:
-        found: Array = getattr(passage, name)[rows]
-        return found
+        values: Array = getattr(passage, name)[rows]
+        return values
 
     return column
 
@@ -341,10 +341,10 @@ def lost_s(truth: Truth, passage: Passage) -> NDArray[np.float32]:
 
 
 def _lost_s(truth: Truth, rows: slice, target: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Seconds beyond the best device's, per request."""
-    least_s = own_s = truth.total_s(0, rows)
+    """Return the seconds beyond those of the best device, per request."""
+    least_s = chosen_s = truth.total_s(0, rows)
     for number in range(1, len(truth.execution_s)):
         total_s = truth.total_s(number, rows)
-        own_s = np.where(target == number, total_s, own_s)
+        chosen_s = np.where(target == number, total_s, chosen_s)
         least_s = np.minimum(least_s, total_s)
-    return own_s - least_s
+    return chosen_s - least_s

@@ -233,21 +233,21 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def write_batches(path: Path, cells: Iterable[Cell]) -> None:
-    """One row per change of a batch, on the first server of each device that batched; no file where none did."""
+    """Write one row per change of a batch, on the first server of each device that batched; no file where none did."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = [
+    keyed_timelines = [
         (cell.workload, cell.network, policy, device, account.timeline)
         for cell in cells
         for policy, device, account in cell.accounts()
     ]
-    if not found:
+    if not keyed_timelines:
         return
-    lengths = [len(timeline) for *_, timeline in found]
-    changes = np.concatenate([timeline for *_, timeline in found])
+    lengths = [len(timeline) for *_, timeline in keyed_timelines]
+    changes = np.concatenate([timeline for *_, timeline in keyed_timelines])
     names: dict[str, Any] = {
-        key: pa.array(np.repeat([each[at] for each in found], lengths).tolist()).dictionary_encode()
+        key: pa.array(np.repeat([row[at] for row in keyed_timelines], lengths).tolist()).dictionary_encode()
         for at, key in enumerate(("workload", "network", "policy", "device"))
     }
     table = pa.table({**names, "step": changes[:, 0], "active": changes[:, 1]})

@@ -63,28 +63,28 @@ def busiest_device(rows: Sequence[Row]) -> str | None:
 
 
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
-    """The overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
+    """Find overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
 
     A device counts where its load in all replications together, or in single ones, is so far above 1 that chance alone makes
-    that in one run of forty. What is above 1 by less is too short to tell. A box that gets too much only because few requests
+    that in one run of forty. A run with less excess is too short to judge. A box that gets too much only because few requests
     fall unevenly on many boxes does not count (`_by_chance`).
     """
-    found = []
+    overloaded = []
     for device in devices:
         loads = [_load(numbers, requests, device) for numbers in replications]
         if not loads:
             continue
         if sum(load.log for load in loads) > _normal_quantile_beyond(1) * sqrt(sum(load.variance for load in loads)):
-            found.append(Overload(device.name, sum(load.shown for load in loads) / len(loads), len(loads), len(loads)))
+            overloaded.append(Overload(device.name, sum(load.shown for load in loads) / len(loads), len(loads), len(loads)))
             continue
         over = [load.shown for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
-            found.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
-    return _worst_first(found)
+            overloaded.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
+    return _worst_first(overloaded)
 
 
-def _worst_first(found: Sequence[Overload]) -> list[Overload]:
-    return sorted(found, key=lambda overload: (-overload.replications, -overload.load))
+def _worst_first(overloaded: Sequence[Overload]) -> list[Overload]:
+    return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,11 @@ def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     if load is None or busiest is None:
         return _Load.of(0.0, 0.0, 1.0)
     there = known(numbers[f"{device.name}_share"]) * requests
-    each = max(there / device.servers, 1.0)
-    uneven = device.servers == 1 or busiest > _by_chance(device.servers, each) * load
+    box_requests = max(there / device.servers, 1.0)
+    uneven = device.servers == 1 or busiest > _by_chance(device.servers, box_requests) * load
     shown = busiest if load >= 1.0 or uneven else load
-    candidates = [_Load.of(shown, load, there)] + [_Load.of(shown, busiest, each)] * uneven
-    return max(candidates, key=lambda found: found.log / sqrt(found.variance))
+    candidates = [_Load.of(shown, load, there)] + [_Load.of(shown, busiest, box_requests)] * uneven
+    return max(candidates, key=lambda candidate: candidate.log / sqrt(candidate.variance))
 
 
 def _normal_quantile_beyond(chances: int) -> float:
@@ -125,15 +125,15 @@ def _normal_quantile_beyond(chances: int) -> float:
     return NormalDist().inv_cdf(1.0 - 0.025 / chances)
 
 
-def _by_chance(boxes: int, each: float) -> float:
-    """How many times the average the busiest of some boxes is given by chance in one run of twenty, `each` requests a box.
+def _by_chance(boxes: int, box_requests: float) -> float:
+    """Return how many times the average the busiest box gets by chance in one run of twenty, at `box_requests` a box.
 
     The work of Poisson arrivals with exponential service times is sub-gamma with variance factor 2 and scale 1, in units of one
     service time, from which the bound on the greatest of many follows. Source: Boucheron, Lugosi and Massart, Concentration
     Inequalities (2013), section 2.4 and theorem 2.6.
     """
     unlikely = log(20.0 * boxes)
-    return 1.0 + sqrt(4.0 * unlikely / each) + unlikely / each
+    return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
 def with_stability(
@@ -151,18 +151,18 @@ def with_stability(
     for row in rows:
         place = row["workload"], row["network"], row["policy"]
         of_row = [runs[RunKey(*place, replication)] for replication in range(row["replications"])]
-        found = overloads(of_row, row["requests"], open_loops.get(row["workload"], ()))
+        overloaded = overloads(of_row, row["requests"], open_loops.get(row["workload"], ()))
         judged.append(
             row
             | {
-                "unstable": ", ".join(map(str, found)) or None,
-                "unstable_device": found[0].device if found else None,
-                "unstable_replications": found[0].replications if found else None,
-                "backlog_growth": found[0].growth if found else None,
+                "unstable": ", ".join(map(str, overloaded)) or None,
+                "unstable_device": overloaded[0].device if overloaded else None,
+                "unstable_replications": overloaded[0].replications if overloaded else None,
+                "backlog_growth": overloaded[0].growth if overloaded else None,
             }
             | {f"{name}{key}": None for name in device_names(row) for key in (_LOAD, _IN)}
-            | {overload.device + _LOAD: overload.load for overload in found}
-            | {overload.device + _IN: overload.replications for overload in found}
+            | {overload.device + _LOAD: overload.load for overload in overloaded}
+            | {overload.device + _IN: overload.replications for overload in overloaded}
         )
     return judged
 
@@ -176,13 +176,13 @@ def worst_overload(row: Row) -> Overload | None:
 
 
 def row_overloads(row: Row) -> list[Overload]:
-    """All overloaded devices of a row that was judged, worst first."""
-    found = [
+    """Return all overloaded devices of a row that was judged, worst first."""
+    overloaded = [
         Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
         for name in device_names(row)
         if row.get(name + _LOAD) is not None
     ]
-    return _worst_first(found)
+    return _worst_first(overloaded)
 
 
 def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
@@ -191,13 +191,13 @@ def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     Such a change is that of this run, and depends on how long the run lasts.
     """
     without_mean = {(row["workload"], row["network"], row["policy"]) for row in rows if row.get("unstable")}
-    found = []
+    marked = []
     for pair in comparisons:
         ours = (pair["workload"], pair["network"], pair["policy"]) in without_mean
         theirs = (pair["workload"], pair["network"], pair["baseline"]) in without_mean
         which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
-        found.append(pair | {"unstable": which})
-    return found
+        marked.append(pair | {"unstable": which})
+    return marked
 
 
 LONG_WAIT_S = 60.0

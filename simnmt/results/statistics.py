@@ -209,9 +209,9 @@ REQUESTS_FOR_P999 = 10_000
 
 
 def latency_quantiles(latency_s: NDArray[np.float64]) -> dict[str, float | None]:
-    """`p50_latency_s` and so on; None for p99.9 where there are too few requests to know it."""
-    found = np.quantile(latency_s, list(QUANTILES.values()))
-    quantiles: dict[str, float | None] = {f"{name}_latency_s": float(q) for name, q in zip(QUANTILES, found, strict=True)}
+    """Return `p50_latency_s` and so on; None for p99.9 where there are too few requests to know it."""
+    values_s = np.quantile(latency_s, list(QUANTILES.values()))
+    quantiles: dict[str, float | None] = {f"{name}_latency_s": float(q) for name, q in zip(QUANTILES, values_s, strict=True)}
     if len(latency_s) < REQUESTS_FOR_P999:
         quantiles["p999_latency_s"] = None
     return quantiles

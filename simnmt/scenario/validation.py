@@ -50,17 +50,17 @@ class SchemaWalk:
         return [form for part in parts for form in self.forms(part) if form.get("type") != "null"] if parts else [schema]
 
     def below(self, schema: Schema, part: str | int) -> Schema:
-        """What is allowed under a key or an index; {} where the schema does not say."""
-        found = []
+        """Return the schema of the value under a key or an index; {} if the schema has none."""
+        subschemas = []
         for form in self.forms(schema):
             properties, others = form.get("properties", {}), form.get("additionalProperties")
             if isinstance(part, int):
-                found.append(form.get("items"))
+                subschemas.append(form.get("items"))
             elif part in properties:
-                found.append(properties[part])
+                subschemas.append(properties[part])
             else:
-                found += form["patternProperties"].values() if "patternProperties" in form else [others]
-        return {"anyOf": [schema for schema in found if isinstance(schema, dict)]}
+                subschemas += form["patternProperties"].values() if "patternProperties" in form else [others]
+        return {"anyOf": [schema for schema in subschemas if isinstance(schema, dict)]}
 
     def is_tagged(self, schema: Schema) -> bool:
         """Whether something in the value picks the branch of a union, so that pydantic's `loc` names it."""

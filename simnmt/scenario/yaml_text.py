@@ -179,7 +179,7 @@ _SYNTAX: dict[str, tuple[str, str, str]] = {
 def _syntax_fault(error: Exception, text: str, line: int, column: int) -> _Fault:
     problem = str(getattr(error, "problem", None) or error or type(error).__name__)
     unknown = f"no YAML: {printable(' '.join(problem.split()))}", "see https://yaml.org/spec/1.2.2/", "problem_mark"
-    what, remedy, place = next((said for part, said in _SYNTAX.items() if part in problem), unknown)
+    what, remedy, place = next((fault for part, fault in _SYNTAX.items() if part in problem), unknown)
     mark = getattr(error, place, None) or getattr(error, "problem_mark", None)
     if mark is not None:
         line, column = mark.line + 1, mark.column + 1

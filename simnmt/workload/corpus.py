@@ -148,19 +148,19 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
     if expected is None:
         return _swapped_units(table, languages)
     ratio = table.mean_ratio
-    found, logs = math.log(ratio), np.log(expected.ratios)
-    told = f"{ratio:.2f} target tokens per source token, where {expected.told}"
+    log_ratio, logs = math.log(ratio), np.log(expected.ratios)
+    comparison = f"{ratio:.2f} target tokens per source token, where {expected.told}"
     if expect_ratio is not None:
-        told = f"{ratio:.2f} target tokens per source token, where you expect {expect_ratio:g}"
+        comparison = f"{ratio:.2f} target tokens per source token, where you expect {expect_ratio:g}"
     usual = float(logs.mean())
     tellable = bool(np.all(logs * np.sign(usual) >= _CLOSE_TO_ONE))
-    beyond = -found * math.copysign(1.0, usual)
-    nearer_to_other = _NEARER * abs(found + usual) < abs(found - usual)
+    beyond = -log_ratio * math.copysign(1.0, usual)
+    nearer_to_other = _NEARER * abs(log_ratio + usual) < abs(log_ratio - usual)
     if tellable and nearer_to_other and beyond > _STANDARD_ERRORS * _standard_error(table, ratio):
         pair = f" {languages}" if languages else ""
-        return f"source and target{pair} seem to be swapped: {told} (swap them, or mend the names)"
-    if min(abs(found - logs).min(), abs(found + usual)) > _FAR + _STANDARD_ERRORS * _standard_error(table, ratio):
-        return f"odd lengths: {told} (do the units fit both languages, and do the lines pair up?)"
+        return f"source and target{pair} seem to be swapped: {comparison} (swap them, or mend the names)"
+    if min(abs(log_ratio - logs).min(), abs(log_ratio + usual)) > _FAR + _STANDARD_ERRORS * _standard_error(table, ratio):
+        return f"odd lengths: {comparison} (do the units fit both languages, and do the lines pair up?)"
     return None
 
 
@@ -344,9 +344,9 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
         if len(columns) != 2:
             if lines.read == 1 and text.startswith("{"):
                 refuse_as_columns(lines, text)
-            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            column_count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
             remedy = "put one tab between source and target, e.g. with cut -f1,2; of two files name both"
-            raise lines.fault(f"{found}, not 2", remedy=remedy)
+            raise lines.fault(f"{column_count}, not 2", remedy=remedy)
         yield columns[0], columns[1]
 
 
@@ -356,11 +356,11 @@ def _bare(file: Path) -> str:
 
 
 def _languages(files: list[Path], keys: tuple[str, str] | None) -> str:
-    """`de-en` where the keys or the files' names tell the languages, else nothing."""
+    """Return `de-en` if the keys or the file names contain the languages, else an empty text."""
     if keys:
-        found = [re.fullmatch("([a-z]{2})([_-].*)?", key) for key in keys]
+        matches = [re.fullmatch("([a-z]{2})([_-].*)?", key) for key in keys]
     else:
         names = [file.name.lower().removesuffix(".gz").removesuffix(".txt") for file in files]
-        found = [re.fullmatch(r"(?:.*[._-])?([a-z]{2})", name) for name in names]
-    codes = [match[1] for match in found if match]
+        matches = [re.fullmatch(r"(?:.*[._-])?([a-z]{2})", name) for name in names]
+    codes = [match[1] for match in matches if match]
     return "-".join(codes) if len(codes) == 2 else ""

@@ -67,13 +67,13 @@ def _means(table: LengthTable, line: LengthRegression, upper_edges: IntArray) ->
     about_mean = weight * (tgt - mean_of_length[at]) ** 2
     about_line = weight * (tgt - (line.slope * src + line.offset)) ** 2
     rows, ranges = np.searchsorted(upper_edges, src), np.searchsorted(upper_edges, lengths)
-    found = []
+    means = []
     for row in np.unique(rows):
         here, inside = rows == row, lengths[ranges == row]
         pairs = int(weight[here].sum())
         mean_src = float(weight[here] @ src[here] / pairs)
         freedom = pairs - len(inside)
-        found.append(
+        means.append(
             LengthMean(
                 src_len_from=int(inside[0]),
                 src_len_to=int(inside[-1]),
@@ -85,7 +85,7 @@ def _means(table: LengthTable, line: LengthRegression, upper_edges: IntArray) ->
                 rmse_tgt_len=math.sqrt(about_line[here].sum() / pairs),
             )
         )
-    return found
+    return means
 
 
 FloatArray = NDArray[np.float64]
@@ -126,9 +126,9 @@ class PairErrorGrowth:
         }
         better = forms.pop(self.better)
         (other,) = forms.values()
-        told = f"deviation of a pair from the line: {better} tokens (next best: {other}), N being the source length"
+        deviation = f"deviation of a pair from the line: {better} tokens (next best: {other}), N being the source length"
         grows = "" if self.log_likelihood_gain > 2.0 else "; no more likely than one deviation for all"
-        return f"{told}; from {self.pairs:,} pairs of {self.src_lengths:,} source lengths{grows}"
+        return f"{deviation}; from {self.pairs:,} pairs of {self.src_lengths:,} source lengths{grows}"
 
 
 def fit_pair_error(table: LengthTable, line: LengthRegression) -> PairErrorGrowth | None:
@@ -175,6 +175,6 @@ def _fit(
 
     middle = math.log(overall)
     bounds = [(middle - _REACH, middle + _REACH)] * 2
-    found = minimize(cost, np.array([middle - 0.1, middle + 0.1]), method="L-BFGS-B", bounds=bounds)
-    first, last = np.exp(found.x).tolist()
-    return (first, last), -float(found.fun) * float(pairs.sum())
+    optimum = minimize(cost, np.array([middle - 0.1, middle + 0.1]), method="L-BFGS-B", bounds=bounds)
+    first, last = np.exp(optimum.x).tolist()
+    return (first, last), -float(optimum.fun) * float(pairs.sum())

@@ -190,7 +190,7 @@ class LengthTable:
 
         Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each
         side is kept to within half a token; nothing is drawn. No length falls below 1. What is lost is the spread:
-        sentences of like length in words differ in their pieces. `source` tells of it.
+        sentences of like length in words differ in their pieces. `source` records it.
 
         Raises `CorpusError` for a factor that is not positive and finite, and for what is no unit.
         """
@@ -208,12 +208,12 @@ class LengthTable:
         count = np.concatenate([part for _, _, part in parts])
         src_len = np.concatenate([np.maximum(src_low + more, 1) for more, _, _ in parts])[count > 0]
         tgt_len = np.concatenate([np.maximum(tgt_low + more, 1) for _, more, _ in parts])[count > 0]
-        told = (
+        source = (
             f"{self.source}; lengths scaled from {self.src_unit} / {self.tgt_unit} by a stated fertility of {src:g} / {tgt:g}"
         )
         pairs = (src_len, tgt_len, count[count > 0])
         per_word = TokensPerWord(self.tokens_per_word.src * src, self.tokens_per_word.tgt * tgt)
-        return LengthTable.of_pairs(self.name, told, src_unit, tgt_unit, *pairs, self.filtered, self.languages, per_word)
+        return LengthTable.of_pairs(self.name, source, src_unit, tgt_unit, *pairs, self.filtered, self.languages, per_word)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
         """Return the table with lengths that count the end-of-sentence token as asked for; no length falls below 1."""
@@ -235,15 +235,15 @@ class LengthTable:
         )
 
     def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
-        """The pairs that a further filter keeps, of which `filtered` is told behind what was told before.
+        """Return the pairs that a further filter keeps; its text `filtered` follows those of the earlier filters.
 
         Raises `CorpusError` where none is kept.
         """
         if not kept.any():
             remedy = "choose another filter, or another table"
             raise CorpusError(f"length table {self.name}: no pair is left, filter {filtered}", remedy=remedy)
-        told = "; then ".join(filter(None, (self.filtered, filtered)))
-        return replace(self._with_count(np.where(kept, self.count, 0)), filtered=told)
+        filters = "; then ".join(filter(None, (self.filtered, filtered)))
+        return replace(self._with_count(np.where(kept, self.count, 0)), filtered=filters)
 
     def plus(self, other: LengthTable) -> LengthTable:
         """Return the pairs of both tables under the name of this one."""
@@ -276,9 +276,9 @@ class LengthTable:
         return replace(self, src_len=self.src_len[occurs], tgt_len=self.tgt_len[occurs], count=count[occurs])
 
 
-def _split(own: IntArray, factor: float, count: IntArray) -> tuple[IntArray, IntArray]:
+def _split(lengths: IntArray, factor: float, count: IntArray) -> tuple[IntArray, IntArray]:
     """(whole length below, how many of each row's `count` get one more), so that every prefix's total is kept."""
-    length = own.astype(np.float64) * factor
+    length = lengths.astype(np.float64) * factor
     low = np.floor(length).astype(np.int64)
     upto = np.floor(np.cumsum((length - low) * count) + 0.5).astype(np.int64)
     # A sum's rounding error could ask for one more than there are.

@@ -45,14 +45,14 @@ class LognormalLengths:
         return src_len.astype(np.int64), tgt_len.astype(np.int64)
 
     def table(self, sentences: int, seed: int = 0, name: str = "lognormal") -> LengthTable:
-        """The lengths of so many sentences, as a table that requests are drawn from; says of itself that it is synthetic."""
-        told = (
+        """Return a length table of `sentences` drawn pairs, marked as synthetic."""
+        source = (
             f"synthetic, {sentences:,} pairs drawn with seed {seed}: log-normal source lengths of mean {self.src_mean:g} and "
             f"standard deviation {self.src_sd:g}, targets the source times exp({self.spread:g} z) plus {self.end}"
         )
         pairs = self.draw(stream(seed, 0, "lognormal_lengths"), sentences)
         return LengthTable.of_pairs(
-            name, told, UNIT, UNIT, *pairs, filtered="none", end_of_sentence="target" if self.end else "none"
+            name, source, UNIT, UNIT, *pairs, filtered="none", end_of_sentence="target" if self.end else "none"
         )
 
 

@@ -85,12 +85,12 @@ class _TrialServer:
             self._tokens += entry.tgt_len
 
     def finish_s(self, last: BatchEntry) -> float:
-        """When the last that would enter would be done."""
+        """Return when `last`, the last request to enter, would finish."""
         server = self._server
         if self._later is not None:
             server = self._later.copy()
-            for each in self._come:
-                server.arrive(each.request, each.src_len, each.tgt_len, each.entry_s)
+            for earlier in self._come:
+                server.arrive(earlier.request, earlier.src_len, earlier.tgt_len, earlier.entry_s)
         server.foretells = True
         now_s = last.entry_s
         while True:
@@ -151,7 +151,7 @@ class BatchPool:
         return chosen
 
     def finish_s(self, entry: BatchEntry, ahead: Iterable[BatchEntry]) -> float:
-        """When a request would be done that enters after those `ahead` of it, in their order, as the last; nothing changes.
+        """Return when `entry` would finish if it entered after the requests in `ahead`. Has no side effects.
 
         A batch that waits for company waits until it is due, or full with those who are known to come; one that would wait
         for ever does not. Where more wait than `ForeseenServer` says, a balancer that compares servers is taken to compare
@@ -159,10 +159,10 @@ class BatchPool:
         """
         servers = ForeseenServers(self._foreseen)
         balancer = self._balancer.copy()
-        for each in (*ahead, entry):
-            servers.now_s = each.entry_s
-            chosen = balancer.chosen(servers, each)
-            servers[chosen].arrive(each)
+        for arriving in (*ahead, entry):
+            servers.now_s = arriving.entry_s
+            chosen = balancer.chosen(servers, arriving)
+            servers[chosen].arrive(arriving)
         return servers[chosen].finish_s(entry)
 
     def account(self) -> BatchAccount:

@@ -60,18 +60,18 @@ class StepTimes:
         self._source_s: dict[tuple[int, int], float] = {}
 
     def of(self, batch: int) -> StepsTake:
-        """Of a batch of so many sentences, but for what its sources add."""
-        found = self._of.get(batch)
-        if found is None:
-            found = self._of[batch] = self._cost.steps_at(batch)
-        return found
+        """Return the step times of a batch of `batch` sentences, without the time that its sources add."""
+        steps = self._of.get(batch)
+        if steps is None:
+            steps = self._of[batch] = self._cost.steps_at(batch)
+        return steps
 
     def source_s(self, batch: int, longest: int) -> float:
-        """What a longest source of so many tokens adds to each of its steps."""
-        found = self._source_s.get((batch, longest))
-        if found is None:
-            found = self._source_s[batch, longest] = self._cost.source_s(batch, longest)
-        return found
+        """Return the seconds that a longest source of `longest` tokens adds to each step of the batch."""
+        added_s = self._source_s.get((batch, longest))
+        if added_s is None:
+            added_s = self._source_s[batch, longest] = self._cost.source_s(batch, longest)
+        return added_s
 
 
 class RunningAccount:

@@ -143,9 +143,9 @@ class Beliefs:
 
     @property
     def only_heard(self) -> bool:
-        """Whether the delays change with an answer and at no other time, as in the paper."""
-        told = self.true_transfer or self.true_backlog
-        return not (self.probes or self.sees_backlog or any(self.batch_views) or any(self.plan_views) or told)
+        """Return whether the delays change only when an answer arrives, as in the paper."""
+        true_delays = self.true_transfer or self.true_backlog
+        return not (self.probes or self.sees_backlog or any(self.batch_views) or any(self.plan_views) or true_delays)
 
     def views(self) -> list[BacklogView | BatchView | None]:
         """New views of what is under way at each target; empty where nothing of the kind counts."""
@@ -180,7 +180,7 @@ class Decider:
     def hear(self, now_s: float, waited_s: Sequence[float], states: Sequence[int] = ()) -> None:
         """Learn from the answers received since the last decision.
 
-        `waited_s`: by request, what each says that it waited; `states`: of a target that streams its model, in which state.
+        `waited_s`: by request, the reported wait; `states`: by request, the state of a target that streams its model.
         """
         estimates, views, plans, delay_s = self.estimates, self.views, self.plans, self.delay_s
         for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
@@ -203,7 +203,7 @@ class Decider:
             plan.sent(request, entry_s)
 
     def told(self, target: int, request: int, state: int, done_s: float) -> None:
-        """An answer told in which state its request was executed, and when that ended; nobody need tell of its own device."""
+        """Record the state in which an answered request was executed and when it ended; ignores the decider's device (0)."""
         plan = self.plans.get(target) if target else None
         if plan is not None:
             plan.reported(request, state, done_s)

@@ -20,22 +20,22 @@ Wait = Callable[[int, Row, float], float]
 class Foresight:
     """The true delays of a request on each target, unless a later one overtakes it on the uplink or joins its batch."""
 
-    __slots__ = ("_clock", "_last", "_on_reaching", "_own", "_places", "_waits")
+    __slots__ = ("_clock", "_last", "_on_reaching", "_own_waits_s", "_places", "_waits")
 
     def __init__(
         self,
         clock: Clock,
         places: RowLayout,
-        own: BatchPool | StreamingPool | None,
+        own_pool: BatchPool | StreamingPool | None,
         pools: Sequence[Pool | BatchPool | StreamingPool],
         on_reaching: Sequence[tuple[Callable[[Any], None]]],
     ) -> None:
-        """`own`: the deciders' own devices where they batch or stream their model; `on_reaching`: what requests on the uplink
+        """`own_pool`: the deciders' devices where they batch or stream their model; `on_reaching`: what requests on the uplink
         of each pool call."""
         self._clock, self._places, self._on_reaching = clock, places, on_reaching
-        self._own = None if own is None else self._at(own, 0)
+        self._own_waits_s = None if own_pool is None else self._at(own_pool, 0)
         self._last: tuple[int, list[float]] = (-1, [])
-        """The request whose totals were last told, and its waits, for an oracle that decides on it by the same."""
+        """The request whose totals were returned last, and its waits, for an oracle that decides on it by the same totals."""
         self._waits = [(target, self._at(pool, target)) for target, pool in enumerate(pools, start=1)]
 
     def transfers_s(self, row: Row) -> list[float]:
@@ -50,7 +50,10 @@ class Foresight:
             for target, more_s in enumerate(self._last[1]):
                 delay_s[target] += more_s
             return
-        delay_s[0] += max(decider.device.next_free_s - now_s, 0.0) if self._own is None else self._own(request, row, now_s)
+        if self._own_waits_s is None:
+            delay_s[0] += max(decider.device.next_free_s - now_s, 0.0)
+        else:
+            delay_s[0] += self._own_waits_s(request, row, now_s)
         for target, waits_s in self._waits:
             delay_s[target] += waits_s(request, row, now_s)
 

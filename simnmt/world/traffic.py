@@ -44,11 +44,11 @@ class StreamingTargets:
             self.enter[target] = _recorded(pool, target, trail)
 
     def columns(self, block: Block) -> list[list[float]]:
-        """What rows of a block hold besides."""
-        found: list[list[float]] = []
+        """Return the additional columns that the rows of a block hold for streamed targets."""
+        columns: list[list[float]] = []
         for target, pool in self.pools.items():
-            found += pool.streamed.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
-        return found
+            columns += pool.streamed.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
+        return columns
 
     def accounts(self, targets: int) -> tuple[StreamingAccount | None, ...]:
         """Per target; empty where none streams."""
@@ -146,17 +146,17 @@ class Traffic:
         workers: int,
         beliefs: Beliefs,
         answered: Callable[[int, float], None] | None = None,
-        own: BatchPool | StreamingPool | None = None,
+        own_pool: BatchPool | StreamingPool | None = None,
         judged_share: float = 0.0,
         has_lengths: bool = False,
     ) -> None:
-        """`pools`: of every target but the first. `answered`: told of each request and when its decider has the answer. `own`:
-        the deciders' own devices, in their order, where they batch or stream their model. `judged_share`: of the
-        requests, for which the trail holds `lost_s`. `has_lengths`: whether rows hold lengths."""
+        """`pools`: of every target but the first. `answered`: called with each request and when its decider has the answer.
+        `own_pool`: the deciders' devices, in their order, where they batch or stream their model. `judged_share`: share of
+        the requests for which the trail holds `lost_s`. `has_lengths`: whether rows hold lengths."""
         targets = 1 + len(pools)
         self.deciders = [Decider(number, targets, workers, beliefs) for number in range(deciders)]
-        batched = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, BatchPool)}
-        streamed = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, StreamingPool)}
+        batched = {target: pool for target, pool in enumerate((own_pool, *pools)) if isinstance(pool, BatchPool)}
+        streamed = {target: pool for target, pool in enumerate((own_pool, *pools)) if isinstance(pool, StreamingPool)}
         self.trail = Recorder(requests, bool(batched), judged_share > 0.0, bool(streamed))
         self.decide: Decide = _no_policy
         """The policy, prepared for the present block."""
@@ -180,7 +180,7 @@ class Traffic:
             self._tiers[target] = BatchTier(clock, pool, servers, self._done(target))
             servers += len(pool.servers)
         self._on_reaching = [(self._reaching(target, pool),) for target, pool in enumerate(pools, start=1)]
-        self._foresight = Foresight(clock, self._places, own, pools, self._on_reaching)
+        self._foresight = Foresight(clock, self._places, own_pool, pools, self._on_reaching)
         self.totals_s = self._foresight.totals_s
         """What an oracle foresees."""
 

@@ -112,8 +112,8 @@ NAMES = ("simnmt", "torch", "transformers", "ctranslate2", "numpy", "sentencepie
 
 def versions() -> dict[str, str]:
     """Python's version and those of the installed libraries, by name; nothing is imported."""
-    found = {name: version for name in NAMES if (version := _version(name)) is not None}
-    return {"python": platform.python_version()} | found
+    installed = {name: version for name in NAMES if (version := _version(name)) is not None}
+    return {"python": platform.python_version()} | installed
 
 
 def _version(name: str) -> str | None:
@@ -124,23 +124,23 @@ def _version(name: str) -> str | None:
 
 
 def gpus() -> tuple[GpuDescription, ...]:
-    """Every GPU of this box, torch's numbers first; those that torch does not see follow with NVML's."""
+    """Return every GPU of this box, torch's numbers first; those that torch does not see follow with NVML's."""
     by_nvml = nvml_gpus()
-    found = []
+    by_torch = []
     for gpu, uuid in torch_gpus():
-        same = next((other for other, its_uuid in by_nvml if uuid is not None and uuid in its_uuid), None)
+        same = next((other for other, nvml_uuid in by_nvml if uuid is not None and uuid in nvml_uuid), None)
         if same is not None:
-            by_nvml = [(other, its_uuid) for other, its_uuid in by_nvml if other is not same]
+            by_nvml = [(other, nvml_uuid) for other, nvml_uuid in by_nvml if other is not same]
             gpu = GpuDescription(
                 gpu.index, gpu.name, gpu.memory_bytes, gpu.compute_capability, same.driver, (*gpu.seen_by, *same.seen_by)
             )
-        found.append(gpu)
-    return (*found, *(gpu for gpu, _ in by_nvml))
+        by_torch.append(gpu)
+    return (*by_torch, *(gpu for gpu, _ in by_nvml))
 
 
 def torch_gpus() -> list[tuple[GpuDescription, str | None]]:
-    """GPUs that torch can compute on, each with its UUID where this torch tells it; none without torch."""
-    found: list[tuple[GpuDescription, str | None]] = []
+    """Return the GPUs that torch can compute on, with the UUID where this torch reports it; empty without torch."""
+    descriptions: list[tuple[GpuDescription, str | None]] = []
     # A driver that does not fit, a library that cannot be loaded: whatever the reason, there is no GPU to measure.
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,13 +151,13 @@ def torch_gpus() -> list[tuple[GpuDescription, str | None]]:
             capability = f"{properties.major}.{properties.minor}"
             gpu = GpuDescription(index, properties.name, properties.total_memory, capability, seen_by=("torch",))
             uuid = getattr(properties, "uuid", None)
-            found.append((gpu, None if uuid is None else str(uuid)))
-    return found
+            descriptions.append((gpu, None if uuid is None else str(uuid)))
+    return descriptions
 
 
 def nvml_gpus() -> list[tuple[GpuDescription, str]]:
-    """GPUs that NVIDIA's driver reports, each with its UUID; none without driver or nvidia-ml-py."""
-    found: list[tuple[GpuDescription, str]] = []
+    """Return the GPUs that NVIDIA's driver reports, with their UUIDs; none without driver or nvidia-ml-py."""
+    descriptions: list[tuple[GpuDescription, str]] = []
     with suppress(Exception):
         import pynvml
 
@@ -173,10 +173,10 @@ def nvml_gpus() -> list[tuple[GpuDescription, str]]:
                     capability = ".".join(map(str, pynvml.nvmlDeviceGetCudaComputeCapability(handle)))
                 name = _text(pynvml.nvmlDeviceGetName(handle))
                 gpu = GpuDescription(index, name, memory_bytes, capability, driver, ("nvml",))
-                found.append((gpu, _text(pynvml.nvmlDeviceGetUUID(handle))))
+                descriptions.append((gpu, _text(pynvml.nvmlDeviceGetUUID(handle))))
         finally:
             pynvml.nvmlShutdown()
-    return found
+    return descriptions
 
 
 def _text(value: str | bytes) -> str:
@@ -304,14 +304,14 @@ def _load_average(tree: Tree) -> tuple[float, float, float] | None:
 
 
 def _psutil_facts() -> dict[str, Any]:
-    """What systems without /proc tell through psutil; nothing where it is not installed."""
-    told: dict[str, Any] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
+    """Return the facts of systems without /proc; more of them if psutil is installed."""
+    facts: dict[str, Any] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
     with suppress(Exception):  # not installed, or at a loss itself on a system that hides /proc
         import psutil
 
         memory = psutil.virtual_memory()
-        told |= {"memory_bytes": memory.total, "memory_available_bytes": memory.available}
-        told |= {"physical_cores": psutil.cpu_count(logical=False)}
+        facts |= {"memory_bytes": memory.total, "memory_available_bytes": memory.available}
+        facts |= {"physical_cores": psutil.cpu_count(logical=False)}
     with suppress(OSError, AttributeError):
-        told["load_average"] = os.getloadavg()
-    return told
+        facts["load_average"] = os.getloadavg()
+    return facts

@@ -87,14 +87,14 @@ Processor = dict[str, str]
 
 
 def processors(tree: Tree) -> list[Processor]:
-    """What /proc/cpuinfo says of each logical CPU; keys in lower case."""
-    found: list[Processor] = []
+    """Return the fields of each logical CPU in /proc/cpuinfo; keys in lower case."""
+    entries: list[Processor] = []
     for block in (tree.text("proc/cpuinfo") or "").split("\n\n"):
         pairs = (line.partition(":") for line in block.splitlines())
         fields = {key.strip().lower(): value.strip() for key, colon, value in pairs if colon}
         if "processor" in fields:
-            found.append(fields)
-    return found
+            entries.append(fields)
+    return entries
 
 
 def machine(cpus: list[Processor]) -> str | None:

@@ -43,9 +43,9 @@ class Tree:
             return None
 
     def names(self, pattern: str) -> Iterator[str]:
-        """Names of the files and folders like `pattern`, in order of the numbers in them, fit for the other methods."""
-        found = self.root.glob(pattern.lstrip("/"))
-        yield from sorted((path.relative_to(self.root).as_posix() for path in found), key=_by_numbers)
+        """Yield the names of files and folders like `pattern`, ordered by the numbers in them, for use in the other methods."""
+        paths = self.root.glob(pattern.lstrip("/"))
+        yield from sorted((path.relative_to(self.root).as_posix() for path in paths), key=_by_numbers)
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:

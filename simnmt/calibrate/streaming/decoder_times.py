@@ -98,7 +98,7 @@ class DecoderLayers:
         self._source: list[tuple[Tensor, Tensor]] = []
 
     def _drawn(self, drawn: torch.Generator) -> _Layer:
-        width, own = self.geometry.width, self.slices * self._head
+        width, attention_width = self.geometry.width, self.slices * self._head
         neurons = self.slices * self.geometry.ffn // self.geometry.heads
 
         def rows(count: int) -> Tensor:
@@ -108,14 +108,14 @@ class DecoderLayers:
             return torch.zeros(count)
 
         return _Layer(
-            qkv=rows(3 * own),
-            qkv_bias=bias(3 * own),
-            o=rows(own),
-            source_q=rows(own),
-            source_q_bias=bias(own),
-            source_kv=rows(2 * own),
-            source_kv_bias=bias(2 * own),
-            source_o=rows(own),
+            qkv=rows(3 * attention_width),
+            qkv_bias=bias(3 * attention_width),
+            o=rows(attention_width),
+            source_q=rows(attention_width),
+            source_q_bias=bias(attention_width),
+            source_kv=rows(2 * attention_width),
+            source_kv_bias=bias(2 * attention_width),
+            source_o=rows(attention_width),
             ffn_in=rows(neurons),
             ffn_in_bias=bias(neurons),
             ffn_out=rows(neurons),
@@ -175,9 +175,9 @@ def measure_decoder(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> StiDecoder:
-    """A step goes through all layers, whose weights then come from memory, and is divided by their number.
+    """Time a decoder step at each width; the time of all layers, with weights from memory, is divided by their number.
 
-    Rounds visit the widths in an order of their own. `progress(done, total)` in timings.
+    Each round visits the widths in a new random order. `progress(done, total)` counts timings.
     """
     drawn = random.Random(seed)
     widths = list(range(1, geometry.heads + 1))
@@ -209,8 +209,8 @@ def measure_decoder(
             if progress is not None:
                 progress(done + 1, repeats)
 
-    def quantile(share: float, found: dict[int, list[float]]) -> tuple[float, ...]:
-        return tuple(float(np.quantile(found[width], share)) for width in sorted(found))
+    def quantile(share: float, by_width: dict[int, list[float]]) -> tuple[float, ...]:
+        return tuple(float(np.quantile(by_width[width], share)) for width in sorted(by_width))
 
     return StiDecoder(
         layers=geometry.layers,

@@ -127,14 +127,14 @@ def shard_reads(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]])
 
 
 def fit_read_line(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> dict[str, Any]:
-    """`s_fixed`, `bytes_per_s`, `r2` over the medians; where larger shards took no longer, R2 is null."""
+    """Return `s_fixed`, `bytes_per_s` and `r2` over the medians; `r2` is None where larger shards took no longer."""
     pairs = [(sizes[bits], seconds) for bits in BITS for seconds in read_s[bits]]
     try:
-        found = fit_disk([size for size, _ in pairs], [seconds for _, seconds in pairs])
+        fit = fit_disk([size for size, _ in pairs], [seconds for _, seconds in pairs])
     except ValueError:
-        seconds = sum(each for _, each in pairs)
+        seconds = sum(shard_s for _, shard_s in pairs)
         return {"s_fixed": seconds / len(pairs), "bytes_per_s": sum(size for size, _ in pairs) / seconds, "r2": None}
-    return {"s_fixed": found.cost.s_fixed, "bytes_per_s": found.cost.bytes_per_s, "r2": found.r2}
+    return {"s_fixed": fit.cost.s_fixed, "bytes_per_s": fit.cost.bytes_per_s, "r2": fit.r2}
 
 
 READS = 3

@@ -63,13 +63,13 @@ class LayerBench:
                 self.layers(length, width, 1)
 
     def layers(self, length: int, width: int, layers: int) -> list[LayerTiming]:
-        """Each of the bottom layers, one after the other, of one text, all of it tokens."""
+        """Time each of the bottom layers in turn, on one text without padding."""
         _, mask, hidden = self._text(length)
-        found = []
+        timings = []
         for layer in range(layers):
             hidden, timing = self._run(hidden, mask, width, layer)
-            found.append(timing)
-        return found
+            timings.append(timing)
+        return timings
 
     def submodel_s(self, length: int, width: int, layers: int) -> float:
         """The same in all, from its begin to its end."""
@@ -135,7 +135,7 @@ def measure_layers(
 ) -> StiCompute:
     """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
 
-    `shards`: all of the model's at 6 bits, in memory. Every round visits all of them in an order of its own, and times each
+    `shards`: all of the model's at 6 bits, in memory. Every round visits all of them in a new random order, and times each
     layer of a whole model of a width: as in a pipeline, shards come from memory and their buffer from the layer before.
     `progress(done, total)` in models.
     """
@@ -143,7 +143,7 @@ def measure_layers(
     bench = LayerBench(encoder, shards, threads, clock)
     slices = encoder.geometry.heads
     cells = [(length, width) for length in lengths for width in range(1, slices + 1)]
-    found: dict[tuple[int, int], list[LayerTiming]] = {cell: [] for cell in cells}
+    timings: dict[tuple[int, int], list[LayerTiming]] = {cell: [] for cell in cells}
     ends_s: dict[int, list[tuple[float, float]]] = {length: [] for length in lengths}
     deep = range(1 + encoder.geometry.layers // 2, encoder.geometry.layers + 1)
     submodels = [(*cell, layers) for cell in cells for layers in deep]
@@ -157,7 +157,7 @@ def measure_layers(
             drawn.shuffle(work)
             for length, width, layers in work:
                 if layers is None:
-                    found[length, width] += bench.layers(length, width, encoder.geometry.layers)
+                    timings[length, width] += bench.layers(length, width, encoder.geometry.layers)
                 else:
                     runs[length, width, layers].append(bench.submodel_s(length, width, layers))
                 done += 1
@@ -166,11 +166,12 @@ def measure_layers(
             for length in lengths:
                 ends_s[length].append(bench.ends_s(length))
     table = tuple(
-        _times(length, [found[length, width] for width in range(1, slices + 1)], ends_s[length]) for length in lengths
+        _times(length, [timings[length, width] for width in range(1, slices + 1)], ends_s[length]) for length in lengths
     )
-    by_length = {each.length: each.seconds for each in table}
+    by_length = {row.length: row.seconds for row in table}
     off = [
-        abs(layers * by_length[length][width - 1] / float(np.median(own)) - 1) for (length, width, layers), own in runs.items()
+        abs(layers * by_length[length][width - 1] / float(np.median(measured_s)) - 1)
+        for (length, width, layers), measured_s in runs.items()
     ]
     return StiCompute(
         lengths=table,
@@ -181,10 +182,10 @@ def measure_layers(
 
 
 def _times(length: int, by_width: Sequence[Sequence[LayerTiming]], ends_s: Sequence[tuple[float, float]]) -> LayerTimes:
-    totals = [[each.total_s for each in timings] for timings in by_width]
+    totals = [[timing.total_s for timing in timings] for timings in by_width]
 
     def quantile(share: float) -> tuple[float, ...]:
-        return tuple(float(np.quantile(own, share)) for own in totals)
+        return tuple(float(np.quantile(totals_s, share)) for totals_s in totals)
 
     return LayerTimes(
         length=length,
@@ -192,7 +193,7 @@ def _times(length: int, by_width: Sequence[Sequence[LayerTiming]], ends_s: Seque
         p25_s=quantile(0.25),
         p75_s=quantile(0.75),
         p95_s=quantile(0.95),
-        unpack_s=tuple(float(np.median([each.unpack_s for each in timings])) for timings in by_width),
+        unpack_s=tuple(float(np.median([timing.unpack_s for timing in timings])) for timings in by_width),
         embed_s=float(np.median([embed_s for embed_s, _ in ends_s])),
         head_s=float(np.median([head_s for _, head_s in ends_s])),
     )

@@ -108,17 +108,17 @@ NOTE = "reads of the records' sizes in a file of their own, which the system may
 def translator_blocks(
     model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, progress: Progress
 ) -> dict[str, Any]:
-    """Blocks `sti` and `execution` of a profile.
+    """Measure the blocks `sti` and `execution` of a profile.
 
     `folder`: on the disk that the shards would lie on. Reads are of the records' sizes, in a file that goes afterwards: no
     model is sharded. Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
     """
     encoder, shards = _random_encoder(model), random_shards(_geometry(model), UNPACKED_BITS, settings.seed)
     geometry, crossed = _geometry(model), _geometry(model, decoder=True)
-    sizes = [{bits: record_bytes(each, bits) for bits in BITS} for each in (geometry, crossed)]
-    found = measure_disk(
+    sizes = [{bits: record_bytes(shards_cut, bits) for bits in BITS} for shards_cut in (geometry, crossed)]
+    disk = measure_disk(
         folder,
-        [size for each in sizes for size in each.values()],
+        [size for sizes_by_bits in sizes for size in sizes_by_bits.values()],
         READS * settings.repeats,
         None,
         lambda done, total: progress(done, total, "reading shards"),
@@ -126,9 +126,9 @@ def translator_blocks(
     )
     pace = settings.pace_bytes_per_s
     # As the executor holds a read to a pace: it ends when a disk of that rate would have ended it, or later.
-    least_s = {sample.bytes: 0.0 if pace is None else sample.bytes / pace for sample in found.samples}
-    read_s = {each.bytes: [max(seconds, least_s[each.bytes]) for seconds in each.read_s] for each in found.samples}
-    own, theirs = ({bits: read_s[size] for bits, size in each.items()} for each in sizes)
+    least_s = {sample.bytes: 0.0 if pace is None else sample.bytes / pace for sample in disk.samples}
+    read_s = {sample.bytes: [max(seconds, least_s[sample.bytes]) for seconds in sample.read_s] for sample in disk.samples}
+    encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in sizes_by_bits.items()} for sizes_by_bits in sizes)
     compute = measure_layers(
         encoder,
         shards,
@@ -144,7 +144,7 @@ def translator_blocks(
         output_s = float(np.median(translator.output_s(settings.repeats + 1)[1:]))
     decoder = measure_decoder(
         crossed,
-        shard_reads(sizes[1], theirs),
+        shard_reads(sizes[1], decoder_reads),
         output_s=output_s,
         repeats=settings.repeats,
         threads=settings.threads,
@@ -164,11 +164,11 @@ def translator_blocks(
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
         geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
         io=StiIo(
-            reads=shard_reads(sizes[0], own),
-            **fit_read_line(sizes[0], own),
-            cold=found.cold,
+            reads=shard_reads(sizes[0], encoder_reads),
+            **fit_read_line(sizes[0], encoder_reads),
+            cold=disk.cold,
             paced_bytes_per_s=pace,
-            file_system=found.file_system,
+            file_system=disk.file_system,
         ),
         compute=compute,
         decoder=decoder,
@@ -201,12 +201,12 @@ def check_translator(model: TransformerArchitecture, settings: StiSettings) -> N
 def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> ShardGeometry:
     layers = model.decoder_layers if decoder else model.encoder_layers
     try:
-        found = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
+        geometry = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
     except ValueError as error:
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
-    if found.width // found.heads * found.width % 8 or found.ffn // found.heads * found.width % 8:
+    if geometry.width // geometry.heads * geometry.width % 8 or geometry.ffn // geometry.heads * geometry.width % 8:
         raise CalibrationError("--model: shards that would begin amid a byte", remedy="take a width that 8 divides")
-    return found
+    return geometry
 
 
 def _random_encoder(model: TransformerArchitecture) -> ElasticEncoder:

@@ -88,8 +88,8 @@ def profile_store(
     with _watched(settings) as box:
         blocks = classifier_blocks(store, settings, progress)
     if task is not None:
-        found = classifier_importance(store, task, journal, progress, threads=settings.threads)
-        blocks["sti"] = blocks["sti"].model_copy(update={"importance": found})
+        importance = classifier_importance(store, task, journal, progress, threads=settings.threads)
+        blocks["sti"] = blocks["sti"].model_copy(update={"importance": importance})
     ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
     return _assemble_profile(blocks, account, box, named, into, ranges, named.unit or pieces or UNIT)
 
@@ -156,10 +156,10 @@ def _transformer(model: str) -> TransformerArchitecture:
     if model not in ARCHITECTURES and not Path(model).is_file():
         remedy = did_you_mean(model, ARCHITECTURES, "name marian, or a file with the sizes of a Transformer")
         raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
-    found = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
-    if not isinstance(found, TransformerArchitecture):
+    architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
+    if not isinstance(architecture, TransformerArchitecture):
         raise CalibrationError(f"--model: {model} is no Transformer: it has no heads to cut it by", remedy="name marian")
-    return found
+    return architecture
 
 
 @dataclass(slots=True)

@@ -74,12 +74,12 @@ def encoder_execution(
         time_s = np.array([whole.classified_s(length) for length in order])
     src = np.array(order, np.float64)
     fixed, slope = _line(src, time_s)
-    told_s = slope * src + fixed
+    predicted_s = slope * src + fixed
     return {
         "kind": "measured",
         "plane": {"s_per_src_token": slope, "s_per_tgt_token": 0.0, "s_fixed": fixed},
-        "residual_relative_sd": float(np.sqrt(np.mean((time_s / told_s - 1.0) ** 2))),
-        "fit": {"inferences": len(order), "cells": len(lengths), "r2": r_squared(told_s, time_s)},
+        "residual_relative_sd": float(np.sqrt(np.mean((time_s / predicted_s - 1.0) ** 2))),
+        "fit": {"inferences": len(order), "cells": len(lengths), "r2": r_squared(predicted_s, time_s)},
         "samples": cell_samples(src, np.ones_like(src), time_s),
     }
 
@@ -105,13 +105,13 @@ class WholeTranslator:
         self._embedding = torch.randn((vocabulary, width)) * width**-0.5
 
     def output_s(self, repeats: int) -> list[float]:
-        """Seconds of embedding a token, and of choosing the next."""
-        vector, found = torch.randn((1, self._decoder.geometry.width)), []
+        """Return the seconds to embed a token and choose the next, by repeat."""
+        vector, times_s = torch.randn((1, self._decoder.geometry.width)), []
         for _ in range(repeats):
             begin_s = perf_counter()
             self._chosen(vector)
-            found.append(perf_counter() - begin_s)
-        return found
+            times_s.append(perf_counter() - begin_s)
+        return times_s
 
     def translated_s(self, src_len: int, tgt_len: int) -> float:
         """Seconds of one sentence, to a translation of so many tokens."""
@@ -131,7 +131,7 @@ class WholeTranslator:
 def translator_execution(
     translator: WholeTranslator, src_lengths: Sequence[int], *, repeats: int, threads: int, progress: Progress, seed: int = 0
 ) -> dict[str, Any]:
-    """`execution` of a translator's profile, over both lengths."""
+    """Return the `execution` block of a translator's profile, fitted over both lengths."""
     drawn = random.Random(seed)
     order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(repeats)]
     drawn.shuffle(order)
@@ -142,15 +142,15 @@ def translator_execution(
             time_s.append(translator.translated_s(src, tgt))
             progress(done + 1, len(order))
     src_len, tgt_len = (np.array(column, np.float64) for column in zip(*order, strict=True))
-    found = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
+    fitted = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
     return {
         "kind": "measured",
         "plane": {
-            "s_per_src_token": found.plane.s_per_src_token,
-            "s_per_tgt_token": found.plane.s_per_tgt_token,
-            "s_fixed": found.plane.s_fixed,
+            "s_per_src_token": fitted.plane.s_per_src_token,
+            "s_per_tgt_token": fitted.plane.s_per_tgt_token,
+            "s_fixed": fitted.plane.s_fixed,
         },
-        "residual_relative_sd": found.residual_relative_sd,
-        "fit": found.fit,
+        "residual_relative_sd": fitted.residual_relative_sd,
+        "fit": fitted.fit,
         "samples": cell_samples(src_len, tgt_len, time_s),
     }

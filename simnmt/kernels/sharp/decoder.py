@@ -212,16 +212,17 @@ def decode_ensemble(
     """
     if not 1 <= len(decoders) <= MOST_MEMBERS:
         raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
-    if len({(each.weights.vocab, each.weights.tokens, each.settings, each.level) for each in decoders}) != 1:
+    if len({(decoder.weights.vocab, decoder.weights.tokens, decoder.settings, decoder.level) for decoder in decoders}) != 1:
         raise KernelError("an ensemble's decoders do not share vocabulary, special tokens, settings and level")
-    if len({id(each) for each in decoders}) != len(decoders):
+    if len({id(decoder) for decoder in decoders}) != len(decoders):
         raise KernelError("an ensemble names one decoder twice: each carries one state, so make one for each member")
     sources = [
-        check_source(each.weights, states, each.most_src_len) for each, states in zip(decoders, source_states, strict=True)
+        check_source(decoder.weights, states, decoder.most_src_len)
+        for decoder, states in zip(decoders, source_states, strict=True)
     ]
     if len({len(source) for source in sources}) != 1:
         raise KernelError("source_states of an ensemble are of different lengths, though it reads one sentence")
-    first, longest = decoders[0], min(each.max_len for each in decoders)
+    first, longest = decoders[0], min(decoder.max_len for decoder in decoders)
     if forced_len is not None and not 1 <= forced_len <= longest:
         raise KernelError(f"forced_len is {forced_len}, not 1 to max_len, {longest}")
     forced = forced_len is not None
@@ -230,7 +231,8 @@ def decode_ensemble(
         raise KernelError(f"max_len is {max_len}, not 1 to the decoder's own, {longest}")
     steps = forced_len or max_len or longest
     asked = SearchRequest(first.weights.tokens, first.settings.beam, steps, forced, candidates, first.stop_margin)
-    compiled = [each._member for each in decoders if isinstance(each._member, CompiledMember)]
+    compiled = [decoder._member for decoder in decoders if isinstance(decoder._member, CompiledMember)]
     if compiled:
         return compiled_decode(compiled, sources, asked, fused=first.settings.fused, clock=clock)
-    return reference_decode([each._member for each in decoders if isinstance(each._member, ReferenceMember)], sources, asked)
+    references = [decoder._member for decoder in decoders if isinstance(decoder._member, ReferenceMember)]
+    return reference_decode(references, sources, asked)

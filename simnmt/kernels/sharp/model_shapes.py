@@ -215,9 +215,9 @@ class RandomModels:
         for kind, width in shape.stack:
             wide = GATES[kind] * width
             recurrent = kind in ("gru", "lstm")
-            own = self._uniform(wide, width) if recurrent else None
+            state_weight = self._uniform(wide, width) if recurrent else None
             bias = np.zeros(wide, np.float32) if recurrent else None
-            stack.append(StackLayer(kind, self._uniform(wide, below), own, bias))
+            stack.append(StackLayer(kind, self._uniform(wide, below), state_weight, bias))
             below = width
         return SharpWeights(
             self._table(vocab, shape.e, (shape.e / 3.0) ** 0.5),
@@ -243,8 +243,8 @@ class RandomModels:
         return SourceWeights(self._table(vocab, e, (e / 3.0) ** 0.5), tuple(drawn))
 
     def _uniform(self, *shape: int, reach: float = 1.0) -> Float32:
-        found: Float32 = self._generator.random(shape, np.float32)
-        return (found - np.float32(0.5)) * np.float32(2.0 * min(reach * (3.0 / shape[-1]) ** 0.5, 1.0))
+        drawn: Float32 = self._generator.random(shape, np.float32)
+        return (drawn - np.float32(0.5)) * np.float32(2.0 * min(reach * (3.0 / shape[-1]) ** 0.5, 1.0))
 
     def _table(self, rows: int, width: int, reach: float) -> Float32:
         key = rows, width, reach

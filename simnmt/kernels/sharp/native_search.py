@@ -35,8 +35,8 @@ from simnmt.profile.decoder_settings import DecoderSettings
 _POINTER, _INT, _FLOAT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
 
 LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
-ACTIVATIONS = {way: number for number, way in enumerate(get_args(Activation))}
-"""As simnmt_tanh and simnmt_sigmoid are told them too."""
+ACTIVATIONS = {activation: number for number, activation in enumerate(get_args(Activation))}
+"""The numbers that simnmt_tanh and simnmt_sigmoid take for them."""
 MOST_MEMBERS = 16
 """Of an ensemble."""
 
@@ -134,20 +134,20 @@ SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
 
 
 def declare(cdll: ctypes.CDLL) -> int:
-    """Declare the functions' types, and compare what is written down here with what was compiled; returns `ROW_BLOCK`.
+    """Declare the functions' types and return the compiled `ROW_BLOCK`.
 
-    Raises `RuntimeError` where they differ: then one of the two was changed alone.
+    Raises `RuntimeError` if the structures or numbers here differ from the compiled ones.
     """
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(cdll, f"simnmt_sharp_{name}")
         function.restype, function.argtypes = result, arguments
-    own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
-    own += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
-    told = (_INT * cdll.simnmt_sharp_layout(None))()
-    cdll.simnmt_sharp_layout(told)
-    *compiled, row_block = told
-    if compiled != own:
-        raise RuntimeError(f"structures and numbers of the sharp decoder are {own} in Python and {compiled} in C")
+    expected = [ctypes.sizeof(structure) for structure in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
+    expected += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
+    layout = (_INT * cdll.simnmt_sharp_layout(None))()
+    cdll.simnmt_sharp_layout(layout)
+    *compiled, row_block = layout
+    if compiled != expected:
+        raise RuntimeError(f"structures and numbers of the sharp decoder are {expected} in Python and {compiled} in C")
     return int(row_block)
 
 
@@ -326,7 +326,7 @@ class CompiledSource:
 def compiled_decode(
     members: Sequence[CompiledMember], sources: Sequence[Float32], asked: SearchRequest, *, fused: bool, clock: bool
 ) -> SharpTranslation:
-    """See `reference_decode`; memory is set aside before the search begins, which takes none (SHARP-01)."""
+    """Decode as `reference_decode` does; all memory is allocated before the search begins (SHARP-01)."""
     cdll, columns = members[0].cdll, None if asked.candidates is None else len(asked.candidates)
     request = _request(asked.tokens, sources[0], asked.candidates)
     request.columns = width = members[0].model.vocab if columns is None else columns
@@ -339,10 +339,10 @@ def compiled_decode(
     models = pointers(*(ctypes.addressof(member.model) for member in members))
     states = pointers(*(source.ctypes.data for source in sources))
     result, words, attended = Result(), np.empty(asked.steps, np.int64), np.empty(asked.steps, np.int64)
-    found = cdll.simnmt_sharp_decode(
+    succeeded = cdll.simnmt_sharp_decode(
         models, memory, beam_memory.ctypes.data, states, request, result, words.ctypes.data, attended.ctypes.data
     )
-    if not found:
+    if not succeeded:
         raise KernelError("no word of the candidates may be chosen")
     return SharpTranslation(
         tuple(words[: result.length].tolist()),

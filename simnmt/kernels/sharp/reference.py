@@ -102,8 +102,8 @@ def arithmetic(settings: DecoderSettings) -> Arithmetic:
     def int16(weight: Float32, limit: float) -> Linear:
         return _Int16(weight, choose_scales(weight, limit))
 
-    def squash(function: Function, way: Activation) -> Squash:
-        return lambda x: activate(function, np.ascontiguousarray(x), way, level="none")
+    def squash(function: Function, method: Activation) -> Squash:
+        return lambda x: activate(function, np.ascontiguousarray(x), method, level="none")
 
     return Arithmetic(
         int16 if settings.gemm == "int16" else exact.linear,
@@ -312,9 +312,10 @@ def reference_decode(members: Sequence[ReferenceMember], sources: Sequence[Float
 
 
 def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, never: NDArray[np.bool_]) -> tuple[Floats, Ints]:
-    """Log-probabilities [rows, candidates] of the members' mean distribution, and where each row looked most in the mean.
+    """Return log-probabilities [rows, candidates] of the members' mean distribution, and the source position that each row
+    attends to most in the mean.
 
-    What is `never` chosen is impossible: the others' probabilities sum to one.
+    Candidates in `never` have probability 0; the probabilities of the others sum to one.
     """
     stepped = [member.step(words, parents) for member in members]
     logits = [np.where(never, -np.inf, logits) for logits, _ in stepped]
@@ -322,19 +323,19 @@ def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, nev
     if len(members) == 1:
         return log_softmax(logits[0]), looked
     with np.errstate(divide="ignore"):
-        return np.log(np.mean([softmax(each) for each in logits], axis=0)), looked
+        return np.log(np.mean([softmax(member_logits) for member_logits in logits], axis=0)), looked
 
 
 def reference_forced(
     member: ReferenceMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None = None
 ) -> ForcedSteps:
-    """What the model thinks along the translation `words`, which are the columns `places` of the candidates."""
+    """Return the model's steps forced along the translation `words`, which are the columns `places` of the candidates."""
     member.begin(source, candidates)
     ids = np.arange(member.vocab) if candidates is None else candidates
     never = banned(ids, tokens)
     best, log_probs, row = np.zeros(len(words), np.int64), np.zeros(len(words), np.float32), np.zeros(1, np.int64)
     for step, place in enumerate(places):
         fed = np.array([words[step - 1] if step else tokens.start])
-        found, _ = averaged([member], fed, row, never)
-        best[step], log_probs[step] = ids[found[0].argmax()], found[0, place]
+        step_log_probs, _ = averaged([member], fed, row, never)
+        best[step], log_probs[step] = ids[step_log_probs[0].argmax()], step_log_probs[0, place]
     return ForcedSteps(best, log_probs)

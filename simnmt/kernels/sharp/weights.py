@@ -274,13 +274,13 @@ def kept_words(settings: DecoderSettings, vocab: int) -> int:
 
 
 def skips(stack: Sequence[StackLayer]) -> list[int | None]:
-    """Of each layer, the layer whose output it adds before its relu (SHARP-12); None: it adds none."""
-    found: list[int | None] = []
+    """Return for each layer the layer whose output it adds before its relu (SHARP-12), or None if it adds none."""
+    added: list[int | None] = []
     run = 0
     for number, layer in enumerate(stack):
         run = run + 1 if layer.kind == "fc_relu" else 0
-        found.append(number - 2 if run >= 3 and run % 2 else None)
-    return found
+        added.append(number - 2 if run >= 3 and run % 2 else None)
+    return added
 
 
 def input_limits(weights: SharpWeights) -> list[float]:

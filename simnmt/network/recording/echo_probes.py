@@ -83,12 +83,12 @@ class TcpEcho:
         self._closed.set()
         self._selector.close()
         with self._guard:
-            held = [each for each in (self._connection, self._fresh) if each is not None]
-        for each in held:
-            each.close()
+            held = [connection for connection in (self._connection, self._fresh) if connection is not None]
+        for connection in held:
+            connection.close()
 
     def _frames(self) -> list[int]:
-        found = []
+        sequences = []
         while self._connection is not None and len(self._unread) >= HEAD.size:
             tag, sequence, length = HEAD.unpack_from(self._unread)
             if tag != ECHO or length > LONGEST_ECHO:
@@ -96,9 +96,9 @@ class TcpEcho:
             elif len(self._unread) < HEAD.size + length:
                 break
             else:
-                found.append(sequence)
+                sequences.append(sequence)
                 del self._unread[: HEAD.size + length]
-        return found
+        return sequences
 
     def _adopt(self, connection: socket.socket) -> None:
         connection.setblocking(False)

@@ -52,12 +52,12 @@ class PeerError(Exception):
 
 
 def receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
-    """Exactly `size` bytes. Raises `PeerError` where they do not come before `deadline_s` on the monotonic clock."""
-    found = bytearray()
-    while len(found) < size:
-        chunk = _some(connection, min(size - len(found), CHUNK), deadline_s)
-        found += chunk
-    return bytes(found)
+    """Return exactly `size` bytes. Raises `PeerError` if they do not arrive before `deadline_s` on the monotonic clock."""
+    received = bytearray()
+    while len(received) < size:
+        chunk = _some(connection, min(size - len(received), CHUNK), deadline_s)
+        received += chunk
+    return bytes(received)
 
 
 def ignore_bytes(count: int) -> None:
@@ -143,17 +143,17 @@ class Endpoint:
 
 
 def resolve_host(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[Endpoint]:
-    """All that a name stands for, in the order of preference. Raises `TraceError` where it stands for nothing."""
+    """Return all addresses of a host name, in the order of preference. Raises `TraceError` if it cannot be resolved."""
     if not host.strip():
         raise TraceError("--host is empty", remedy="give the name or the address of the other end")
     try:
-        found = socket.getaddrinfo(host, port, type=kind)
+        addresses = socket.getaddrinfo(host, port, type=kind)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "no such name can exist"
         what = f"--host {shorten(host)}: cannot be resolved: {why}"
         raise TraceError(what, remedy="check the name, or give the address in numbers") from None
     known = (socket.AF_INET, socket.AF_INET6)
-    return [Endpoint(host, family, cast(Address, address)) for family, _, _, _, address in found if family in known]
+    return [Endpoint(host, family, cast(Address, address)) for family, _, _, _, address in addresses if family in known]
 
 
 def connect_first(host: str, port: int, timeout_s: float) -> tuple[Endpoint, socket.socket, int]:

@@ -148,7 +148,7 @@ class Recorder:
                 self._record(progress)
                 if not self.samples.arrived:
                     raise self._nothing_came()
-                self.written = self._files.finish(self.samples, self._said())
+                self.written = self._files.finish(self.samples, self._closing_notes())
             except TraceError:
                 if self.samples.arrived:
                     self.left = self._files.leave()
@@ -157,7 +157,7 @@ class Recorder:
                 raise
             except BaseException:
                 if self.samples.arrived:
-                    self.written = self._files.finish(self.samples, self._said())
+                    self.written = self._files.finish(self.samples, self._closing_notes())
                 else:
                     self._files.discard()
                 raise
@@ -182,7 +182,7 @@ class Recorder:
         # Half an interval off, so that a transfer finds the link empty and probes find it empty again.
         transfer_ns = self._start_ns + interval_ns // 2
         between = False  # whether a probe went out since the last transfer
-        slot, told_ns, every_ns = 0, 0, round(plan.bandwidth_every_s * 1e9)
+        slot, reported_ns, every_ns = 0, 0, round(plan.bandwidth_every_s * 1e9)
         while True:
             now_ns = time.monotonic_ns()
             self._decide(now_ns - timeout_ns)
@@ -204,8 +204,8 @@ class Recorder:
                 self._send(slot + behind)
                 slot, between = slot + behind + 1, True
             else:
-                if now_ns - told_ns > (_TOLD_AT_LATEST_NS if self._sent else _TOLD_EACH_NS):
-                    told_ns = now_ns
+                if now_ns - reported_ns > (_TOLD_AT_LATEST_NS if self._sent else _TOLD_EACH_NS):
+                    reported_ns = now_ns
                     self._files.add(self.samples)
                     if progress is not None:
                         progress((now_ns - self._start_ns) / 1e9, self.samples)
@@ -262,14 +262,14 @@ class Recorder:
         remedy = "check that the other end answers, or give a longer --timeout"
         return TraceError(f"{self._place}: all {probes:,} probes were lost", remedy=remedy)
 
-    def _said(self) -> dict[str, str]:
-        """What is known at the end alone."""
+    def _closing_notes(self) -> dict[str, str]:
+        """Return the notes that are known only at the end of the recording."""
         samples, plan = self.samples, self._plan
         passed_s = (time.monotonic_ns() - self._start_ns) / 1e9
-        said = {"probes": f"{len(samples.rtt_ms):,} sent, {samples.lost:,} lost"}
+        notes = {"probes": f"{len(samples.rtt_ms):,} sent, {samples.lost:,} lost"}
         if plan.transfers:
             down, up = (sum(map(math.isnan, column)) for column in (samples.downlink_mbps, samples.uplink_mbps))
-            said["transfers"] = f"{len(samples.transfer_s):,} each way, lost: {down:,} down, {up:,} up"
+            notes["transfers"] = f"{len(samples.transfer_s):,} each way, lost: {down:,} down, {up:,} up"
         oddities = {
             f"probes held back while a transfer ran: {self._held_back:,}": self._held_back,
             f"probes not sent as the recorder itself had been stopped: {self._missed:,}": self._missed,
@@ -283,7 +283,7 @@ class Recorder:
             abs(moved_s) > _CLOCK_SET_S
         )
         self.oddities = [what for what, count in oddities.items() if count]
-        return said | ({"oddities": "; ".join(self.oddities)} if self.oddities else {})
+        return notes | ({"oddities": "; ".join(self.oddities)} if self.oddities else {})
 
 
 def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
@@ -308,10 +308,10 @@ def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
 
 
 def _first(host: str) -> Endpoint:
-    found = resolve_host(host, 0, socket.SOCK_DGRAM)
-    if not found:
+    endpoints = resolve_host(host, 0, socket.SOCK_DGRAM)
+    if not endpoints:
         raise TraceError(f"--host {host}: has no address", remedy="check the name")
-    return found[0]
+    return endpoints[0]
 
 
 def _up(length: int, step: int) -> int:

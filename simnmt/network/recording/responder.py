@@ -146,8 +146,8 @@ class Responder:
     def _take(self, connection: socket.socket, who: str) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         with self._guard:
-            own = sum(other == who for other in self._open.values())
-            full = len(self._open) >= self._limits.connections or own >= self._limits.connections_per_address
+            from_address = sum(other == who for other in self._open.values())
+            full = len(self._open) >= self._limits.connections or from_address >= self._limits.connections_per_address
             if not full:
                 self._open[connection] = who
         if full:
@@ -313,16 +313,16 @@ class _Transfers:
 
 
 def _who(address: str) -> str:
-    """Whose an address is: an IPv4 address stands for itself, of an IPv6 address the network."""
+    """Return the address itself for IPv4, and its /64 network for IPv6."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def _listening(bind: str, port: int) -> socket.socket:

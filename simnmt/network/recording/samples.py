@@ -88,11 +88,11 @@ class RecordingFiles:
                 file.flush()
             self._written[path] = len(columns[0])
 
-    def finish(self, samples: RecordingSamples, said: dict[str, str]) -> list[Path]:
-        """Write the whole files with all that there is to say, and remove the partial ones; returns what was written."""
-        texts = {self.rtt: self._whole("rtt", samples, said, _RTT_COLUMNS)}
+    def finish(self, samples: RecordingSamples, closing_notes: dict[str, str]) -> list[Path]:
+        """Write the whole files with all their notes, remove the partial ones, and return the written paths."""
+        texts = {self.rtt: self._whole("rtt", samples, closing_notes, _RTT_COLUMNS)}
         if samples.rates:
-            texts[self.bandwidth] = self._whole("bandwidth", samples, said, _BANDWIDTH_COLUMNS)
+            texts[self.bandwidth] = self._whole("bandwidth", samples, closing_notes, _BANDWIDTH_COLUMNS)
         write_texts(texts)
         self.discard()
         return list(texts)
@@ -124,17 +124,17 @@ class RecordingFiles:
             file.write(head)
             file.flush()
 
-    def _head(self, what: str, said: dict[str, str], columns: Sequence[str]) -> str:
-        notes = {"kind": "measured", **self._notes, "made": "simnmt trace record", "began": self._began, **said}
+    def _head(self, what: str, closing_notes: dict[str, str], columns: Sequence[str]) -> str:
+        notes = {"kind": "measured", **self._notes, "made": "simnmt trace record", "began": self._began, **closing_notes}
         lines = [
             f"# simnmt {what} series, version {VERSION}",
             *(f"# {key}: {shorten(text, 1000)}" for key, text in notes.items()),
         ]
         return "\n".join([*lines, ",".join(columns)]) + "\n"
 
-    def _whole(self, what: str, samples: RecordingSamples, said: dict[str, str], columns: Sequence[str]) -> str:
+    def _whole(self, what: str, samples: RecordingSamples, closing_notes: dict[str, str], columns: Sequence[str]) -> str:
         path = self.rtt if what == "rtt" else self.bandwidth
-        return self._head(what, said, columns) + "".join(_rows(_columns(self, samples)[path]))
+        return self._head(what, closing_notes, columns) + "".join(_rows(_columns(self, samples)[path]))
 
 
 def bandwidth_path(out: str | os.PathLike[str]) -> Path:

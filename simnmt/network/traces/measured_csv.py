@@ -59,25 +59,25 @@ def rtt_names(reply: Reply) -> tuple[str, ...]:
 
 
 def split_unit(column: str) -> tuple[str, str | None]:
-    """(what it is about in small letters and digits, its unit or None): `Ping RTT (ms)` gives `pingrtt` and `ms`."""
+    """Return (the quantity in small letters and digits, the unit or None): `Ping RTT (ms)` gives `pingrtt` and `ms`."""
     lowered = column.strip().lower()
     if lowered in _RATES:
         return "", lowered
-    found = _BEHIND.fullmatch(lowered)
-    unit = None if found is None else found[2] or found[3]
+    match = _BEHIND.fullmatch(lowered)
+    unit = None if match is None else match[2] or match[3]
     unit = _SPELT.get(unit, unit) if unit else None
-    if found is None or unit not in _UNITS:
+    if match is None or unit not in _UNITS:
         return re.sub(r"[^a-z0-9]", "", lowered), None
-    return re.sub(r"[^a-z0-9]", "", found[1]), unit
+    return re.sub(r"[^a-z0-9]", "", match[1]), unit
 
 
 def find(columns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The columns that go by the likeliest of the names that any goes by."""
+    """Return the columns that have the first of `names` that any column has."""
     bare = {column: split_unit(column)[0] for column in columns}
     for name in names:
-        found = [column for column in columns if bare[column] == name]
-        if found:
-            return found
+        matching = [column for column in columns if bare[column] == name]
+        if matching:
+            return matching
     return []
 
 
@@ -111,7 +111,7 @@ class _Column:
 
 
 def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """The RTTs of a file, or its bandwidths, or both.
+    """Return the RTTs of a file, or its bandwidths, or both.
 
     Beside a bandwidth, a row without an RTT is one of the other clock, and lost only where a column of losses says so. Raises
     `TraceError` where no column, or more than one, could be meant.
@@ -137,36 +137,36 @@ def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]
             column.times_s.append(time_s)
             column.values.append(value)
     down = next((column for column in columns if column.quantity == "downlink"), None)
-    found = []
+    readings = []
     for column in columns:
         values = column.si
         guessed = [_guess(column.name, column.unit)] if column.unit_guessed else []
-        said = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
+        repairs = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
         if column.quantity == "rtt":
             _refuse_seconds_as_ms(rows, column, values)
         else:
             if how.idle_below_bps > 0.0:
                 idle = values < how.idle_below_bps
                 values = np.where(idle, math.nan, values)
-                said.append(f"values below {how.idle_below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}")
+                repairs.append(f"values below {how.idle_below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}")
             else:
                 guessed += _pauses(values)
             guessed += _acknowledgements(column, values, down)
         times = np.array(column.times_s)
-        found.append(
+        readings.append(
             Readings(
                 quantity=column.quantity,
                 time_s=times,
                 value=values,
                 kind=rows.kind,
                 source=rows.source,
-                mended=tuple(said),
+                mended=tuple(repairs),
                 granted=(*granted, *guessed),
                 lost_before=max(0, rows.lost - int(np.isnan(values).sum())),
                 unit=column.unit,
             )
         )
-    return found
+    return readings
 
 
 def _guess(column: str, unit: str) -> str:
@@ -203,14 +203,14 @@ def _acknowledgements(column: _Column, rate_bps: NDArray[np.float64], down: _Col
 
 
 def _time_column(rows: Rows, how: ReadOptions) -> str:
-    said = how.column("time").name
-    return said or _only(rows, "a time", find(rows.names, TIME), "time")
+    stated_column = how.column("time").name
+    return stated_column or _only(rows, "a time", find(rows.names, TIME), "time")
 
 
 def _value_columns(rows: Rows, how: ReadOptions) -> list[_Column]:
-    told: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
+    stated: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
     columns = []
-    for quantity, name in told or _guessed(rows, how):
+    for quantity, name in stated or _guessed(rows, how):
         at = rows.index(name)
         unit = _unit(rows, quantity, name, how)
         guessed = unit is None
@@ -230,33 +230,33 @@ def _guessed(rows: Rows, how: ReadOptions) -> list[tuple[Quantity, str]]:
         ("uplink", UPLINK, "uplink"),
         ("bandwidth", BANDWIDTH, "downlink"),
     ]
-    found: list[tuple[Quantity, str]] = []
+    guessed_columns: list[tuple[Quantity, str]] = []
     for quantity, names, role in guesses:
         columns = find(rows.names, names)
-        one_way = any(other in ("downlink", "uplink") for other, _ in found)
+        one_way = any(other in ("downlink", "uplink") for other, _ in guessed_columns)
         if columns and not (quantity == "bandwidth" and one_way):
-            found.append((quantity, _only(rows, f"the {NOUN[quantity]}", columns, role)))
-    if not found:
+            guessed_columns.append((quantity, _only(rows, f"the {NOUN[quantity]}", columns, role)))
+    if not guessed_columns:
         _only(rows, "an RTT or a bandwidth", [], "rtt")
-    return found
+    return guessed_columns
 
 
 def _unit(rows: Rows, quantity: Quantity, name: str, how: ReadOptions) -> str | None:
-    said = split_unit(name)[1]
-    unit = how.column(ROLE[quantity]).unit or said
+    stated_unit = split_unit(name)[1]
+    unit = how.column(ROLE[quantity]).unit or stated_unit
     if unit is not None and (unit in RATES) is (quantity == "rtt"):
         what = f"column {shorten(name)} is in {unit}, which is no unit of the {NOUN[quantity]}"
         raise rows.wrong(what, rows.header_line, rows.index(name), "choose another column")
     return unit
 
 
-def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
-    if len(found) == 1:
-        return found[0]
+def _only(rows: Rows, what: str, names: Sequence[str], role: str) -> str:
+    if len(names) == 1:
+        return names[0]
     rows.refuse_numbers()
-    if found:
-        text = f"{format_list(map(shorten, found), ',')} could each be {what}"
-        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={shorten(found[0])}")
+    if names:
+        text = f"{format_list(map(shorten, names), ',')} could each be {what}"
+        raise rows.wrong(text, rows.header_line, rows.index(names[0]), f"choose by --column {role}={shorten(names[0])}")
     text = f"no column is called like {what}: {format_list(map(shorten, rows.names), ',')}"
     raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
 

@@ -35,12 +35,12 @@ def is_ping_text(text: str) -> bool:
 
 
 def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """The RTTs of a run of `ping`: one value a request, lost where its number is missing.
+    """Return the RTTs of a run of `ping`: one value a request, lost where its number is missing.
 
     Times are those that `ping -D` prints; without them requests go out each `how.interval_s`. Raises `TraceError` where no
     reply stands in the text.
     """
-    said: list[str] = []
+    repairs: list[str] = []
     granted: list[str] = []
     rtts_ms: dict[int, float] = {}
     stamps: dict[int, float] = {}
@@ -49,8 +49,8 @@ def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     for at, text_line in enumerate(text.split("\n"), 1):
         stamp = _STAMP.match(text_line.strip())
         line = _STAMP.sub("", text_line.strip())
-        if found := _GOAL.match(line):
-            goal, anew = goal or found[1], last >= 0
+        if match := _GOAL.match(line):
+            goal, anew = goal or match[1], last >= 0
             continue
         rtt = _RTT.search(line) if _REPLY.search(line) else None
         if rtt is None and not _LOST.search(line):
@@ -85,7 +85,7 @@ def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     if below:
         granted.append(f"replies in less than 1 ms, taken for 1 ms: {below:,}")
     if duplicates:
-        said.append(f"duplicate replies left out: {duplicates:,}")
+        repairs.append(f"duplicate replies left out: {duplicates:,}")
     sequences = np.arange(min(rtts_ms), last + 1)
     if len(stamps) == len(rtts_ms):
         known = np.array(sorted(stamps))
@@ -99,7 +99,7 @@ def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     value = np.array([rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
     zero = value == 0.0
     if zero.any():
-        said.append(f"replies within 0 ms left out: {int(zero.sum()):,}")
+        repairs.append(f"replies within 0 ms left out: {int(zero.sum()):,}")
         value[zero] = np.nan
     source = f"ping to {shorten(goal)}" if goal else f"ping, file {shorten(path.name)}"
-    return [Readings("rtt", time_s, value, "measured", source, tuple(said), tuple(granted))]
+    return [Readings("rtt", time_s, value, "measured", source, tuple(repairs), tuple(granted))]

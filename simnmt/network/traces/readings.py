@@ -79,7 +79,7 @@ class Trace:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """All that there is to say of how it was read."""
+        """All notes on how the trace was read."""
         return (*self.granted, *self.mended)
 
     @property
@@ -109,24 +109,24 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
     """
     noun, samples = NOUN[readings.quantity], len(readings.value)
     least, most = POSSIBLE[readings.quantity]
-    said, granted = [*readings.mended], [*readings.granted]
+    repairs, granted = [*readings.mended], [*readings.granted]
     if not np.isnan(readings.value).all():
         _check_unit(readings, path)
         impossible = int(((readings.value < least) | (readings.value > most)).sum())
-        said += [f"values that no network has, so lost: {impossible:,}"] * (impossible > 0)
+        repairs += [f"values that no network has, so lost: {impossible:,}"] * (impossible > 0)
     missing = ~((readings.value >= least) & (readings.value <= most))
     if missing.all():
-        why = f": {'; '.join([*granted, *said])}" if said or granted else ""
+        why = f": {'; '.join([*granted, *repairs])}" if repairs or granted else ""
         what = f"{noun}: no sample of {samples:,} arrived{why}" if samples else f"{noun}: no samples"
         raise TraceError(what, path=path, remedy="give at least one that arrived")
-    said += _backward(readings.time_s)
+    repairs += _backward(readings.time_s)
     since_s = readings.time_s - readings.time_s.min()
     since_s = np.round(since_s, 6)
     # Of the samples of one time the first that arrived comes first, else the first that was written.
     order = np.lexsort((missing, since_s))
     again = np.diff(since_s[order], prepend=-np.inf) == 0.0
     if again.any():
-        said.append(f"{_counted(int(again.sum()))} repeated the time of another: the first that arrived was kept")
+        repairs.append(f"{_counted(int(again.sum()))} repeated the time of another: the first that arrived was kept")
     kept = order[~again]
     first = int(np.argmin(missing[kept]))
     kept = kept[first:]
@@ -143,7 +143,7 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
         began_s=float(readings.time_s[kept[0]]),
         kind=readings.kind,
         source=readings.source,
-        mended=tuple(said),
+        mended=tuple(repairs),
         granted=tuple(granted),
     )
 
@@ -173,10 +173,10 @@ def _backward(time_s: Column) -> list[str]:
     if not back.any():
         return []
     times, most_s = int(back.sum()), float(-steps.min())
-    said = [f"{_counted(times)} stood behind a later one, by {most_s:.6g} s at most: sorted by time"]
+    repairs = [f"{_counted(times)} stood behind a later one, by {most_s:.6g} s at most: sorted by time"]
     if times <= _FEW_STEPS and most_s > _MANY_SAMPLES * float(np.median(np.abs(steps))):
-        said.append("the clock seems to have been set back: samples from before and after now lie between each other")
-    return said
+        repairs.append("the clock seems to have been set back: samples from before and after now lie between each other")
+    return repairs
 
 
 def _check_unit(readings: Readings, path: Path | None) -> None:

@@ -40,12 +40,12 @@ class UnknownFormError(Exception):
 
 
 def kind_of(result: Result) -> str:
-    """`ping` or `traceroute`. Raises `UnknownFormError` for anything else."""
-    said = result.get("type")
-    if said in _KINDS:
-        return str(said)
-    if said is not None:
-        raise UnknownFormError(f"is of type {short_repr(said)}", "give results of ping or traceroute")
+    """Return `ping` or `traceroute`. Raises `UnknownFormError` for anything else."""
+    stated_type = result.get("type")
+    if stated_type in _KINDS:
+        return str(stated_type)
+    if stated_type is not None:
+        raise UnknownFormError(f"is of type {short_repr(stated_type)}", "give results of ping or traceroute")
     # Firmware 1 does not say.
     if isinstance(result.get("result"), str) or "paris_id" in result:
         return "traceroute"
@@ -65,12 +65,12 @@ def round_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float:
     return {"min": min(counted), "mean": sum(counted) / len(counted), "first": counted[0]}[reply]
 
 
-def number(said: Any) -> float:
-    """A number, also one given as a text; NaN for anything else."""
-    if isinstance(said, bool) or not isinstance(said, (int, float, str)):
+def number(value: Any) -> float:
+    """Return a number, also from a text; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return math.nan
     try:
-        return float(said)
+        return float(value)
     except (ValueError, OverflowError):
         return math.nan
 
@@ -103,7 +103,7 @@ def _traceroute_ms(result: Result, oddities: Counter[str]) -> list[float]:
     if "error" in result:
         oddities[_error(result)] += 1
     destination = _address(result.get("dst_addr", result.get("addr")))
-    found: list[float] = []
+    rtts_ms: list[float] = []
     for hop in hops or []:
         if not isinstance(hop, Mapping):
             raise UnknownFormError("has a hop that is none")
@@ -117,15 +117,15 @@ def _traceroute_ms(result: Result, oddities: Counter[str]) -> list[float]:
                 oddities[_error(part)] += 1
         theirs = [part for part in replies if isinstance(part, Mapping) and _address(part.get("from")) == destination]
         if destination is not None and theirs:
-            found = _counted(theirs, oddities) or found
-    if not found:
+            rtts_ms = _counted(theirs, oddities) or rtts_ms
+    if not rtts_ms:
         oddities["rounds in which the destination did not answer, so lost"] += 1
-    return found
+    return rtts_ms
 
 
 def _counted(replies: Iterable[Any], oddities: Counter[str]) -> list[float]:
-    """RTTs of the replies that count: neither timeouts and errors nor duplicates and late ones."""
-    found = []
+    """Return the RTTs of valid replies, without timeouts, errors, duplicates and late ones."""
+    rtts_ms = []
     for reply in replies:
         if not isinstance(reply, Mapping):
             raise UnknownFormError("has a reply that is none")
@@ -137,10 +137,10 @@ def _counted(replies: Iterable[Any], oddities: Counter[str]) -> list[float]:
         elif "late" in reply:
             oddities["late replies left out"] += 1
         elif 0.0 < rtt_ms < math.inf:
-            found.append(rtt_ms)
+            rtts_ms.append(rtt_ms)
         elif "rtt" in reply:
             oddities["replies with an impossible RTT left out"] += 1
-    return found
+    return rtts_ms
 
 
 def _error(part: Mapping[str, Any]) -> str:
@@ -156,7 +156,7 @@ def _printed_traceroute_ms(text: str, oddities: Counter[str]) -> list[float]:
     if head is None:
         raise UnknownFormError("has a `result` that is no traceroute")
     destination = _address(head[1])
-    found: list[float] = []
+    rtts_ms: list[float] = []
     for line in _LINE_END.split(text[head.end() :])[1:]:
         words = line.split()[1:]
         address = None
@@ -166,14 +166,14 @@ def _printed_traceroute_ms(text: str, oddities: Counter[str]) -> list[float]:
                 theirs.append(number(word))
             elif (other := _address(word.strip("()"))) is not None:
                 address = other
-        found = theirs or found
-    if not found:
+        rtts_ms = theirs or rtts_ms
+    if not rtts_ms:
         oddities["rounds in which the destination did not answer, so lost"] += 1
-    return found
+    return rtts_ms
 
 
-def _address(said: Any) -> _Address | None:
-    return _parsed_address(said) if isinstance(said, str) else None
+def _address(value: Any) -> _Address | None:
+    return _parsed_address(value) if isinstance(value, str) else None
 
 
 @lru_cache(maxsize=4096)
@@ -196,7 +196,7 @@ _NO_UNIX_TIME_S = 1e11
 
 
 def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """The RTTs of a file of results: one value a round.
+    """Return the RTTs of a file of results: one value a round.
 
     Raises `TraceError` where the text is no such file, or holds several probes or measurements and `how` chooses none.
     """
@@ -219,7 +219,7 @@ def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
         what = f"results of {len(kinds)} kinds: {_listed(kinds)}"
         raise TraceError(what, path=path, remedy="keep those of one kind in the file")
     granted = [f"rounds of a probe whose clock was not known to be right (lts): {adrift:,}"] if adrift else []
-    said = [f"{what}: {count:,}" for what, count in oddities.items()]
+    repairs = [f"{what}: {count:,}" for what, count in oddities.items()]
     addresses = Counter(address for _, result in results if (address := _destination(result)))
     if len(addresses) > 1:
         granted.append(f"{len(addresses)} destination addresses: {_listed(addresses)}")
@@ -229,7 +229,7 @@ def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     )
     source = f"RIPE Atlas probe {_id(first, 'probe')}, measurement {_id(first, 'measurement')}, {next(iter(kinds))} to {goal}"
     source += f"; {_WORTH[how.reply]}"
-    return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(said), tuple(granted))]
+    return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(repairs), tuple(granted))]
 
 
 class _Place:
@@ -246,8 +246,8 @@ class _Place:
 def _results(path: Path, text: str) -> list[tuple[_Place, Mapping[str, Any]]]:
     try:
         whole = _parsed(text, path, 1)
-        found = whole if isinstance(whole, list) else [whole]
-        placed = [(_Place(path, index, None), result) for index, result in enumerate(found)]
+        results = whole if isinstance(whole, list) else [whole]
+        placed = [(_Place(path, index, None), result) for index, result in enumerate(results)]
     except _ExtraDataError:
         lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
         placed = [

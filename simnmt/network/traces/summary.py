@@ -84,7 +84,7 @@ def quantile_name(share: float) -> str:
 
 
 def summarise(trace: Trace) -> TraceSummary:
-    """The figures of a trace."""
+    """Return the figures of a trace."""
     arrived = trace.value[~trace.lost]
     spacing = np.diff(trace.time_s)
     usual_s = float(np.median(spacing)) if spacing.size else None
@@ -161,25 +161,25 @@ def format_title(summary: TraceSummary) -> str:
 
 
 def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
-    """(what, how much) of each figure."""
-    found = [("samples", f"{summary.samples:,} over {format_duration(summary.duration_s)}")]
+    """Return the (name, value) of each figure."""
+    facts = [("samples", f"{summary.samples:,} over {format_duration(summary.duration_s)}")]
     if summary.spacing_s is not None and summary.spacing_least_s is not None and summary.spacing_most_s is not None:
         ends = f"from {format_duration(summary.spacing_least_s)} to {format_duration(summary.spacing_most_s)}"
         gaps = f"; {summary.gaps:,} gap{'s' * (summary.gaps != 1)} of more than {GAP:g} times that" if summary.gaps else ""
-        found.append(("spacing", f"{format_duration(summary.spacing_s)} usually, {ends}{gaps}"))
+        facts.append(("spacing", f"{format_duration(summary.spacing_s)} usually, {ends}{gaps}"))
     lost = f"{summary.lost:,} ({100 * summary.lost_share:.3g} %)"
     if summary.outages:
         longest = f"the longest of {summary.outage_most_samples:,}, {format_duration(summary.outage_most_s)}"
         lost += f" in {summary.outages:,} run{'s' * (summary.outages != 1)}, {longest}; held at the value before"
-    found += [("lost", lost), ("mean", f"{format_value(summary, summary.mean)} over time")]
+    facts += [("lost", lost), ("mean", f"{format_value(summary, summary.mean)} over time")]
     known = [(quantile_name(share), number) for share, number in summary.quantiles.items() if number is not None]
-    found += [(name, format_value(summary, number)) for name, number in known]
+    facts += [(name, format_value(summary, number)) for name, number in known]
     for lag, correlation in summary.autocorrelation.items():
-        found.append((f"autocorrelation, lag {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
+        facts.append((f"autocorrelation, lag {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
     if summary.levels is not None and summary.level_shifts is not None:
         between = f"{summary.level_shifts:,} between {summary.levels:,} levels" if summary.level_shifts else "none"
-        found.append(("level shifts", between))
-    return found
+        facts.append(("level shifts", between))
+    return facts
 
 
 def format_value(summary: TraceSummary, number: float) -> str:

@@ -92,14 +92,14 @@ def write_traces(
     paths = output_paths(traces, out)
     texts: dict[Path, str] = {}
     for trace, path in zip(traces, paths, strict=True):
-        said = {"made": made, **(notes or {})}
-        said |= {"began": began} if (began := _format_start(trace.began_s)) else {}
-        said |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
-        said |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
+        header_notes = {"made": made, **(notes or {})}
+        header_notes |= {"began": began} if (began := _format_start(trace.began_s)) else {}
+        header_notes |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
+        header_notes |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
         if trace.quantity == "rtt":
-            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=said, decimals=6, lost=trace.lost)
+            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=header_notes, decimals=6, lost=trace.lost)
         else:
-            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=said, lost=trace.lost)
+            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=header_notes, lost=trace.lost)
     write_texts(texts)
     return paths
 

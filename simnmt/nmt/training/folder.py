@@ -146,14 +146,14 @@ def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Pat
 
 
 def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    found: list[tuple[str, Any, Any]] = []
+    differences: list[tuple[str, Any, Any]] = []
     for name in [*one, *(name for name in other if name not in one)]:
         was, now = one.get(name), other.get(name)
         if isinstance(was, dict) and isinstance(now, dict):
-            found += [(f"{name}.{inner}", old, new) for inner, old, new in _differences(was, now)]
+            differences += [(f"{name}.{inner}", old, new) for inner, old, new in _differences(was, now)]
         elif was != now:
-            found.append((name, was, now))
-    return found
+            differences.append((name, was, now))
+    return differences
 
 
 def _shorten(value: Any) -> str:

@@ -169,20 +169,20 @@ SAMPLES = 10
 def score(
     translator: Translator, heldout: Sequence[Pair], *, progress: Callable[[float], None] | None = None
 ) -> dict[str, Any]:
-    """Translate the sources of `heldout` and compare with its targets; says how long that took.
+    """Translate the sources of `heldout`, compare them with its targets, and return the scores and the seconds taken.
 
-    Chinese targets are split by character before their words are matched, as sacrebleu's `zh` does; the signature says so.
+    Chinese targets are split by character before their words are matched, as sacrebleu's `zh` does; the signature records this.
     """
     metrics = need("sacrebleu.metrics")
     sources, references = side_of(heldout, 0), side_of(heldout, 1)
     begun_s = time.perf_counter()
-    found = []
+    translations = []
     for translation in translator.stream(sources):
-        found.append(translation)
+        translations.append(translation)
         if progress is not None:
-            progress(len(found) / len(sources))
+            progress(len(translations) / len(sources))
     seconds = time.perf_counter() - begun_s
-    texts = [translation.text for translation in found]
+    texts = [translation.text for translation in translations]
     bleu = metrics.BLEU(tokenize=_tokenizer(references))
     chrf = metrics.CHRF()
     return {
@@ -194,7 +194,7 @@ def score(
         "beam": translator.beam,
         "seconds": seconds,
         "sentences_per_s": len(texts) / seconds,
-        "unfinished": sum(not translation.ended for translation in found),
+        "unfinished": sum(not translation.ended for translation in translations),
         "samples": [
             {"source": src, "reference": ref, "translation": text}
             for src, ref, text in list(zip(sources, references, texts, strict=True))[:SAMPLES]

@@ -138,10 +138,10 @@ def listed(
 ) -> RestrictedVocabulary:
     """The union of the lists of the sentences under way; options as of `RestrictedVocabulary`."""
 
-    own = object()
+    identity = object()
 
     def begin() -> VocabularySubset:
-        return ListedColumns(label, lists, own)
+        return ListedColumns(label, lists, identity)
 
     return RestrictedVocabulary(
         label=label,
@@ -160,11 +160,11 @@ def listed(
 class ListedColumns:
     """See `VocabularySubset`; changes as sentences come and go, and not between two steps of the same ones."""
 
-    def __init__(self, label: str, lists: Lists, own: Hashable) -> None:
-        """`own`: what tells these lists from others, which have other columns for the same sentences."""
+    def __init__(self, label: str, lists: Lists, identity: Hashable) -> None:
+        """`identity`: distinguishes these lists from others, which have other columns for the same sentences."""
         self.label = label
-        self._lists, self._of = lists, own
-        self._own: list[NDArray[np.int32]] = []
+        self._lists, self._of = lists, identity
+        self._sentence_lists: list[NDArray[np.int32]] = []
         """The list of each sentence."""
         self._sources: list[tuple[int, ...]] = []
         self._active: ActiveColumns | None = None
@@ -173,8 +173,14 @@ class ListedColumns:
     def columns(self, hidden: Tensor) -> ActiveColumns:
         """See `VocabularySubset`."""
         if self._active is None:
-            own = self._own
-            union = own[0] if len(own) == 1 else np.unique(np.concatenate(own)) if own else np.empty(0, np.int32)
+            sentence_lists = self._sentence_lists
+            union = (
+                sentence_lists[0]
+                if len(sentence_lists) == 1
+                else np.unique(np.concatenate(sentence_lists))
+                if sentence_lists
+                else np.empty(0, np.int32)
+            )
             key = self._of, frozenset(self._sources)
             self._active = ActiveColumns(torch.tensor(union, dtype=torch.int32, device=hidden.device), key)
         return self._active
@@ -183,13 +189,13 @@ class ListedColumns:
         """See `VocabularySubset`. Raises `ValueError` for a sentence without its tokens."""
         if not all(map(len, sources)):
             raise ValueError("a sentence joins without its source tokens: hand the SlotDecoder the vocabulary as well")
-        self._own += [self._lists.of(source) for source in sources]
+        self._sentence_lists += [self._lists.of(source) for source in sources]
         self._sources += [tuple(sorted(set(source))) for source in sources]
         self._active = None
 
     def leave(self, order: Sequence[int]) -> None:
         """See `VocabularySubset`."""
-        self._own = [self._own[slot] for slot in order]
+        self._sentence_lists = [self._sentence_lists[slot] for slot in order]
         self._sources = [self._sources[slot] for slot in order]
         self._active = None
 

@@ -179,13 +179,13 @@ def _groups(pairs: Iterable[Pair]) -> Iterator[tuple[list[Sequence[int]], list[S
 def _expected_counts(
     blocks: Sequence[_Block], places: Sequence[NDArray[np.int32]], probabilities: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
-    """How often each pair is expected to be linked, and the log-likelihood of the text."""
+    """Return the expected number of links of each pair, and the log-likelihood of the text."""
     counts, likelihood = np.zeros(len(probabilities)), 0.0
     for block, place in zip(blocks, places, strict=True):
-        own = probabilities[place]
-        each = own[block.links]
-        sums = np.add.reduceat(each, block.begins)
+        block_probabilities = probabilities[place]
+        linked = block_probabilities[block.links]
+        sums = np.add.reduceat(linked, block.begins)
         likelihood += float(np.log(sums / block.sizes).sum())
-        each /= np.repeat(sums, block.sizes)
-        counts[place] += np.bincount(block.links, weights=each, minlength=len(place))
+        linked /= np.repeat(sums, block.sizes)
+        counts[place] += np.bincount(block.links, weights=linked, minlength=len(place))
     return counts, likelihood

@@ -120,14 +120,14 @@ def attention_weights(model: TranslationModel, src: Tensor, src_lengths: Tensor,
 def _marian_weights(model: MarianModel, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
     within = torch.arange(src.shape[1], device=src.device) < src_lengths[:, None]
     with _eager_attention(model):
-        found = model.hf(
+        attentions = model.hf(
             input_ids=src,
             attention_mask=within.long(),
             decoder_input_ids=tgt_in,
             use_cache=False,
             output_attentions=True,
         ).cross_attentions
-    weights: Tensor = found[max(len(found) - 2, 0)].mean(dim=1)
+    weights: Tensor = attentions[max(len(attentions) - 2, 0)].mean(dim=1)
     return weights
 
 

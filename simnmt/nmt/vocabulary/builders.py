@@ -56,8 +56,8 @@ def build_clusters(
 
     def clustered(label: str, contexts: Contexts) -> ClusterSet:
         tell(f"clustering {label}", None)
-        found = cluster(contexts, clusters, seed=seed, iterations=iterations, method=method)
-        return ClusterSet.of(label, contexts, found, translator.model)
+        clustering = cluster(contexts, clusters, seed=seed, iterations=iterations, method=method)
+        return ClusterSet.of(label, contexts, clustering, translator.model)
 
     if pool is None:
         sets = [clustered(label, collected(label)) for label in texts]

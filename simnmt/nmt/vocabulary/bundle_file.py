@@ -37,12 +37,12 @@ class BundleFile:
 
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` where it cannot be written."""
-    own: dict[int, str] = {}
-    shared = {name for name, tensor in tensors.items() if own.setdefault(tensor.data_ptr(), name) != name}
+    name_by_address: dict[int, str] = {}
+    shared = {name for name, tensor in tensors.items() if name_by_address.setdefault(tensor.data_ptr(), name) != name}
     tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
-    said = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
+    header = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
     try:
-        write_tensors(Path(path), tensors, {_KEY: json.dumps(said, ensure_ascii=False, allow_nan=False)})
+        write_tensors(Path(path), tensors, {_KEY: json.dumps(header, ensure_ascii=False, allow_nan=False)})
     except (OSError, SafetensorError) as error:
         what = getattr(error, "strerror", None) or str(error)
         raise NmtError(f"cannot be written: {what}", path=path, remedy="choose another file") from None
@@ -57,8 +57,8 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         tensors, metadata = read_tensors(path)
         if _KEY not in metadata:
             raise NmtError("no vocabulary bundle", path=path, remedy="give what simnmt vocab build wrote")
-        said = json.loads(metadata[_KEY])
-        version, found, sha256, note = said["version"], said["kind"], said["sha256"], said["note"]
+        header = json.loads(metadata[_KEY])
+        version, stored_kind, sha256, note = header["version"], header["kind"], header["sha256"], header["note"]
     except OSError as error:
         what = error.strerror or "no such file"
         raise NmtError(f"cannot be read: {what}", path=path, remedy="give what simnmt vocab build wrote") from None
@@ -66,11 +66,11 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
     if version != VERSION:
         raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)
-    if sha256 != _sha256(found, note, tensors):
+    if sha256 != _sha256(stored_kind, note, tensors):
         raise NmtError("damaged: its content is not what was written", path=path, remedy=_AGAIN)
-    if kind is not None and found != kind:
-        raise NmtError(f"a bundle of {found}, where one of {kind} is wanted", path=path, remedy="give another")
-    return BundleFile(found, note, tensors)
+    if kind is not None and stored_kind != kind:
+        raise NmtError(f"a bundle of {stored_kind}, where one of {kind} is wanted", path=path, remedy="give another")
+    return BundleFile(stored_kind, note, tensors)
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -110,13 +110,13 @@ class Fingerprint:
 
     def check(self, model: StepModel) -> None:
         """Raise `NmtError` where the bundle with this fingerprint is not of that model."""
-        found = Fingerprint.of(model)
+        actual = Fingerprint.of(model)
         remedy = "build one for this model with simnmt vocab build"
-        if found.vocab != self.vocab:
-            raise NmtError(f"a bundle for {self.vocab:,} target tokens, and a model of {found.vocab:,}", remedy=remedy)
-        if found.width != self.width:
-            raise NmtError(f"a bundle for contexts of width {self.width:,}, and a model of {found.width:,}", remedy=remedy)
-        if found.sha256 != self.sha256:
+        if actual.vocab != self.vocab:
+            raise NmtError(f"a bundle for {self.vocab:,} target tokens, and a model of {actual.vocab:,}", remedy=remedy)
+        if actual.width != self.width:
+            raise NmtError(f"a bundle for contexts of width {self.width:,}, and a model of {actual.width:,}", remedy=remedy)
+        if actual.sha256 != self.sha256:
             raise NmtError("a bundle of another model: its output weights are not this one's", remedy=remedy)
 
 

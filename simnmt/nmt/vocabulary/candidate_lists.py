@@ -77,8 +77,8 @@ class CandidateLists:
 
     @property
     def nbytes(self) -> int:
-        """Memory held."""
-        return sum(each.nbytes for each in (self.starts, self.columns, self.probabilities, self.always))
+        """Return the bytes held."""
+        return sum(array.nbytes for array in (self.starts, self.columns, self.probabilities, self.always))
 
     def list_of(self, token: int) -> NDArray[np.int32]:
         """The candidates that one source token brings along, the most probable first."""
@@ -96,13 +96,13 @@ class CandidateLists:
         return np.unique(np.concatenate([self.always, *map(self.list_of, tokens)]))
 
     def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
-        """Write them as a bundle of this model, whole or not at all; `note`: what else is known of them, as JSON.
+        """Write the lists as a bundle of this model, whole or not at all; `note`: further facts about them, as JSON.
 
         Raises `NmtError` where it cannot be written, and for a model of another vocabulary.
         """
         self._check(model)
         fingerprint = Fingerprint.of(model)
-        said = {
+        bundle_note = {
             "vocab": fingerprint.vocab,
             "width": fingerprint.width,
             "sha256": fingerprint.sha256,
@@ -111,7 +111,7 @@ class CandidateLists:
             **(note or {}),
         }
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
-        write_bundle(path, KIND, said, tensors)
+        write_bundle(path, KIND, bundle_note, tensors)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
@@ -198,8 +198,8 @@ def write_vocabulary_map(path: Path, lists: CandidateLists, source: Sequence[str
                 raise NmtError(what, remedy="name it otherwise when converting")
     lines = ["\t" + " ".join(target[token] for token in lists.always.tolist())]
     for token, text in enumerate(source):
-        if len(own := lists.list_of(token)):
-            lines.append(text + "\t" + " ".join(target[each] for each in own.tolist()))
+        if len(candidates := lists.list_of(token)):
+            lines.append(text + "\t" + " ".join(target[column] for column in candidates.tolist()))
     try:
         with written_whole(path) as partial:
             partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -122,26 +122,26 @@ class ClusterBundle:
 
     @classmethod
     def of(cls, model: StepModel, sets: Sequence[ClusterSet], *, name: str = "") -> ClusterBundle:
-        """Of a model's own sets, one or more, each with a label of its own."""
-        labels = [each.label for each in sets]
+        """Return the bundle of a model's sets: one or more, each with a different label."""
+        labels = [cluster_set.label for cluster_set in sets]
         if not labels or len(set(labels)) < len(labels):
             raise NmtError(f"clusters labelled {', '.join(labels) or 'not at all'}", remedy="give each a label of its own")
         return cls(Fingerprint.of(model), name, model_bytes(model), tuple(sets))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of its sets."""
-        return tuple(each.label for each in self.sets)
+        """Return the labels of the sets."""
+        return tuple(cluster_set.label for cluster_set in self.sets)
 
     def direction(self, label: str | None = None) -> ClusterSet:
-        """The set of that label; the only one for None. Raises `NmtError` where there is none, or are several."""
+        """Return the set with this label, or the only set for None. Raises `NmtError` for no match or several sets."""
         if label is None:
             if len(self.sets) == 1:
                 return self.sets[0]
             raise NmtError(f"a bundle of several directions: {', '.join(self.labels)}", remedy="name one with --direction")
-        for each in self.sets:
-            if each.label == label:
-                return each
+        for cluster_set in self.sets:
+            if cluster_set.label == label:
+                return cluster_set
         remedy = did_you_mean(label, self.labels, f"it has {', '.join(self.labels)}")
         raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
 
@@ -150,22 +150,22 @@ class ClusterBundle:
         self.fingerprint.check(model)
 
     def account(self) -> MemoryAccount:
-        """Bytes allocated for all its sets (FVP-12)."""
-        return allocated_memory([(each.centroids, each.sets) for each in self.sets], self.model_bytes)
+        """Return the bytes allocated for all sets (FVP-12)."""
+        return allocated_memory([(cluster_set.centroids, cluster_set.sets) for cluster_set in self.sets], self.model_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it, whole or not at all; raises `NmtError`."""
         tensors: dict[str, Tensor] = {}
         notes: list[dict[str, Any]] = []
-        for number, each in enumerate(self.sets):
+        for number, cluster_set in enumerate(self.sets):
             tensors |= {
-                f"{number}.centroids": each.centroids.points,
-                f"{number}.starts": each.sets.starts,
-                f"{number}.columns": each.sets.columns,
-                f"{number}.members": each.members,
-                f"{number}.emitted": each.emitted,
+                f"{number}.centroids": cluster_set.centroids.points,
+                f"{number}.starts": cluster_set.sets.starts,
+                f"{number}.columns": cluster_set.sets.columns,
+                f"{number}.members": cluster_set.members,
+                f"{number}.emitted": cluster_set.emitted,
             }
-            notes.append({name: kind(getattr(each, name)) for name, kind in _NOTE_TYPES.items()})
+            notes.append({name: kind(getattr(cluster_set, name)) for name, kind in _NOTE_TYPES.items()})
         fingerprint = self.fingerprint
         note = {
             "vocab": fingerprint.vocab,
@@ -200,7 +200,7 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
     try:
         note = file.note
         fingerprint = Fingerprint.of_note(note)
-        sets = [_read_set(told, number, file.tensors, fingerprint) for number, told in enumerate(note["sets"])]
+        sets = [_read_set(set_note, number, file.tensors, fingerprint) for number, set_note in enumerate(note["sets"])]
         bundle = ClusterBundle(
             fingerprint,
             note["model"],
@@ -210,8 +210,8 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
         if not isinstance(bundle.model_name, str) or type(bundle.model_bytes) is not int:
             raise ValueError("a model of other types")
     except (KeyError, TypeError, ValueError, KernelError) as error:
-        said = f": {error}" if isinstance(error, KernelError) else ""
-        raise NmtError(f"damaged{said}", path=path, remedy="build it again with simnmt vocab build") from None
+        reason = f": {error}" if isinstance(error, KernelError) else ""
+        raise NmtError(f"damaged{reason}", path=path, remedy="build it again with simnmt vocab build") from None
     if model is not None:
         try:
             bundle.check(model)
@@ -220,7 +220,7 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
     return bundle
 
 
-def _read_set(told: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
+def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
     centroids, starts, columns, members, emitted = (
         tensors[f"{number}.{name}"] for name in ("centroids", "starts", "columns", "members", "emitted")
     )
@@ -229,13 +229,13 @@ def _read_set(told: dict[str, Any], number: int, tensors: dict[str, Tensor], fin
     if members.dtype != torch.int64 or not bool((members > 0).all()):
         raise KernelError("a cluster without a member")
     if (
-        not isinstance(told, dict)
-        or told.keys() != _NOTE_TYPES.keys()
-        or any(type(told[key]) is not kind for key, kind in _NOTE_TYPES.items())
+        not isinstance(set_note, dict)
+        or set_note.keys() != _NOTE_TYPES.keys()
+        or any(type(set_note[key]) is not kind for key, kind in _NOTE_TYPES.items())
     ):
         raise ValueError("a note of other types")
     return ClusterSet(
-        **told,
+        **set_note,
         centroids=Centroids.of(centroids),
         sets=ColumnSets(starts, columns, fingerprint.vocab),
         members=members,
@@ -298,10 +298,10 @@ class ActiveShares:
 
 
 def expected_union(clusters: ClusterSet, rows: int) -> float:
-    """Columns expected in the union of so many rows, whose clusters are drawn apart from each other as training met them."""
+    """Return the expected columns in the union of `rows` rows, whose clusters are drawn independently by training frequency."""
     weights = clusters.members.double() / clusters.members.sum()
-    each = weights.repeat_interleave(clusters.sets.sizes())
-    active = torch.zeros(clusters.sets.vocab, dtype=torch.float64).index_add_(0, clusters.sets.columns.long(), each)
+    repeated = weights.repeat_interleave(clusters.sets.sizes())
+    active = torch.zeros(clusters.sets.vocab, dtype=torch.float64).index_add_(0, clusters.sets.columns.long(), repeated)
     return float((1.0 - (1.0 - active.clamp(max=1.0)) ** rows).sum())
 
 

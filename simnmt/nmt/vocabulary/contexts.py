@@ -129,13 +129,13 @@ def collect(
     batched.batcher.close()
     emitted, done = {model.eos_token}, 0
     while batched.busy:
-        move, found = batched.act()
+        move, finished = batched.act()
         if isinstance(move, Join):
             search.keys += move.requests
-        for _, hypothesis in found:
+        for _, hypothesis in finished:
             emitted.update(hypothesis.tokens)
-        done += len(found)
-        if progress is not None and found:
+        done += len(finished)
+        if progress is not None and finished:
             progress("decoding", done / len(asked))
     if not noted.kept:
         raise NmtError("text without a sentence", remedy="give text with one sentence a line")
@@ -170,16 +170,16 @@ class _RecordingModel:
         return logits
 
     def contexts(self, emitted: Iterable[int], sentences: int, beam: int) -> Contexts:
-        """All that was noted, and noted no more: a part is let go as soon as it is copied."""
+        """Return all recorded contexts and empty the record; each part is freed as soon as it is copied."""
         count = sum(len(part[0]) for part in self.kept)
         hidden, top, sentence = (torch.empty((count, *part.shape[1:]), dtype=part.dtype) for part in self.kept[0])
         self.kept.reverse()
         at = 0
         while self.kept:
-            own = self.kept.pop()
-            for whole, part in zip((hidden, top, sentence), own, strict=True):
+            recorded = self.kept.pop()
+            for whole, part in zip((hidden, top, sentence), recorded, strict=True):
                 whole[at : at + len(part)] = part
-            at += len(own[0])
+            at += len(recorded[0])
         if not bool(hidden.isfinite().all()):
             raise NmtError("contexts that are no numbers", remedy="train the model again")
         return Contexts(hidden, top, sentence, torch.tensor(sorted(emitted), dtype=torch.int32), sentences, beam)

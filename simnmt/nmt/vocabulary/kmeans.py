@@ -65,8 +65,8 @@ def cluster(
         what = f"{different:,} different contexts for {clusters:,} clusters"
         raise NmtError(what, remedy="give more text, or ask for fewer clusters")
     chosen = check_method(method)
-    found = (_by_sklearn if chosen == "sklearn" else _by_faiss)(points, clusters, seed, iterations)
-    centroids, labels = _without_empty(points, found)
+    fitted = (_by_sklearn if chosen == "sklearn" else _by_faiss)(points, clusters, seed, iterations)
+    centroids, labels = _without_empty(points, fitted)
     return Clustering(centroids, labels, _inertia(points, centroids, labels), iterations, chosen, seed)
 
 
@@ -95,8 +95,8 @@ def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Te
     with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
         # Of clusters that stay empty: those are begun anew.
         warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)
-        found: Any = kmeans.fit(points.numpy()).cluster_centers_
-    return torch.from_numpy(found)
+        centers: Any = kmeans.fit(points.numpy()).cluster_centers_
+    return torch.from_numpy(centers)
 
 
 def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:

@@ -69,9 +69,11 @@ def memory_account(
 
 
 def allocated_memory(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
-    """What these hold in memory, as allocated: the sum of their own `nbytes`, centroids that two of them share counted once."""
+    """Return the memory allocated for these clusters: the sum of their `nbytes`, shared centroids counted once."""
     sizes = {centroids.points.data_ptr(): centroids.points.untyped_storage().nbytes() for centroids, _ in clusters}
-    norms = sum(tensor.untyped_storage().nbytes() for own, _ in clusters for tensor in (own.half_norms, own.mean))
+    norms = sum(
+        tensor.untyped_storage().nbytes() for centroids, _ in clusters for tensor in (centroids.half_norms, centroids.mean)
+    )
     indices = sum(sets.columns.untyped_storage().nbytes() for _, sets in clusters)
     starts = sum(sets.starts.untyped_storage().nbytes() for _, sets in clusters)
     return MemoryAccount(

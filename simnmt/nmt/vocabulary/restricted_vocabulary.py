@@ -149,13 +149,13 @@ class SubMatrixCache:
         return len(self._kept)
 
     def get(self, weight: Tensor, columns: Tensor, key: Hashable, pays: Callable[[int], bool]) -> SubMatrix | None:
-        """The copy of these columns, made now where it pays; None where there is none. Equal keys have equal columns."""
+        """Return the copy of these columns, made now if it pays, else None. Equal keys have equal columns."""
         with self._lock:
             self._belong_to(weight)
-            if (found := self._kept.get(key)) is not None:
+            if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
                 self.hits += 1
-                return found
+                return kept
             self.misses += 1
             uses = self._uses.pop(hash(key), 0) + 1
             needed = SubMatrix.bytes_of(weight, len(columns))
@@ -227,10 +227,10 @@ class ProductChoice:
         return uses > self._uses[place]
 
     def _fastest(self, cost: ProjectionCost, columns: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
-        way = cost.way(columns, rows, self._width)
-        way_s = cost.product_s(columns, rows, self._width, way)
+        method = cost.way(columns, rows, self._width)
+        way_s = cost.product_s(columns, rows, self._width, method)
         dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
-        return ("dense", dense_s) if dense_s < way_s else (way, way_s)
+        return ("dense", dense_s) if dense_s < way_s else (method, way_s)
 
     def _break_even(self, cost: ProjectionCost, columns: int, rows: int) -> float:
         """Uses at which what a copy saves, against whatever is fastest without one, is what making it takes."""
@@ -301,6 +301,6 @@ class RestrictedVocabulary:
         """Raises `NmtError` for a model with another vocabulary or width than this is for."""
         width = model.weight.shape[1]
         if self.vocab != model.vocab or self.width not in (None, width):
-            own = f"{self.vocab:,} tokens" + ("" if self.width is None else f" and width {self.width:,}")
-            what = f"the vocabulary's parts ({self.label}) are of {own}, the model of {model.vocab:,} and {width:,}"
+            expected = f"{self.vocab:,} tokens" + ("" if self.width is None else f" and width {self.width:,}")
+            what = f"the vocabulary's parts ({self.label}) are of {expected}, the model of {model.vocab:,} and {width:,}"
             raise NmtError(what, remedy="build them with this model: simnmt vocab build")

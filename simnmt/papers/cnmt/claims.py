@@ -111,7 +111,7 @@ def record_of(
     why: str,
     hardware_dependent: bool,
 ) -> dict[str, Any]:
-    """A record of one claim; `holds` is None where it cannot be told, or the verdict itself."""
+    """A record of one claim; `holds` is None where it cannot be judged, or the verdict itself."""
     verdict = holds if isinstance(holds, str) else UNKNOWN if holds is None else HOLDS if holds else FAILS
     return {
         "id": identifier,

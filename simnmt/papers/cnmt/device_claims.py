@@ -98,17 +98,17 @@ def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTabl
 
 
 def _r2_of_means(profile: DeviceProfile) -> float | None:
-    """As the profile states it, else from its samples; None without either."""
+    """Return R2 as the profile states it, else from its samples; None without either."""
     stated = profile.execution.quality.r2_of_means_per_tgt_len
     if stated is not None:
         return stated
-    found = time_over_length(samples_of(profile))
-    return None if found is None else found.r2
+    line = time_over_length(samples_of(profile))
+    return None if line is None else line.r2
 
 
 def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> dict[str, Any]:
-    found = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
-    known = {workload: r2 for workload, r2 in found.items() if r2 is not None}
+    r2_by_workload = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
+    known = {workload: r2 for workload, r2 in r2_by_workload.items() if r2 is not None}
     low = [workload.upper() for workload, r2 in known.items() if r2 < LEAST_R2]
     why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
     if not known:
@@ -125,7 +125,7 @@ def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> dict[str, Any]:
 
 
 def _not_rounded_up(r2: float) -> str:
-    """Four decimals that never call a fit perfect that is not."""
+    """Format R2 with four decimals, rounded down, so that only a perfect fit prints as 1."""
     return f"{math.floor(1e4 * r2) / 1e4:.4f}"
 
 
@@ -140,25 +140,25 @@ def _on_a_gpu(profile: DeviceProfile) -> bool:
 
 
 def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> dict[str, Any]:
-    found = {profile.name: _src_over_tgt(profile) for profile in profiles.get("en-zh", ()) if _on_a_gpu(profile)}
+    cost_ratios = {profile.name: _src_over_tgt(profile) for profile in profiles.get("en-zh", ()) if _on_a_gpu(profile)}
     why = "a GPU takes all source tokens at once, and the target tokens one after another"
-    if not found:
+    if not cost_ratios:
         why = "needs a profile of the Transformer measured on a CUDA device"
     return record_of(
         "CNMT-06 (Transformer on a GPU)",
         f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
         "encoder about constant in N below 100 tokens",
-        ", ".join(f"{name} {ratio:.4f}" for name, ratio in found.items()),
-        all(ratio < MOST_SRC_OVER_TGT for ratio in found.values()) if found else None,
+        ", ".join(f"{name} {ratio:.4f}" for name, ratio in cost_ratios.items()),
+        all(ratio < MOST_SRC_OVER_TGT for ratio in cost_ratios.values()) if cost_ratios else None,
         why,
         True,
     )
 
 
 def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any]:
-    found = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
-    recurrent = [ratio for workload, ratio in found.items() if workload != "en-zh"]
-    holds = min(recurrent) > found["en-zh"] if recurrent and "en-zh" in found else None
+    cost_ratios = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
+    recurrent = [ratio for workload, ratio in cost_ratios.items() if workload != "en-zh"]
+    holds = min(recurrent) > cost_ratios["en-zh"] if recurrent and "en-zh" in cost_ratios else None
     if holds is None:
         why = "needs the Transformer and a recurrent model beside it"
     elif holds:
@@ -172,7 +172,7 @@ def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any
         "CNMT-06 (recurrent encoders)",
         "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
         "RNN encoders linear in N, the Transformer's about constant",
-        ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in found.items()),
+        ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in cost_ratios.items()),
         holds,
         why,
         True,

@@ -112,7 +112,7 @@ class Experiment:
         offloaded = {"oracle": gateway_s > cloud_s}
         if policies:
             held_s = transfer_s.tolist()
-            planes = [own.believed(device) for own, device in zip(self.calibrations, costs, strict=True)]
+            planes = [calibration.believed(device) for calibration, device in zip(self.calibrations, costs, strict=True)]
             tgt_len: dict[str, float | Column] = {"naive": self.mean_tgt_len, "cnmt": self.predicted_tgt_len}
             for policy in policies:
                 gateway_hat_s, cloud_hat_s = (plane.seconds(self.src_len, tgt_len[policy]) for plane in planes)
@@ -285,24 +285,30 @@ def fit_table_one(
     its own optimiser. `levels`: how many of CP2 are tried. Takes about three seconds per data set, seed and level.
     """
     given = tables or {}
-    lengths = {each.workload: given.get(each.workload) or shipped_lengths(each) for each in data_sets}
-    tried = admissible_levels(levels, [each.workload for each in data_sets])
-    work = [(each, lengths[each.workload], level, seed, requests) for level in tried for each in data_sets for seed in seeds]
-    found: dict[int, Solution] = {}
+    lengths = {data_set.workload: given.get(data_set.workload) or shipped_lengths(data_set) for data_set in data_sets}
+    tried = admissible_levels(levels, [data_set.workload for data_set in data_sets])
+    work = [
+        (data_set, lengths[data_set.workload], level, seed, requests)
+        for level in tried
+        for data_set in data_sets
+        for seed in seeds
+    ]
+    solutions_by_index: dict[int, Solution] = {}
     with closing(_solved(work, min(jobs, len(work)))) as solved:
         for index, solution in solved:
-            found[index] = solution
+            solutions_by_index[index] = solution
             if progress is not None:
-                progress(len(found), len(work))
-    solutions = [found[index] for index in range(len(work))]
+                progress(len(solutions_by_index), len(work))
+    solutions = [solutions_by_index[index] for index in range(len(work))]
     mean = {level: float(np.mean([s.objective for s in solutions if s.level == level])) for level in tried}
     best = min(tried, key=lambda level: mean[level])
     at_best = {
-        each.workload: tuple(s for s in solutions if (s.workload, s.level) == (each.workload, best)) for each in data_sets
+        data_set.workload: tuple(s for s in solutions if (s.workload, s.level) == (data_set.workload, best))
+        for data_set in data_sets
     }
     chosen = {
-        each.workload: _best_everywhere(each, at_best[each.workload], lengths[each.workload], seeds, requests)
-        for each in data_sets
+        data_set.workload: _best_everywhere(data_set, at_best[data_set.workload], lengths[data_set.workload], seeds, requests)
+        for data_set in data_sets
     }
     return TableOneFit(best, tuple(mean.items()), chosen, at_best)
 
@@ -350,14 +356,14 @@ def fit_data_set(data_set: DataSet, experiment: Experiment, level: float, seed: 
     low, high = data_set.src_over_tgt
     bounds = Bounds(*np.array([(math.log(low), math.log(high)), FIXED_SHARE, (0.0, 1.0), RELATIVE_SD]).T)
     # `rng` in place of `seed` would draw otherwise: the shipped profiles could not be found again.
-    found = differential_evolution(at, bounds, maxiter=40, popsize=10, tol=1e-8, polish=False, seed=seed)
-    best = shape(found.x)
+    optimum = differential_evolution(at, bounds, maxiter=40, popsize=10, tol=1e-8, polish=False, seed=seed)
+    best = shape(optimum.x)
     costs = best.costs(experiment, gateway_s, cloud_s)
-    return Solution(data_set.workload, level, seed, best, costs, float(found.fun))
+    return Solution(data_set.workload, level, seed, best, costs, float(optimum.fun))
 
 
 def objective(data_set: DataSet, experiment: Experiment, costs: Costs, level: float) -> float:
-    """What the fit makes small: see `Solution.objective`."""
+    """Return the value that the fit minimises, see `Solution.objective`."""
     totals = {
         "cp1": experiment.totals(costs, "cp1", CP1_MEAN_RTT_S),
         "cp2": experiment.totals(costs, "cp2", level * CP1_MEAN_RTT_S, policies=()),
@@ -368,8 +374,8 @@ def objective(data_set: DataSet, experiment: Experiment, costs: Costs, level: fl
         weight = WEIGHTS.get((data_set.workload, network, policy), 1.0)
         error += weight * abs(totals[network].over_gateway(policy) / target - 1)
     trivial = 0.0
-    for each in totals.values():
-        share = each.offloaded_share["oracle"]
+    for network_totals in totals.values():
+        share = network_totals.offloaded_share["oracle"]
         trivial += max(LEAST_OFFLOADED + _SHARE_MARGIN - share, share - (MOST_OFFLOADED - _SHARE_MARGIN), 0.0)
     return error / len(FITTED) + _SHARE_WEIGHT * trivial
 
@@ -385,7 +391,7 @@ _Work = tuple[DataSet, LengthTable, float, int, int]
 def _solved(work: Sequence[_Work], jobs: int) -> Generator[tuple[int, Solution], None, None]:
     if jobs > 1:
         return run_in_processes(_fit_one, work, jobs)
-    return ((index, _fit_one(each)) for index, each in enumerate(work))
+    return ((index, _fit_one(task)) for index, task in enumerate(work))
 
 
 def _fit_one(work: _Work) -> Solution:
@@ -402,10 +408,10 @@ def _drawn(data_set: DataSet, table: LengthTable, seed: int, requests: int) -> E
 def _best_everywhere(
     data_set: DataSet, solutions: Sequence[Solution], table: LengthTable, seeds: Sequence[int], requests: int
 ) -> Solution:
-    """Of the seeds' solutions the one that does best on all seeds' requests, not on those that it was made for."""
+    """Return the seeds' solution that does best on the requests of all seeds, not only on those that it was fitted to."""
     experiments = [_drawn(data_set, table, seed, requests) for seed in seeds]
 
     def mean(solution: Solution) -> float:
-        return float(np.mean([objective(data_set, each, solution.costs, solution.level) for each in experiments]))
+        return float(np.mean([objective(data_set, experiment, solution.costs, solution.level) for experiment in experiments]))
 
     return min(solutions, key=mean)

@@ -52,7 +52,7 @@ def profiles(
     data_sets: Sequence[DataSet] = DATA_SETS,
     date: datetime.date | None = None,
 ) -> list[DeviceProfile]:
-    """Gateway's and cloud's profile for every data set that the fit has; `ratios`: a run with them, for its errors."""
+    """Return the gateway's and the cloud's profile of every fitted data set; `ratios`: of a run with them, for the errors."""
     errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
     made = []
     for data_set in data_sets:
@@ -60,7 +60,7 @@ def profiles(
             continue
         table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
         stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
-        own = [ratio for ratio in ratios if ratio.workload == data_set.workload]
+        data_set_ratios = [ratio for ratio in ratios if ratio.workload == data_set.workload]
         for device in (0, 1):
             costs = fit.chosen[data_set.workload].costs[device]
             content = {
@@ -97,7 +97,7 @@ def profiles(
                                 "ours": _rounded(ratio.ours),
                                 "role": ratio.role,
                             }
-                            for ratio in own
+                            for ratio in data_set_ratios
                         ],
                     },
                 },
@@ -171,10 +171,10 @@ UNITS = table_replay.REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
 def table_one_scenario(
     folder: Path, *, data_sets: Sequence[DataSet] = DATA_SETS, requests: int = 100_000, seed: int = 1
 ) -> dict[str, Any]:
-    """The paper's protocol (CNMT-14) on the profiles and the two RTT series that lie in `folder`, as a scenario."""
+    """Return a scenario of the paper's protocol (CNMT-14) on the profiles and the two RTT series in `folder`."""
 
     def profile(device: int) -> dict[str, str]:
-        return {each.workload: str(folder / f"{each.profiles[device]}.json") for each in data_sets}
+        return {data_set.workload: str(folder / f"{data_set.profiles[device]}.json") for data_set in data_sets}
 
     return {
         "version": 1,
@@ -182,7 +182,7 @@ def table_one_scenario(
         "seed": seed,
         "replications": 1,
         "requests": requests,
-        "workloads": {each.workload: {"lengths": f"@{each.lengths}"} for each in data_sets},
+        "workloads": {data_set.workload: {"lengths": f"@{data_set.lengths}"} for data_set in data_sets},
         "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
         "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
         "policies": {policy: {} for policy in POLICIES},

@@ -55,7 +55,7 @@ class Levels:
 
     @property
     def outside(self) -> list[Cell]:
-        """Cells whose share lies outside 20 to 80 %."""
+        """Return the cells whose share lies outside 20 to 80 %."""
         return [cell for cell, share in self.offloaded_share.items() if not LEAST_SHARE <= share <= MOST_SHARE]
 
 
@@ -69,15 +69,15 @@ class NetworkSearch:
     """By workload."""
 
     def document(self) -> dict[str, object]:
-        """What `--json` prints."""
+        """Return what `--json` prints."""
 
-        def told(levels: Levels) -> dict[str, object]:
+        def as_json(levels: Levels) -> dict[str, object]:
             shares = [{"workload": w, "network": n, "offloaded_share": s} for (w, n), s in levels.offloaded_share.items()]
             outside = [{"workload": w, "network": n} for w, n in levels.outside]
             return {"mean_rtt_ms": levels.mean_rtt_ms, "cells": shares, "outside": outside}
 
-        own = {workload: told(levels) for workload, levels in self.own.items()}
-        return {"stated": told(self.stated), "common": told(self.common), "own": own}
+        by_workload = {workload: as_json(levels) for workload, levels in self.own.items()}
+        return {"stated": as_json(self.stated), "common": as_json(self.common), "own": by_workload}
 
     def text(self) -> str:
         """The same for a terminal."""
@@ -107,16 +107,16 @@ def search_networks(plan: RunPlan, requests: int = REQUESTS) -> NetworkSearch:
         for workload in plan.cases
         for network in published.NETWORKS
     }
-    own = {}
+    by_workload = {}
     for workload in plan.cases:
-        own[workload] = best_levels({cell: values for cell, values in worth_ms.items() if cell[0] == workload})
+        by_workload[workload] = best_levels({cell: values for cell, values in worth_ms.items() if cell[0] == workload})
     stated_ms = {network: 1e3 * plan.networks[network].link.rtt.mean_s for network in published.NETWORKS}
     stated = {cell: share_sent(values, stated_ms[cell[1]]) for cell, values in worth_ms.items()}
-    return NetworkSearch(Levels(stated_ms, stated), best_levels(worth_ms), own)
+    return NetworkSearch(Levels(stated_ms, stated), best_levels(worth_ms), by_workload)
 
 
 def worth_sending_up_to_ms(plan: RunPlan, workload: str, network: str, requests: int = REQUESTS) -> Column:
-    """Per request the mean RTT of the network up to which the oracle sends it away, ms; sorted.
+    """Return for each request the greatest mean RTT at which the oracle still sends it away, ms; sorted.
 
     The network is scaled, not moved, to another mean; payloads, microseconds beside it, are left out. Negative where the
     gateway is the faster one whatever the network. Requests and noise are those of replication 0.
@@ -207,34 +207,34 @@ class OverLevels:
     """The claims' records at the network found."""
 
     def document(self) -> dict[str, Any]:
-        """What stands under `over_levels` in the JSON."""
+        """Return the JSON value of `over_levels`."""
 
-        def told(levels: Levels) -> dict[str, Any]:
+        def as_json(levels: Levels) -> dict[str, Any]:
             shares = {network: share for (_, network), share in levels.offloaded_share.items()}
             return {"mean_rtt_ms": levels.mean_rtt_ms, "oracle_offloaded_share": shares}
 
         return {
             "requests": self.requests,
-            "tried": {workload: [told(levels) for levels in own] for workload, own in self.tried.items()},
+            "tried": {workload: [as_json(levels) for levels in tried] for workload, tried in self.tried.items()},
             "combinations": self.combinations,
             "claims": [{"id": name, "holds_in": count} for name, count in self.holding.items()],
             "all_hold_in": self.all_hold,
-            "found": None if self.found is None else {workload: told(levels) for workload, levels in self.found.items()},
+            "found": None if self.found is None else {workload: as_json(levels) for workload, levels in self.found.items()},
             "verdicts": self.verdicts,
             "caution": CAUTION,
         }
 
     def text(self) -> str:
         """One line a claim, and one for the network found."""
-        pairs = ", ".join(f"{workload.upper()} {len(own)}" for workload, own in self.tried.items())
+        pairs = ", ".join(f"{workload.upper()} {len(tried)}" for workload, tried in self.tried.items())
         combinations = f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs})"
         lines = [f"{combinations}, by order and (e) by its cause as well, noise not considered:"]
         lines += [f"  {name} holds in {count}" for name, count in self.holding.items()]
         if self.found is None:
             return "\n".join([*lines, "  No network among them at which all hold."])
         where = "; ".join(f"{workload.upper()} {_format_levels(levels)}" for workload, levels in self.found.items())
-        told = f"  All hold in {self.all_hold}, nearest to the neutral rule at {where} ({CAUTION}); there of (e): "
-        return "\n".join([*lines, f"{told}{self.verdicts[-1]['why']}."])
+        all_hold = f"  All hold in {self.all_hold}, nearest to the neutral rule at {where} ({CAUTION}); there of (e): "
+        return "\n".join([*lines, f"{all_hold}{self.verdicts[-1]['why']}."])
 
 
 def _format_levels(levels: Levels) -> str:
@@ -314,7 +314,7 @@ def _within(share: float) -> bool:
 
 
 def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str], requests: int) -> OverLevels:
-    """Judge every combination of one pair per workload; a claim that cannot be told there does not count as holding."""
+    """Judge every combination of one pair per workload; a claim that cannot be judged there does not count as holding."""
     holding = {record["id"]: 0 for record in claims.evaluate([])}
     combinations = all_hold = 0
     best: tuple[Pair, ...] | None = None
@@ -330,9 +330,9 @@ def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str
             all_hold += 1
             if best is None or _distance(combination) < _distance(best):
                 best, verdicts = combination, records
-    found = None if best is None else {workload: pair.levels for workload, pair in zip(pairs, best, strict=True)}
-    tried = {workload: [pair.levels for pair in own] for workload, own in pairs.items()}
-    return OverLevels(requests, tried, combinations, holding, all_hold, found, verdicts)
+    nearest = None if best is None else {workload: pair.levels for workload, pair in zip(pairs, best, strict=True)}
+    tried = {workload: [pair.levels for pair in tried_pairs] for workload, tried_pairs in pairs.items()}
+    return OverLevels(requests, tried, combinations, holding, all_hold, nearest, verdicts)
 
 
 def _distance(combination: Sequence[Pair]) -> float:

@@ -85,7 +85,7 @@ def _replayed(parts: Mapping[str, Replayed]) -> dict[str, Any]:
 def _planes(parts: Mapping[str, Replayed]) -> dict[str, Any]:
     cells = [(name, cell) for name, part in parts.items() for cell in part.cells]
     # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
-    cells.sort(key=lambda found: (found[1].workload != TRANSFORMER, found[0] == "inferred"))
+    cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
     return {
         "id": "figure-2b",
         "title": "Figure 2b: two planes and the border between their regions",
@@ -105,17 +105,17 @@ def _planes(parts: Mapping[str, Replayed]) -> dict[str, Any]:
 
 
 def _plane(cell: Cell) -> dict[str, Any]:
-    said = []
+    coefficients = []
     for device, kind, (src, tgt, fixed) in zip(cell.devices, cell.profile_kinds, cell.planes, strict=True):
         milliseconds = (f"{significant(1e3 * value, 3)}" for value in (src, tgt, fixed))
-        said.append("{} ({}): {} N + {} M + {} ms.".format(device.name, kind, *milliseconds))
+        coefficients.append("{} ({}): {} N + {} M + {} ms.".format(device.name, kind, *milliseconds))
     return {
         "policies": list(cell.logs),
         "colours": [_COLOURS.index(policy) if policy in _COLOURS else len(_COLOURS) for policy in cell.logs],
         "devices": [device.name for device in cell.devices],
         "unstable": [None for _ in cell.logs],
         "plane": plane(cell),
-        "coefficients": " ".join(said),
+        "coefficients": " ".join(coefficients),
     }
 
 
@@ -129,14 +129,14 @@ def _lengths(parts: Mapping[str, Replayed]) -> dict[str, Any]:
                 if content is not None:
                     tables[key] = {"lengths": content, "name": cell.lengths.name}
     figures = []
-    for at, ((workload, src_unit, tgt_unit), found) in enumerate(tables.items()):
+    for at, ((workload, src_unit, tgt_unit), table) in enumerate(tables.items()):
         r2, mse = _PUBLISHED_LENGTHS.get(workload, ("–", "–"))
-        pairs = number(sum(found["lengths"]["pairs"]), 0)
+        pairs = number(sum(table["lengths"]["pairs"]), 0)
         units = src_unit if src_unit == tgt_unit else f"{src_unit} and {tgt_unit}"
         figures.append(
             {
                 "name": f"lengths-{at}",
-                "heading": f"{workload.upper()}, {pairs} pairs of @{found['name']} by {units}; published R² {r2}, MSE {mse}",
+                "heading": f"{workload.upper()}, {pairs} pairs of @{table['name']} by {units}; published R² {r2}, MSE {mse}",
                 "choices": [],
                 "ranged": True,
                 "says": f"Mean target length per source length with the fitted line, {workload.upper()} by {units}",
@@ -274,12 +274,12 @@ def _table_one(cells: Sequence[Record], parts: Sequence[Record]) -> list[dict[st
                 {
                     "name": origin["name"],
                     "kinds": origin["kinds"].get(workload, ["not at hand"]) if "kinds" in origin else ["published"],
-                    "values": [_signed(cell[f"{origin['key']}_percent"]) for cell in own],
+                    "values": [_signed(cell[f"{origin['key']}_percent"]) for cell in group],
                 }
                 for origin in origins
             ],
         }
-        for (workload, policy), own in groups.items()
+        for (workload, policy), group in groups.items()
     ]
 
 

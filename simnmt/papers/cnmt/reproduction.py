@@ -36,8 +36,8 @@ RATIO_TITLE = "Total time over the gateway's"
 
 
 def cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The 36 cells of Table I in its order: `published_percent`, and `KEY_percent` of each part, None where it has none."""
-    found = {
+    """Return the 36 cells of Table I in its order: `published_percent`, and `KEY_percent` of each part, None if absent."""
+    percent_by_part = {
         part.name: {(c["workload"], c["policy"], c["network"], c["baseline"]): c["ours_percent"] for c in part.found.cells}
         for part in parts
     }
@@ -48,7 +48,7 @@ def cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
             "network": network,
             "baseline": baseline,
             "published_percent": published.variation_percent(workload, network, policy, baseline),
-            **{f"{part.key}_percent": found[part.name].get((workload, policy, network, baseline)) for part in parts},
+            **{f"{part.key}_percent": percent_by_part[part.name].get((workload, policy, network, baseline)) for part in parts},
         }
         for workload, policy in published.TABLE_ONE
         for network in published.NETWORKS
@@ -57,7 +57,7 @@ def cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def ratios(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The 24 ratios: published both ways, each part's, and the inferred part's error and role in the fit.
+    """Return the 24 ratios: published both ways, each part's, and the inferred part's error and role in the fit.
 
     The measured parts have no error: other devices on other networks have other ratios.
     """
@@ -81,12 +81,12 @@ def ratios(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def errors(parts: Sequence[Part]) -> dict[str, float]:
-    """Mean absolute relative error of the inferred part's ratios: all, per data set, fitted and test apart."""
+    """Return the mean absolute relative error of the inferred part's ratios: all, per data set, fitted and test apart."""
     return mean_absolute_errors(parts[0].found.ratios)
 
 
 def networks(parts: Iterable[Part]) -> list[dict[str, Any]]:
-    """Per part, data set and network: its mean RTT, where it comes from, and the share that the oracle sends away."""
+    """Return, by part, data set and network, the mean RTT with its source and the share that the oracle sends away."""
     rows = []
     for part in parts:
         shares = {(r["workload"], r["network"]): r["offloaded_share"] for r in part.rows if r["policy"] == "oracle"}
@@ -110,23 +110,23 @@ def _number(value: float | None, form: str) -> str:
 
 
 def table_as_text(parts: Sequence[Part]) -> str:
-    """Table I for a terminal: a row per data set, policy and origin."""
+    """Format Table I for a terminal: a row per data set, policy and origin."""
     rows = []
-    found = cells(parts)
+    table_cells = cells(parts)
     origins = {"published": "published_percent"} | {part.name: f"{part.key}_percent" for part in parts}
     for workload, policy in published.TABLE_ONE:
-        own = [cell for cell in found if (cell["workload"], cell["policy"]) == (workload, policy)]
+        row_cells = [cell for cell in table_cells if (cell["workload"], cell["policy"]) == (workload, policy)]
         for origin, key in origins.items():
             row = {"data": workload.upper(), "policy": published.LABELS[policy], "profiles": origin}
-            heads = (f"{c['network'].upper()} {published.LABELS[c['baseline']]}" for c in own)
-            rows.append(row | {head: _number(cell[key], "+.2f") for head, cell in zip(heads, own, strict=True)})
+            heads = (f"{c['network'].upper()} {published.LABELS[c['baseline']]}" for c in row_cells)
+            rows.append(row | {head: _number(cell[key], "+.2f") for head, cell in zip(heads, row_cells, strict=True)})
     mean = mean_absolute_difference(parts[0].found.cells)
-    told = [] if mean is None else [f"mean absolute difference of the inferred over 36 cells: {mean:.2f} points"]
-    return "\n".join([f"{TABLE_TITLE} (Chen et al., ISCAS 2022, and ours)", format_records(rows, 3), *told])
+    mean_line = [] if mean is None else [f"mean absolute difference of the inferred over 36 cells: {mean:.2f} points"]
+    return "\n".join([f"{TABLE_TITLE} (Chen et al., ISCAS 2022, and ours)", format_records(rows, 3), *mean_line])
 
 
 def ratios_as_text(parts: Sequence[Part]) -> str:
-    """The ratios for a terminal, with the errors of the inferred fit under them."""
+    """Format the ratios for a terminal, with the errors of the inferred fit under them."""
     rows = []
     for ratio in ratios(parts):
         one, other = ratio["published"]
@@ -143,8 +143,8 @@ def ratios_as_text(parts: Sequence[Part]) -> str:
                 **others,
             }
         )
-    told = ", ".join(f"{group} {100 * error:.2f} %" for group, error in errors(parts).items())
-    return "\n".join([RATIO_TITLE, format_records(rows, 3), f"mean absolute error of the inferred: {told}"])
+    errors_text = ", ".join(f"{group} {100 * error:.2f} %" for group, error in errors(parts).items())
+    return "\n".join([RATIO_TITLE, format_records(rows, 3), f"mean absolute error of the inferred: {errors_text}"])
 
 
 def networks_as_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -236,8 +236,8 @@ class Reproduction:
         return "\n\n".join(filter(None, pieces))
 
     def _claims_as_text(self, name: str) -> str:
-        own = [record | {"id": record["bare"]} for record in self.claims if record["profiles"] == name]
-        return f"On the profiles that are {name}:\n{claims_as_text(own)}"
+        records = [record | {"id": record["bare"]} for record in self.claims if record["profiles"] == name]
+        return f"On the profiles that are {name}:\n{claims_as_text(records)}"
 
 
 def reproduce(
@@ -270,11 +270,11 @@ def reproduce(
     replayed = []
     for number, (called, plans) in enumerate(todo):
 
-        def told(done: int, _: int, before: int = sum(units[:number])) -> None:
+        def report(done: int, _: int, before: int = sum(units[:number])) -> None:
             if progress is not None:
                 progress(before + done, whole)
 
-        replayed.append(table_replay.replay(called, plans, folder=folder, jobs=jobs, progress=told))
+        replayed.append(table_replay.replay(called, plans, folder=folder, jobs=jobs, progress=report))
     if tested.plan is None:
         replayed.append(table_replay.without(name, tested.missing))
     elif tested.missing:
@@ -324,7 +324,7 @@ def _claims(replayed: list[Part], tested: Prepared) -> list[dict[str, Any]]:
 
 
 def _limits(part: Part, tested: Prepared) -> list[str]:
-    """What the verdicts of a tested part are to be read with."""
+    """Describe what limits the verdicts of a tested part."""
     limits = []
     if tested.missing:
         sentence = table_replay.lacking(tested.missing)
@@ -343,8 +343,8 @@ def _times(profiles: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     rows = []
     for workload, pair in profiles.items():
         for device, profile in zip(("gateway", "cloud"), pair, strict=True):
-            found = time_over_length(samples_of(profile))
-            if found is not None:
+            line = time_over_length(samples_of(profile))
+            if line is not None:
                 r2, mse_ms2 = PUBLISHED[device] if workload == "en-zh" else (None, None)
                 rows.append(
                     {
@@ -354,7 +354,7 @@ def _times(profiles: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
                         "box": profile.device.name,
                         "model": profile.model.name,
                         "kind": profile.execution.kind,
-                        **asdict(found),
+                        **asdict(line),
                         "published_r2": r2,
                         "published_mse_ms2": mse_ms2,
                     }

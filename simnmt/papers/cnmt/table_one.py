@@ -30,14 +30,14 @@ def compare(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for workload, policy in published.TABLE_ONE:
         for network in published.NETWORKS:
             for baseline in published.BASELINES:
-                own, other = (
+                policy_s, baseline_s = (
                     total_s.get((workload, network, policy)),
                     total_s.get((workload, network, baseline)),
                 )
-                if own is None or not other:
+                if policy_s is None or not baseline_s:
                     continue
                 theirs = published.variation_percent(workload, network, policy, baseline)
-                ours = 100 * (own / other - 1)
+                ours = 100 * (policy_s / baseline_s - 1)
                 cells.append(
                     {
                         "workload": workload,
@@ -53,23 +53,23 @@ def compare(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def mean_absolute_difference(cells: Iterable[Mapping[str, Any]]) -> float | None:
-    """Mean over the cells of |ours - published| in percentage points; None without cells."""
+    """Return the mean over the cells of |ours - published| in percentage points; None without cells."""
     differences = [abs(cell["difference_points"]) for cell in cells]
     return sum(differences) / len(differences) if differences else None
 
 
 def wide(cells: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """One row per data set, policy and origin (published, ours); two decimals, `-` where a cell is absent."""
-    found = {(c["workload"], c["policy"], c["network"], c["baseline"]): c for c in cells}
+    """Return one row per data set, policy and origin (published, ours); two decimals, `-` for an absent cell."""
+    cells_by_key = {(c["workload"], c["policy"], c["network"], c["baseline"]): c for c in cells}
     rows = []
     for workload, policy in published.TABLE_ONE:
-        if not any(key[:2] == (workload, policy) for key in found):
+        if not any(key[:2] == (workload, policy) for key in cells_by_key):
             continue
         for origin in ("published", "ours"):
             row = {"data": workload.upper(), "policy": published.LABELS[policy], "": origin}
             for network in published.NETWORKS:
                 for baseline in published.BASELINES:
-                    cell = found.get((workload, policy, network, baseline))
+                    cell = cells_by_key.get((workload, policy, network, baseline))
                     text = "-" if cell is None else f"{cell[f'{origin}_percent']:+.2f}"
                     row[f"{network.upper()} {published.LABELS[baseline]}"] = text
             rows.append(row)
@@ -77,7 +77,7 @@ def wide(cells: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def as_text(cells: Iterable[Mapping[str, Any]]) -> str:
-    """The table for a terminal, with the mean absolute difference under it; an empty string without cells."""
+    """Format the table for a terminal, with the mean absolute difference under it; an empty string without cells."""
     cells = list(cells)
     rows = wide(cells)
     if not rows:

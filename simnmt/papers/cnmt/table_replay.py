@@ -83,7 +83,7 @@ def mean_absolute_errors(ratios: Iterable[Ratio]) -> dict[str, float]:
 
 
 def ratios_as_text(ratios: Iterable[Ratio]) -> str:
-    """The ratios and their errors for a terminal."""
+    """Return the ratios and their errors as text for a terminal."""
     ratios = list(ratios)
     lines = [
         "Total time over the gateway's (Table I of Chen et al., ISCAS 2022, and ours)",
@@ -96,8 +96,8 @@ def ratios_as_text(ratios: Iterable[Ratio]) -> str:
             f"{ratio.workload.upper():<6} {ratio.network.upper():<7} {published.LABELS[ratio.policy]:<7} {both:>20} "
             f"{ratio.ours:>8.4f} {100 * ratio.error:>+8.2f}  {ratio.role}"
         )
-    told = ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(ratios).items())
-    return "\n".join([*lines, f"mean absolute error: {told}"])
+    errors = ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(ratios).items())
+    return "\n".join([*lines, f"mean absolute error: {errors}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def claims_as_text(records: Sequence[Mapping[str, Any]]) -> str:
         lines.append(f"{str(record['verdict']).capitalize()}: {record['id']}. {record['claim']} ({reason}).")
     fitted = [str(record["id"]).removeprefix("CNMT-17 ") for record in records if str(record["why"]).endswith(ending)]
     if fitted:
-        told = ", ".join(fitted)
-        lines.append(f"The profiles were inferred from Table I itself, so this is consistency, not proof, of CNMT-17 {told}.")
+        parts = ", ".join(fitted)
+        lines.append(f"The profiles were inferred from Table I itself, so this is consistency, not proof, of CNMT-17 {parts}.")
     return "\n".join(lines)
 
 
@@ -197,12 +197,12 @@ class Part:
 
     @property
     def kinds(self) -> list[str]:
-        """How the numbers of its profiles are known, each kind once."""
+        """Return the distinct kinds of its profiles: how their numbers are known."""
         return list(dict.fromkeys(kind for cell in self.cells for kind in cell.profile_kinds))
 
     @property
     def shown_kinds(self) -> dict[str, list[str]]:
-        """The same by workload, as people read them: `measured, doubtful` where a profile has warnings."""
+        """Return the kinds by workload as users see them: `measured, doubtful` if a profile has warnings."""
         by_workload: dict[str, dict[str, None]] = {}
         for cell in self.cells:
             by_workload.setdefault(cell.workload, {}).update(dict.fromkeys(cell.shown_kinds))
@@ -210,36 +210,36 @@ class Part:
 
 
 def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Prepared:
-    """Read a scenario of Table I and all that it names; data sets whose shipped profiles are missing are left out.
+    """Read a scenario of Table I and its inputs; leave out data sets whose shipped profiles are missing.
 
-    Raises the rooms' `InputError`s for what is there and is wrong, and `InputError` where the scenario is none of Table I.
+    Raises `InputError` for wrong inputs, and for a scenario that is not one of Table I.
     """
     overrides = [] if requests is None else [Override.of("requests", requests, f"--requests {requests}")]
-    found = open_source(scenario, overrides).scenario
-    known = [name for name in found.workloads if name in published.WORKLOADS]
-    _refuse_another_protocol(os.fspath(scenario), found, known)
-    missing = {workload: names for workload in known if (names := _missing(found, workload))}
+    table_scenario = open_source(scenario, overrides).scenario
+    known = [name for name in table_scenario.workloads if name in published.WORKLOADS]
+    _refuse_another_protocol(os.fspath(scenario), table_scenario, known)
+    missing = {workload: names for workload in known if (names := _missing(table_scenario, workload))}
     there = [workload for workload in known if workload not in missing]
     if not there:
         return Prepared(None, missing)
-    plan = read_inputs(only(found, there), Path.cwd())
+    plan = read_inputs(only(table_scenario, there), Path.cwd())
     return Prepared(plan, missing, {name: case.profiles for name, case in plan.cases.items()})
 
 
-def _refuse_another_protocol(name: str, found: Scenario, known: Sequence[str]) -> None:
+def _refuse_another_protocol(name: str, scenario: Scenario, known: Sequence[str]) -> None:
     """Raise `InputError` for a scenario whose rows would not mean what Table I means (CNMT-14)."""
     wrong = ""
     if not known:
         wrong = f"none of the workloads {', '.join(published.WORKLOADS)}"
-    elif not set(published.NETWORKS) <= set(found.networks):
+    elif not set(published.NETWORKS) <= set(scenario.networks):
         wrong = f"not both networks {' and '.join(published.NETWORKS)}"
-    elif list(found.devices) != ["gateway", "cloud"]:
+    elif list(scenario.devices) != ["gateway", "cloud"]:
         wrong = "other devices than gateway and cloud, in this order"
-    elif not {*published.BASELINES, *published.POLICIES} <= set(found.policies):
+    elif not {*published.BASELINES, *published.POLICIES} <= set(scenario.policies):
         wrong = f"not all of the policies {', '.join((*published.BASELINES, *published.POLICIES))}"
-    elif any(found.workloads[workload].arrivals.kind != "back_to_back" for workload in known):
+    elif any(scenario.workloads[workload].arrivals.kind != "back_to_back" for workload in known):
         wrong = "arrivals that are not back to back"
-    elif any(found.networks[network].clock != "spread" for network in published.NETWORKS):
+    elif any(scenario.networks[network].clock != "spread" for network in published.NETWORKS):
         wrong = "a network whose clock is not spread over the trace"
     if wrong:
         raise InputError(f"no scenario of Table I: {wrong}", path=name, remedy="see @table1-measured")
@@ -301,13 +301,13 @@ def replay(name: str, plans: Sequence[RunPlan], *, folder: Path, jobs: int, prog
     before = 0
     for number, plan in enumerate(plans):
 
-        def told(done: int, _: int, before: int = before) -> None:
+        def report(done: int, _: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, units)
 
         room = folder / f"{name} {number}"
         room.mkdir()
-        result = run_plan(plan, folder=room, jobs=jobs, progress=told)
+        result = run_plan(plan, folder=room, jobs=jobs, progress=report)
         before += units_of(plan)
         rows += result.rows
         fits += result.fits
@@ -325,11 +325,11 @@ def units_of(plan: RunPlan) -> int:
 
 
 def without(name: str, missing: Mapping[str, Sequence[str]]) -> Part:
-    """A part of which nothing can be said, since all its profiles are missing."""
+    """Return a part without results, since all its profiles are missing."""
     return Part(name, replicate([], ["measured"]), notes=[lacking(missing)])
 
 
 def lacking(missing: Mapping[str, Sequence[str]]) -> str:
-    """One sentence on the profiles that are not there."""
-    told = "; ".join(f"{workload.upper()} needs {' and '.join(names)}" for workload, names in missing.items())
-    return f"Not at hand: {told} (make them with simnmt calibrate)"
+    """Return one sentence on the missing profiles."""
+    needs = "; ".join(f"{workload.upper()} needs {' and '.join(names)}" for workload, names in missing.items())
+    return f"Not at hand: {needs} (make them with simnmt calibrate)"

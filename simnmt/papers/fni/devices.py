@@ -107,8 +107,8 @@ def shipped_profiles() -> list[DeviceProfile]:
 
 
 def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
-    """Profiles by file or `@name`. Raises `InputError` for one that cannot be read, tells of no batches, or shares its name."""
-    found: dict[str, DeviceProfile] = {}
+    """Read profiles by file or `@name`. Raise `InputError` for one unreadable, without batch costs, or with a repeated name."""
+    by_name: dict[str, DeviceProfile] = {}
     for name in names:
         path = shipped_files.find("calibration", name) if name.startswith("@") else Path(name)
         profile = read_profile(path)
@@ -116,17 +116,17 @@ def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
             profile.decoding_cost  # noqa: B018
         except ProfileError as error:
             raise InputError(error.what, path=path, remedy=error.remedy) from None
-        if profile.name in found:
+        if profile.name in by_name:
             raise InputError(f"a second profile named {profile.name}", path=path, remedy="change its name")
-        found[profile.name] = profile
-    return list(found.values())
+        by_name[profile.name] = profile
+    return list(by_name.values())
 
 
 def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Sequence[int] = BEAMS) -> list[Decoder]:
-    """Per device and model one for each beam that its profiles tell of; others' profiles are passed over.
+    """Return one decoder per device, model and beam. Profiles without batched step costs are skipped.
 
-    Batches are of `batch` sentences, or of the most that were measured. A beam without a profile of its own is made of
-    the rows of beam 1, and says so.
+    Batches are of `batch` sentences, or of the most that were measured. A beam without a profile uses the rows of beam 1,
+    and a remark says so.
     """
     groups: list[tuple[tuple[str, ...], dict[int, tuple[DeviceProfile, DecodingCost]]]] = []
     for profile in profiles:
@@ -135,24 +135,24 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
         except ProfileError:
             continue
         key = _same_box(profile)
-        # A second profile of the same beam is a device of its own, whatever box it names.
-        group = next((own for other, own in groups if other == key and cost.beam not in own), None)
+        # A second profile of the same beam counts as a separate device, even if it names the same box.
+        group = next((by_beam for other, by_beam in groups if other == key and cost.beam not in by_beam), None)
         if group is None:
             groups.append((key, group := {}))
         group[cost.beam] = profile, cost
-    found = []
+    device_decoders = []
     for _, group in groups:
         first, plain = group[min(group)]
         for beam in beams:
             if beam in group:
-                found.append(_decoder(first.name, *group[beam], batch))
+                device_decoders.append(_decoder(first.name, *group[beam], batch))
             elif plain.beam == 1:
-                found.append(_decoder(first.name, first, with_beam(plain, beam), batch))
-    return found
+                device_decoders.append(_decoder(first.name, first, with_beam(plain, beam), batch))
+    return device_decoders
 
 
 def _same_box(profile: DeviceProfile) -> tuple[str, ...]:
-    """What profiles of several beams of one device and model have in common."""
+    """Return the key that profiles of several beams of one device and model share."""
     engine = profile.engine
     how = (engine.backend, engine.compute_type, str(engine.threads), str(sorted(engine.architecture.items()))) if engine else ()
     return (profile.device.name, profile.model.name, *how)
@@ -171,16 +171,16 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
         remarks.append(why_batch)
     if cost.beam > 1 and (guessed or profile.beam_overrun is None):
         remarks.append(UNCHARGED)
-    own = profile.overheads
-    gap_known = own is not None and _is_known(own.step_gap_s_per_sentence)
-    refill_known = own is not None and (_is_known(own.refill_s_fixed) or _is_known(own.refill_s_per_sentence))
+    overheads = profile.overheads
+    gap_known = overheads is not None and _is_known(overheads.step_gap_s_per_sentence)
+    refill_known = overheads is not None and (_is_known(overheads.refill_s_fixed) or _is_known(overheads.refill_s_per_sentence))
     if not gap_known:
         remarks.append("what each sentence adds between two steps was not measured and counts as 0 s")
     if not refill_known:
         remarks.append("what it takes to join a batch was not measured and counts as 0 s")
     kind = profile.step.kind if profile.step else "synthetic"
     box, model = profile.device.name, profile.model.name
-    found = Decoder(
+    decoder = Decoder(
         device,
         box,
         model,
@@ -197,10 +197,10 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     )
     for test_set, long in LONG_OUTPUT.items():
         if long > cost.step.position_range[1]:
-            change = f"a step's time changes by {100 * found.prolonged(test_set):+.0f} % from there to the {long}th"
+            change = f"a step's time changes by {100 * decoder.prolonged(test_set):+.0f} % from there to the {long}th"
             last = cost.step.position_range[1] + 1
             remarks.append(f"{SETS[test_set].name}: no step was measured beyond the {last}th token of an output; {change}")
-    return replace(found, remarks=tuple(remarks))
+    return replace(decoder, remarks=tuple(remarks))
 
 
 def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
@@ -239,10 +239,10 @@ def undecided_reason(cell: Cell, sentences: int | None, *, refills: bool = True)
     return ""
 
 
-def format_reasons(told: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence per reason. `told`: (reason, what would have been said)."""
+def format_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
+    """Return one sentence per reason. `reasons`: (reason, text of the case that it leaves undecided)."""
     groups: dict[str, list[str]] = {}
-    for reason, words in told:
+    for reason, words in reasons:
         groups.setdefault(reason, []).append(words)
     return [f"{reason}, and no part of the verdict: {'; '.join(words)}" for reason, words in groups.items()]
 
@@ -289,30 +289,30 @@ class FusedDecoder:
 
 
 def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tuple[list[FusedDecoder], list[str]]:
-    """Per profile and beam both variants, and what is to be said of the profiles that do not tell of both.
+    """Return both variants per profile and beam, and messages about the profiles without both.
 
     Batches are of `batch` sentences, or of the most that the variants were measured with.
     """
-    found: list[FusedDecoder] = []
+    device_decoders: list[FusedDecoder] = []
     silent: list[str] = []
     left_out: list[str] = []
     for profile in profiles:
-        if profile.decoder is None or not any(each.fused for each in profile.decoder.measured):
+        if profile.decoder is None or not any(variant.fused for variant in profile.decoder.measured):
             silent.append(profile.name)
             continue
         for beam in BEAMS:
-            own = _decoder_or_reason(profile, beam, batch)
-            if isinstance(own, str):
-                left_out.append(f"Left out: {profile.name}, beam {beam}: {own}.")
+            decoder_or_reason = _decoder_or_reason(profile, beam, batch)
+            if isinstance(decoder_or_reason, str):
+                left_out.append(f"Left out: {profile.name}, beam {beam}: {decoder_or_reason}.")
             else:
-                found.append(own)
+                device_decoders.append(decoder_or_reason)
     if silent:
         left_out.append(f"Profiles without a fused variant of their decoder are passed over: {', '.join(silent)}.")
-    return found, left_out
+    return device_decoders, left_out
 
 
 def _decoder_or_reason(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
-    """Both variants, or why they are not known."""
+    """Return both variants, or why they are not known."""
     try:
         (plain, plain_choice), (fused, fused_choice) = (_variant(profile, beam, fused, batch) for fused in (False, True))
     except ProfileError as error:
@@ -321,7 +321,7 @@ def _decoder_or_reason(profile: DeviceProfile, beam: int, batch: int) -> FusedDe
     # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
     most = min(plain.batch, fused.batch, max(profile.decoder.batches))
     doubts = step_doubts(profile, "decoder")
-    plain, fused = (replace(speed, batch=most, doubts=doubts) for speed in (plain, fused))
+    plain, fused = (replace(decoder, batch=most, doubts=doubts) for decoder in (plain, fused))
     return FusedDecoder(
         plain,
         fused,

@@ -43,17 +43,19 @@ if TYPE_CHECKING:
 
 
 def paper_claims() -> Records:
-    """What follows from the printed figures alone, no device needed."""
-    figures = {each.what: each.value for each in derived()}
+    """Return the records that follow from the printed figures alone, without a device."""
+    figures = {figure.what: figure.value for figure in derived()}
     both = figures["opensubtitles: fused times topped up"]
     implied = {beam: figures[f"europarl, beam {beam}: gain if the output layer has 70 %"] for beam in (5, 1)}
-    off = [each for each in TABLES if abs(each.printed_product_percent - each.product_percent) > 0.06]
+    off = [printed for printed in TABLES if abs(printed.printed_product_percent - printed.product_percent) > 0.06]
     return [
         claim_record(
             "FNI-15 (d)",
             "The percentages of Tables 2 and 3 follow from their seconds",
-            "; ".join(f"{each.printed_product_percent:+.1f} %" for each in off),
-            "; ".join(f"{each.product_percent:+.2f} %, {SETS[each.test_set].name}, beam {each.beam}" for each in off),
+            "; ".join(f"{printed.printed_product_percent:+.1f} %" for printed in off),
+            "; ".join(
+                f"{printed.product_percent:+.2f} %, {SETS[printed.test_set].name}, beam {printed.beam}" for printed in off
+            ),
             not off,
             "seven of the eight do; a decimal point slipped",
             basis="published",
@@ -79,32 +81,32 @@ def paper_claims() -> Records:
     ]
 
 
-def predicted_speed_up(each: RealSpeed) -> float:
-    """Amdahl: how many times as fast a real decoder should be, fused (XP-07).
+def predicted_speed_up(real_speed: RealSpeed) -> float:
+    """Return Amdahl's prediction of how many times as fast a real decoder is when fused (XP-07).
 
-    From the share of the output layer, watched while it decoded, and from how much faster it is, timed by itself.
+    Uses the output layer's share, measured while decoding, and the layer's speed-up, timed separately.
     """
-    return end_to_end(each.layer_share, each.layer_s / each.fused_layer_s)
+    return end_to_end(real_speed.layer_share, real_speed.layer_s / real_speed.fused_layer_s)
 
 
-def predicted_speed_up_of_fusing(each: RealSpeed) -> float:
-    """The same were the product what it is without the fused kernel, as in the paper: what fusing alone gains."""
-    return end_to_end(each.three_share, each.three_s / each.stages_s["fused"])
+def predicted_speed_up_of_fusing(real_speed: RealSpeed) -> float:
+    """Return the same prediction with the product unchanged, as in the paper: the gain of fusing alone."""
+    return end_to_end(real_speed.three_share, real_speed.three_s / real_speed.stages_s["fused"])
 
 
-def real_claims(found: Sequence[RealSpeed]) -> Records:
-    """What a real decoder on this box says; without one, that it was not asked."""
-    device = "this box, real decoder" if found else ""
-    basis = "measured" if found else "needs --measure"
-    asked = "" if found else "give --measure to ask a real decoder"
-    same = UNKNOWN if not found else FAILS if any(each.disagreements for each in found) else HOLDS
-    near = [[_is_near(predicted_speed_up(each), ratio) for ratio in each.ratios] for each in found]
+def real_claims(real_speeds: Sequence[RealSpeed]) -> Records:
+    """Return the records of a real decoder on this box; UNKNOWN without one."""
+    device = "this box, real decoder" if real_speeds else ""
+    basis = "measured" if real_speeds else "needs --measure"
+    asked = "" if real_speeds else "give --measure to ask a real decoder"
+    same = UNKNOWN if not real_speeds else FAILS if any(real_speed.disagreements for real_speed in real_speeds) else HOLDS
+    near = [[_is_near(predicted_speed_up(real_speed), ratio) for ratio in real_speed.ratios] for real_speed in real_speeds]
     return [
         claim_record(
             "FNI-11",
             "Fusing changes no translation",
             "without affecting model quality",
-            "; ".join(f"{_cell(each)} {_sameness(each)}" for each in found),
+            "; ".join(f"{_cell(real_speed)} {_sameness(real_speed)}" for real_speed in real_speeds),
             same,
             asked or "of sentences that end by themselves; a near tie, closer than 1e-4, may fall either way and is allowed",
             device=device,
@@ -114,25 +116,30 @@ def real_claims(found: Sequence[RealSpeed]) -> Records:
             "FNI-17 (c)",
             f"Amdahl's prediction of the output layer is within {100 * NEAR_PREDICTED:.0f} % of the speed-up end to end",
             "",
-            "; ".join(f"{_cell(each)} {_percent(each.ratio)}, foretold {_percent(predicted_speed_up(each))}" for each in found),
+            "; ".join(
+                f"{_cell(real_speed)} {_percent(real_speed.ratio)}, foretold {_percent(predicted_speed_up(real_speed))}"
+                for real_speed in real_speeds
+            ),
             verdict_over_cases(near),
-            asked or "; ".join(["each round's ratio against the prediction", *_no_test(found)]),
+            asked or "; ".join(["each round's ratio against the prediction", *_no_test(real_speeds)]),
             device=device,
             basis=basis,
         ),
     ]
 
 
-def _sameness(each: RealSpeed) -> str:
-    told = [f"{each.equal} of {each.sentences} the same"]
-    told += [f"{each.near_ties} near ties"] if each.near_ties else []
-    told += [f"{each.disagreements} differ without one"] if each.disagreements else []
-    return ", ".join(told)
+def _sameness(real_speed: RealSpeed) -> str:
+    counts = [f"{real_speed.equal} of {real_speed.sentences} the same"]
+    counts += [f"{real_speed.near_ties} near ties"] if real_speed.near_ties else []
+    counts += [f"{real_speed.disagreements} differ without one"] if real_speed.disagreements else []
+    return ", ".join(counts)
 
 
-def _no_test(found: Sequence[RealSpeed]) -> list[str]:
-    """Where so little is gained that foretelling no gain at all would have passed."""
-    cells = [_cell(each).rstrip(":") for each in found if all(_is_near(1.0, ratio) for ratio in each.ratios)]
+def _no_test(real_speeds: Sequence[RealSpeed]) -> list[str]:
+    """Return a note on the cells whose gain is so small that a prediction of no gain would pass too."""
+    cells = [
+        _cell(real_speed).rstrip(":") for real_speed in real_speeds if all(_is_near(1.0, ratio) for ratio in real_speed.ratios)
+    ]
     return [f"no test of it where a prediction of no gain passes too: {'; '.join(cells)}"] if cells else []
 
 
@@ -144,8 +151,8 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1.0):+.1f} %"
 
 
-def _cell(each: RealSpeed) -> str:
-    return f"{SETS[each.test_set].name}, beam {each.beam}:"
+def _cell(real_speed: RealSpeed) -> str:
+    return f"{SETS[real_speed.test_set].name}, beam {real_speed.beam}:"
 
 
 LEAST_EFFECT = 0.01
@@ -163,12 +170,14 @@ Stages = Mapping[tuple[str, int, str], SetStages]
 
 
 def device_claims(decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None = None) -> Records:
-    """One record per claim and device. `sentences`: that were timed of a set at most; None: all."""
-    devices = dict.fromkeys(each.device for each in decoders)
+    """Return one record per claim and device. `sentences`: most sentences timed per set; None: all."""
+    devices = dict.fromkeys(decoder.device for decoder in decoders)
     return [
         record
         for device in devices
-        for record in _Device([each for each in decoders if each.device == device], stages, speeds, sentences).records()
+        for record in _Device(
+            [decoder for decoder in decoders if decoder.device == device], stages, speeds, sentences
+        ).records()
     ]
 
 
@@ -178,7 +187,7 @@ class _Device:
     def __init__(self, decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None) -> None:
         self.decoders, self._stages, self._speeds, self._sentences = decoders, stages, speeds, sentences
         self.name = decoders[0].device
-        self.beams = [each.beam for each in decoders]
+        self.beams = [decoder.beam for decoder in decoders]
 
     def records(self) -> Records:
         """Of all claims."""
@@ -192,11 +201,12 @@ class _Device:
         return gains(self._speeds, self.name, beam, test_set)
 
     def _record(self, letter: str, claim: str, theirs: str, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
-        composed = [f"beam {each.beam}" for each in self.decoders if not each.measured]
-        told = [why, *([f"composed, not measured: {', '.join(composed)}"] if composed else [])]
-        kinds = {each.decoder(fused).kind for each in self.decoders for fused in (False, True)}
+        composed = [f"beam {decoder.beam}" for decoder in self.decoders if not decoder.measured]
+        reasons = [why, *([f"composed, not measured: {', '.join(composed)}"] if composed else [])]
+        kinds = {decoder.decoder(fused).kind for decoder in self.decoders for fused in (False, True)}
         basis = next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
-        return claim_record(letter, claim, theirs, ours, verdict, "; ".join(filter(None, told)), device=self.name, basis=basis)
+        because = "; ".join(filter(None, reasons))
+        return claim_record(letter, claim, theirs, ours, verdict, because, device=self.name, basis=basis)
 
     def _output_layer(self) -> Records:
         cells = [(beam, key) for beam in self.beams for key in SETS]
@@ -206,12 +216,12 @@ class _Device:
         at_beam = [self._of(BEAM, key).ratio >= LEAST_RATIO for key in SETS] if BEAM in self.beams else []
         pairs = [self._of(1, key).ratio > self._of(BEAM, key).ratio for key in SETS] if {1, BEAM} <= set(self.beams) else []
         changes = {(beam, key): self._of(beam, key).product_change for beam, key in cells}
-        theirs = {each: f"{_stage_cell(each.beam, each.test_set)} {each.ratio:.2f}" for each in TABLES}
+        ratios = {printed: f"{_stage_cell(printed.beam, printed.test_set)} {printed.ratio:.2f}" for printed in TABLES}
         return [
             self._record(
                 "FNI-15 (a)",
                 f"Fused, bias, softmax and search take at most 1/{LEAST_RATIO} of their time at beam {BEAM}",
-                "; ".join(said for each, said in theirs.items() if each.beam == BEAM),
+                "; ".join(ratio for printed, ratio in ratios.items() if printed.beam == BEAM),
                 of_beam.get(BEAM, ""),
                 _all(at_beam),
                 "" if at_beam else f"beam {BEAM} was not measured",
@@ -219,7 +229,7 @@ class _Device:
             self._record(
                 "FNI-15 (b)",
                 f"and the gain is larger at beam 1 than at beam {BEAM}",
-                "; ".join(theirs.values()),
+                "; ".join(ratios.values()),
                 "; ".join(of_beam.values()),
                 _all(pairs),
                 _WHY_GREEDY if pairs else f"beams 1 and {BEAM} were not both measured",
@@ -227,7 +237,9 @@ class _Device:
             self._record(
                 "FNI-15 (c)",
                 f"The product beside the fused kernel takes the same time, within {100 * SAME_PRODUCT:.0f} %",
-                "; ".join(f"{_stage_cell(each.beam, each.test_set)} {each.product_percent:+.1f} %" for each in TABLES),
+                "; ".join(
+                    f"{_stage_cell(printed.beam, printed.test_set)} {printed.product_percent:+.1f} %" for printed in TABLES
+                ),
                 "; ".join(f"{_stage_cell(beam, key)} {100 * change:+.1f} %" for (beam, key), change in changes.items()),
                 _all([abs(change) <= SAME_PRODUCT for change in changes.values()]) if any(changes.values()) else UNKNOWN,
                 f"{_WHY_BLOCKS}; {self._foretold(cells)}" if any(changes.values()) else "the product was timed once, for both",
@@ -235,16 +247,17 @@ class _Device:
         ]
 
     def _foretold(self, cells: Sequence[tuple[int, str]]) -> str:
-        """What of the gain is the product's, which the paper left alone."""
+        """Return the predicted gains with the product's blocks, and with the product left alone as in the paper."""
         foretold = [
-            f"{_stage_cell(*cell)} {100 * (own.predicted - 1.0):+.1f}, {100 * (own.predicted_product_left_alone - 1.0):+.1f} %"
+            f"{_stage_cell(*cell)} {100 * (set_stages.predicted - 1.0):+.1f}, "
+            f"{100 * (set_stages.predicted_product_left_alone - 1.0):+.1f} %"
             for cell in cells
-            for own in [self._of(*cell)]
+            for set_stages in [self._of(*cell)]
         ]
         return f"gain foretold with the product's blocks, and with the product left alone: {'; '.join(foretold)}"
 
     def _shares(self) -> Records:
-        def told(key: str) -> str:
+        def format_shares(key: str) -> str:
             return ", ".join(f"beam {beam} {100 * self._of(beam, key).output_share:.1f} %" for beam in self.beams)
 
         more = [self._of(beam, "opensubtitles").output_share > self._of(beam, "europarl").output_share for beam in self.beams]
@@ -255,7 +268,7 @@ class _Device:
                 "FNI-17 (a)",
                 f"The output layer takes nearly {100 * OUTPUT_SHARE:.0f} % of the time of Europarl (10 points allowed)",
                 f"nearly {100 * OUTPUT_SHARE:.0f} %",
-                told("europarl"),
+                format_shares("europarl"),
                 _all(near),
                 f"of this model, whose vocabulary has {vocab:,} words",
             ),
@@ -263,7 +276,7 @@ class _Device:
                 "FNI-17 (b)",
                 "and more of OpenSubtitles'",
                 "more (figure 5)",
-                f"{told('opensubtitles')}; Europarl {told('europarl')}",
+                f"{format_shares('opensubtitles')}; Europarl {format_shares('europarl')}",
                 _all(more),
                 "",
             ),
@@ -323,7 +336,7 @@ class _Device:
         return [faster, subtitles, together_more, less_with_maxi, in_turn]
 
     def _fusing_gains(self, beam: int, test_set: str) -> bool:
-        """Whether fusing alone, the product left as it was, gains more than chance."""
+        """Return whether fusing alone, with the product unchanged, gains more than `LEAST_EFFECT`."""
         return self._of(beam, test_set).predicted_product_left_alone - 1.0 > LEAST_EFFECT
 
     def _claim(
@@ -333,18 +346,18 @@ class _Device:
         theirs: str,
         test_sets: Sequence[str],
         judge: Callable[[int, str], Judgement],
-        told: Callable[[int, str], str],
+        describe: Callable[[int, str], str],
         beside: str = "",
         cause: Callable[[int, str], bool] | None = None,
     ) -> dict[str, Any]:
-        """`judge`, `told`: by beam and test set; `cause`: whether the paper's cause alone would show the effect."""
+        """Return a record. `judge`, `describe`: by beam and set; `cause`: whether fusing alone would show the effect."""
         cells = list(product(self.beams, test_sets))
         judgements = {cell: judge(*cell) for cell in cells}
         verdicts = {cell: verdict for cell, (verdict, _) in judgements.items()}
         otherwise = [cell for cell in cells if cause is not None and verdicts[cell] == HOLDS and not cause(*cell)]
         verdicts |= dict.fromkeys(otherwise, FAILS)
-        ours = "; ".join(f"{_stage_cell(*cell)} {told(*cell)}" for cell in cells)
-        few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(each.batch for each in self.decoders)
+        ours = "; ".join(f"{_stage_cell(*cell)} {describe(*cell)}" for cell in cells)
+        few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(decoder.batch for decoder in self.decoders)
         elsewhere = [_stage_cell(*cell).rstrip(":") for cell in otherwise]
         against = [
             _stage_cell(*cell).rstrip(":") for cell, verdict in verdicts.items() if verdict == FAILS and cell not in otherwise
@@ -394,8 +407,9 @@ _WHY_GREEDY = (
 _WHY_BLOCKS = "our fused layer multiplies block by block, which plain torch does not"
 
 
-def _three(own: Gains) -> str:
-    return f"{own.both.percent()}, fused {100 * own.fused.mean:+.1f} %, topped up {100 * own.topped_up.mean:+.1f} %"
+def _three(cell_gains: Gains) -> str:
+    fused, topped_up = 100 * cell_gains.fused.mean, 100 * cell_gains.topped_up.mean
+    return f"{cell_gains.both.percent()}, fused {fused:+.1f} %, topped up {topped_up:+.1f} %"
 
 
 def _stage_cell(beam: int, test_set: str) -> str:

@@ -27,7 +27,7 @@ WAYS = {
 
 
 def drawings(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
-    """One section each: id, title, note, content, and its figures; those of devices only where there are any."""
+    """Return the sections, each with id, title, note, content and figures; device sections only if devices have rows."""
     sections = [_seconds(tables["table-2-3"])]
     if tables["shares"]:
         sections.append(_shares(tables["shares"]))
@@ -54,16 +54,16 @@ def _seconds(rows: Rows) -> dict[str, Any]:
     sources = list(dict.fromkeys(row["source"] for row in rows))
     of = []
     for source in sources:
-        own = [row for row in rows if row["source"] == source]
+        source_rows = [row for row in rows if row["source"] == source]
         of.append(
             {
-                "names": [f"{SETS[row['set']]}, beam {row['beam']}" for row in own],
+                "names": [f"{SETS[row['set']]}, beam {row['beam']}" for row in source_rows],
                 "unit": "seconds over the set",
                 "reading": f"{source}: "
-                + "; ".join(f"{SETS[row['set']]}, beam {row['beam']}: {row['ratio']:.2f} times" for row in own)
+                + "; ".join(f"{SETS[row['set']]}, beam {row['beam']}: {row['ratio']:.2f} times" for row in source_rows)
                 + ", three steps over fused.",
                 "bars": [
-                    {"name": name, "values": [row[key] for row in own]}
+                    {"name": name, "values": [row[key] for row in source_rows]}
                     for key, name in (
                         ("product_s", "product"),
                         ("three_s", "bias, softmax and search"),
@@ -148,21 +148,23 @@ def _speed_section(
 
 
 def _speed_of(rows: Rows, device: str, test_set: str, strategies: Sequence[str]) -> dict[str, Any]:
-    own = [row for row in rows if (row["device"], row["set"]) == (device, test_set) and row["strategy"] in strategies]
-    beams = list(dict.fromkeys(row["beam"] for row in own))
+    section_rows = [row for row in rows if (row["device"], row["set"]) == (device, test_set) and row["strategy"] in strategies]
+    beams = list(dict.fromkeys(row["beam"] for row in section_rows))
     bars = []
-    for way in dict.fromkeys((row["strategy"], row["fused"]) for row in own):
-        cells = [row for row in own if (row["strategy"], row["fused"]) == way]
+    for variant in dict.fromkeys((row["strategy"], row["fused"]) for row in section_rows):
+        cells = [row for row in section_rows if (row["strategy"], row["fused"]) == variant]
         bars.append(
             {
-                "name": WAYS[way],
+                "name": WAYS[variant],
                 "values": [row["relative"] for row in cells],
                 "low": [row["relative_least"] for row in cells],
                 "high": [row["relative_greatest"] for row in cells],
             }
         )
-    said = {WAYS[row["strategy"], row["fused"]]: row["published"] for row in own if row["published"] is not None}
-    published = ", ".join(f"{name} up to {1 + value:.2f}" for name, value in said.items())
+    published_gains = {
+        WAYS[row["strategy"], row["fused"]]: row["published"] for row in section_rows if row["published"] is not None
+    }
+    published = ", ".join(f"{name} up to {1 + value:.2f}" for name, value in published_gains.items())
     return {
         "names": [f"beam {beam}" for beam in beams],
         "unit": f"speed over {strategies[0]}-batching",
@@ -176,7 +178,7 @@ Record = Mapping[str, Any]
 
 def render_fused(document: Record) -> str:
     """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
-    rows = {each["id"]: each["rows"] for each in document["tables"]}
+    rows = {document_table["id"]: document_table["rows"] for document_table in document["tables"]}
     return render_paper(
         document,
         heading="Fused softmax and search, reproduced",
@@ -378,17 +380,17 @@ def _devices(records: Sequence[Record]) -> dict[str, Any]:
         ("device", "model", "batches of", "kind", "without", "fused", "remarks"),
         [
             Line(
-                f"{each['device']}, beam {each['beam']}",
+                f"{record['device']}, beam {record['beam']}",
                 (
-                    f"{each['model']}, {each['vocab']:,} words",
-                    str(each["batch"]),
-                    Figure("", kind=each["kind"]),
-                    Figure(each["plain"], words=True),
-                    Figure(each["fused"], words=True),
-                    Figure("; ".join(each["remarks"]), words=True),
+                    f"{record['model']}, {record['vocab']:,} words",
+                    str(record["batch"]),
+                    Figure("", kind=record["kind"]),
+                    Figure(record["plain"], words=True),
+                    Figure(record["fused"], words=True),
+                    Figure("; ".join(record["remarks"]), words=True),
                 ),
-                small=each["box"],
+                small=record["box"],
             )
-            for each in records
+            for record in records
         ],
     )

@@ -102,42 +102,44 @@ class Derived:
 
 
 def derived() -> tuple[Derived, ...]:
-    """What follows from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
-    by_key = {(each.test_set, each.beam): each for each in TABLES}
-    found = [_traffic()]
-    found += [
-        Derived(f"{key}, beam {beam}: three steps over fused", each.ratio, "times", f"Table {each.table}")
-        for (key, beam), each in by_key.items()
+    """Return figures that follow from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
+    by_key = {(printed.test_set, printed.beam): printed for printed in TABLES}
+    figures = [_traffic()]
+    figures += [
+        Derived(f"{key}, beam {beam}: three steps over fused", printed.ratio, "times", f"Table {printed.table}")
+        for (key, beam), printed in by_key.items()
     ]
-    found += [
-        Derived(f"{key}, beam {beam}: whole output layer", each.layer_ratio, "times", f"Table {each.table}, product included")
-        for (key, beam), each in by_key.items()
+    figures += [
+        Derived(
+            f"{key}, beam {beam}: whole output layer", printed.layer_ratio, "times", f"Table {printed.table}, product included"
+        )
+        for (key, beam), printed in by_key.items()
     ]
     for beam in (5, 1):
         gain = end_to_end(OUTPUT_SHARE, by_key["europarl", beam].layer_ratio) - 1.0
-        found.append(
+        figures.append(
             Derived(f"europarl, beam {beam}: gain if the output layer has 70 %", 100 * gain, "%", "claimed: at most 23 %")
         )
     for key, gain in FUSED_GAIN.items():
         for beam in (5, 1):
             share = share_needed(1.0 + gain, by_key[key, beam].layer_ratio)
             meaning = "nearly 70 % in the text" if key == "europarl" else "more than Europarl's in the text"
-            found.append(
+            figures.append(
                 Derived(f"{key}, beam {beam}: share that a gain of {100 * gain:.0f} % needs", 100 * share, "%", meaning)
             )
     both = 100 * ((1.0 + FUSED_GAIN["opensubtitles"]) * (1.0 + TOPUP_GAIN) - 1.0)
-    found.append(Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
+    figures.append(Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"))
     alone = 100 * ((1.0 + BOTH_GAIN["europarl"]) / (1.0 + FUSED_GAIN["europarl"]) - 1.0)
-    found.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
-    return tuple(found)
+    figures.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
+    return tuple(figures)
 
 
 def _traffic() -> Derived:
-    unfused, fused = (memory_traffic(VOCAB, fused=own) for own in (False, True))
+    unfused, fused = (memory_traffic(VOCAB, fused=with_kernel) for with_kernel in (False, True))
     limit = unfused / fused
-    beyond = [each for each in TABLES if each.ratio > limit]
-    beams = " and ".join(dict.fromkeys(f"beam {each.beam}" for each in beyond))
-    ratios = " and ".join(f"{each.ratio:.2f}" for each in beyond)
+    beyond = [printed for printed in TABLES if printed.ratio > limit]
+    beams = " and ".join(dict.fromkeys(f"beam {printed.beam}" for printed in beyond))
+    ratios = " and ".join(f"{printed.ratio:.2f}" for printed in beyond)
     return Derived(
         "memory traffic of the three steps over the fused one's",
         limit,

@@ -49,7 +49,7 @@ class Reproduction:
     real: list[RealSpeed]
     claims: list[dict[str, Any]]
     sentences: int | None = None
-    """That were timed, of a set, at most; None: the paper's."""
+    """Most sentences timed per set; None: the paper's."""
 
 
 def reproduce(
@@ -61,34 +61,35 @@ def reproduce(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Time the paper's output layer on `profiles`, by default all that are shipped and tell of variants of their decoder.
+    """Time the paper's output layer on `profiles`, by default all shipped ones that measured decoder variants.
 
-    `requests`: sentences that are timed at most, of a set; `measure`: sentences of each mix that a real `model` decodes as
-    well, by default the paper's, with the fused output layer and without. Raises `InputError` for too few requests.
+    `requests`: most sentences timed per set; `measure`: sentences of each mix that a real `model`, by default the paper's,
+    also decodes with and without the fused output layer. Raises `InputError` for too few requests.
     """
     if requests is not None and requests < LEAST_SENTENCES:
         raise InputError(f"{requests} requests: too few to tell of batches", remedy=f"give {LEAST_SENTENCES} or more")
     known, left_out = fused_decoders(shipped_profiles() if profiles is None else profiles)
-    # First: a model that cannot be read is refused before minutes of simulation.
+    # The real decoder runs first, so that an unreadable model is refused before minutes of simulation.
     real = _measured(model or REAL_MODEL, measure, progress) if measure is not None else []
-    tasks = [_Task(each, key, requests) for each in known for key in SETS]
+    tasks = [_Task(decoder, key, requests) for decoder in known for key in SETS]
     worked: list[Any] = [None] * len(tasks)
     done = run_in_processes(_run, tasks, min(jobs, len(tasks))) if jobs > 1 and tasks else enumerate(map(_run, tasks))
     for count, (index, answer) in enumerate(done, start=1):
         worked[index] = answer
         if progress is not None:
             progress(count, len(tasks))
-    found_stages = {
-        (task.decoder.device, task.decoder.beam, task.test_set): own for task, (own, _) in zip(tasks, worked, strict=True)
+    stages_by_set = {
+        (task.decoder.device, task.decoder.beam, task.test_set): set_stages
+        for task, (set_stages, _) in zip(tasks, worked, strict=True)
     }
-    found_speeds = {key: each for _, own in worked for key, each in own.items()}
+    speed_by_key = {key: set_speed for _, set_speeds in worked for key, set_speed in set_speeds.items()}
     return Reproduction(
         known,
         left_out,
-        found_stages,
-        found_speeds,
+        stages_by_set,
+        speed_by_key,
         real,
-        [*paper_claims(), *real_claims(real), *device_claims(known, found_stages, found_speeds, requests)],
+        [*paper_claims(), *real_claims(real), *device_claims(known, stages_by_set, speed_by_key, requests)],
         requests,
     )
 
@@ -100,8 +101,8 @@ class _Task:
     sentences: int | None
 
     def run(self) -> tuple[SetStages, dict[Key, Speed]]:
-        own = stages(self.decoder, self.test_set, SPEED_SEEDS[0], self.sentences)
-        return own, speeds(self.decoder, self.test_set, SPEED_SEEDS, self.sentences)
+        set_stages = stages(self.decoder, self.test_set, SPEED_SEEDS[0], self.sentences)
+        return set_stages, speeds(self.decoder, self.test_set, SPEED_SEEDS, self.sentences)
 
 
 def _run(task: _Task) -> Any:
@@ -109,7 +110,7 @@ def _run(task: _Task) -> Any:
 
 
 def _measured(model: str, sentences: int, progress: Progress | None) -> list[RealSpeed]:
-    # Here, so that a reproduction from profiles needs no torch.
+    # Imported here, so that a reproduction from profiles needs no torch.
     from simnmt.calibrate.decoder_speeds import fused_speeds
 
     return fused_speeds(model, sentences, BEAMS, progress=progress)
@@ -121,13 +122,13 @@ _NO_DEVICE = "No device at hand tells of fusing: the paper's figures stand alone
 
 
 def summary(decoders: Sequence[FusedDecoder], amdahl: TableRows, claims: TableRows) -> str:
-    """A sentence per device and one on the claims. `amdahl`: the rows of that table."""
-    boxes = {each.device: f"{each.device} ({each.plain.box}, {each.plain.model})" for each in decoders}
-    told = [
+    """Return one sentence per device and one on the claims. `amdahl`: the rows of that table."""
+    boxes = {decoder.device: f"{decoder.device} ({decoder.plain.box}, {decoder.plain.model})" for decoder in decoders}
+    summaries = [
         _gains(boxes.get(source, source), [row for row in amdahl if row["source"] == source])
         for source in dict.fromkeys(row["source"] for row in amdahl)
     ]
-    return " ".join([*(told or [_NO_DEVICE]), f"{describe_verdicts(claims)}."])
+    return " ".join([*(summaries or [_NO_DEVICE]), f"{describe_verdicts(claims)}."])
 
 
 def _gains(name: str, rows: TableRows) -> str:
@@ -142,7 +143,7 @@ def _gains(name: str, rows: TableRows) -> str:
 
 
 def _range(ratios: Sequence[float]) -> str:
-    """`+20.1 to +22.5 %`."""
+    """Return the range of some ratios as gains, such as `+20.1 to +22.5 %`."""
     return f"{' to '.join(dict.fromkeys(f'{100 * (ratio - 1.0):+.1f}' for ratio in (min(ratios), max(ratios))))} %"
 
 
@@ -150,76 +151,76 @@ Rows = list[dict[str, Any]]
 _WEIGHTS = {"random": "random weights", "checkpoint": "trained weights"}
 
 
-def document(found: Reproduction) -> dict[str, Any]:
-    """What `--json` prints."""
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the JSON document that `--json` prints."""
     return {
         "paper": fused_published.REFERENCE,
-        "summary": summary(found.decoders, amdahl(found), found.claims),
-        "claims": found.claims,
-        "tables": tables(found),
-        "devices": devices(found),
-        "doubts": doubtful_profiles(decoder.fused for decoder in found.decoders),
+        "summary": summary(reproduction.decoders, amdahl(reproduction), reproduction.claims),
+        "claims": reproduction.claims,
+        "tables": tables(reproduction),
+        "devices": devices(reproduction),
+        "doubts": doubtful_profiles(decoder.fused for decoder in reproduction.decoders),
         "slips": list(fused_published.SLIPS),
-        "notes": notes(found),
+        "notes": notes(reproduction),
     }
 
 
-def tables(found: Reproduction) -> list[dict[str, Any]]:
-    """Each with `id`, `title` and `rows`."""
+def tables(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the tables, each with `id`, `title` and `rows`."""
     return [
         {"id": "setting", "title": "The paper's setting (FNI-13)", "rows": [{"what": a, "said": b} for a, b in SETTING]},
-        {"id": "table-2-3", "title": "Tables 2 and 3: seconds of the output layer", "rows": output_times(found)},
+        {"id": "table-2-3", "title": "Tables 2 and 3: seconds of the output layer", "rows": output_times(reproduction)},
         {"id": "derived", "title": "What follows from the printed figures", "rows": derived()},
-        {"id": "shares", "title": "Shares of the time (figures 1, 5)", "rows": shares(found)},
-        {"id": "speeds", "title": "Speed, fused and topped up (figures 3, 4, 9, 10)", "rows": speed_rows(found)},
-        {"id": "amdahl", "title": "Amdahl's prediction beside each speed-up", "rows": amdahl(found)},
-        {"id": "real", "title": "A real decoder on this box", "rows": real(found)},
+        {"id": "shares", "title": "Shares of the time (figures 1, 5)", "rows": shares(reproduction)},
+        {"id": "speeds", "title": "Speed, fused and topped up (figures 3, 4, 9, 10)", "rows": speed_rows(reproduction)},
+        {"id": "amdahl", "title": "Amdahl's prediction beside each speed-up", "rows": amdahl(reproduction)},
+        {"id": "real", "title": "A real decoder on this box", "rows": real(reproduction)},
     ]
 
 
-def devices(found: Reproduction) -> Rows:
-    """Which device with which beam, how its variants are known, and what is to be said of it."""
+def devices(reproduction: Reproduction) -> Rows:
+    """Return one row per decoder: its device, beam, variants, how they are known, and remarks."""
     return [
         {
-            "device": each.device,
-            "box": each.plain.box,
-            "model": each.plain.model,
-            "vocab": each.vocab,
-            "beam": each.beam,
-            "batch": each.batch,
-            "plain": each.plain_choice.short,
-            "fused": each.fused_choice.short,
-            "how": each.fused_choice.how,
-            "kind": each.fused.shown_kind,
-            "exact": each.fused_choice.exact,
-            "remarks": list(_remarks(each)),
+            "device": decoder.device,
+            "box": decoder.plain.box,
+            "model": decoder.plain.model,
+            "vocab": decoder.vocab,
+            "beam": decoder.beam,
+            "batch": decoder.batch,
+            "plain": decoder.plain_choice.short,
+            "fused": decoder.fused_choice.short,
+            "how": decoder.fused_choice.how,
+            "kind": decoder.fused.shown_kind,
+            "exact": decoder.fused_choice.exact,
+            "remarks": list(_remarks(decoder)),
         }
-        for each in found.decoders
+        for decoder in reproduction.decoders
     ]
 
 
-def _remarks(each: FusedDecoder) -> list[str]:
-    told = [] if each.src_len is None else [f"stages measured with sources of {each.src_len} tokens"]
+def _remarks(decoder: FusedDecoder) -> list[str]:
+    src_len_remark = [] if decoder.src_len is None else [f"stages measured with sources of {decoder.src_len} tokens"]
     composed = [
         f"{choice.settings.words()}: {choice.composition_words()}"
-        for choice in (each.plain_choice, each.fused_choice)
+        for choice in (decoder.plain_choice, decoder.fused_choice)
         if choice.how == "composed"
     ]
-    return [*told, *_level(each), *composed, *each.fused.remarks]
+    return [*src_len_remark, *_level(decoder), *composed, *decoder.fused.remarks]
 
 
-def _level(each: FusedDecoder) -> list[str]:
-    """How far both measurements of the same steps lie apart."""
-    if not each.against_step:
+def _level(decoder: FusedDecoder) -> list[str]:
+    """Return a remark on the ratio of the steps measured among the variants to the calibrated ones."""
+    if not decoder.against_step:
         return []
-    apart = [f"{ratio:.2f}" for ratio in sorted(each.against_step.values())]
-    told = " to ".join(dict.fromkeys((apart[0], apart[-1])))
-    return [f"steps among the variants took {told} times the calibrated ones: shares are theirs, seconds are not"]
+    apart = [f"{ratio:.2f}" for ratio in sorted(decoder.against_step.values())]
+    ratios = " to ".join(dict.fromkeys((apart[0], apart[-1])))
+    return [f"steps among the variants took {ratios} times the calibrated ones: shares are theirs, seconds are not"]
 
 
-def notes(found: Reproduction) -> list[str]:
-    """What limits the numbers."""
-    said = [
+def notes(reproduction: Reproduction) -> list[str]:
+    """Return what limits the numbers, one or two sentences per note."""
+    limitations = [
         "Lengths are drawn: log-normal with the moments of Table 1. The paper's sentences are not at hand.",
         "Seconds of a stage: measured at some batch sizes, in between a line, times the steps that have so many sentences "
         "active with maxi-batching. Shares of a step are those of the measured variants, its level is the calibrated step's.",
@@ -231,98 +232,104 @@ def notes(found: Reproduction) -> list[str]:
         "prediction holds.",
         "Fusing is exact: translations are those of the plain decoder (FNI-11), as the tests of the kernels hold it to.",
         "The paper's device is a GPU and its curves are not in its text: signs and orders can be compared, and sizes cannot.",
-        *found.left_out,
+        *reproduction.left_out,
     ]
-    if not found.decoders:
-        said.append("No device profile at hand tells of a fused output layer: `simnmt calibrate --only decoder` measures it.")
-    if found.real:
-        said.append(
-            f"The real decoder: {found.real[0].model} with {_WEIGHTS[found.real[0].weights]} and forced lengths, float32, one "
-            f"thread; each mix decoded in {len(found.real[0].plain_s)} rounds, with and without the fused output layer in "
+    if not reproduction.decoders:
+        limitations.append(
+            "No device profile at hand tells of a fused output layer: `simnmt calibrate --only decoder` measures it."
+        )
+    if reproduction.real:
+        real_speed = reproduction.real[0]
+        limitations.append(
+            f"The real decoder: {real_speed.model} with {_WEIGHTS[real_speed.weights]} and forced lengths, float32, one "
+            f"thread; each mix decoded in {len(real_speed.plain_s)} rounds, with and without the fused output layer in "
             "turn. Translations are compared where sentences end by themselves, at the forced length at the latest."
         )
-    return said
+    return limitations
 
 
-def output_times(found: Reproduction) -> Rows:
-    """Published, then one row per device; `fused_exact`: translations are the same (XP-03)."""
+def output_times(reproduction: Reproduction) -> Rows:
+    """Return the published rows, then one row per device; `exact`: translations are the same (XP-03)."""
     rows: Rows = [
         {
             "source": "published",
             "kind": "published",
-            "set": each.test_set,
-            "beam": each.beam,
-            "product_s": each.product_s,
-            "product_fused_s": each.product_fused_s,
-            "product_percent": each.product_percent,
-            "printed_product_percent": each.printed_product_percent,
-            "bias_s": each.bias_s,
-            "softmax_s": each.softmax_s,
-            "search_s": each.search_s,
-            "three_s": each.three_s,
-            "fused_s": each.fused_s,
-            "fused_percent": each.fused_percent,
-            "printed_fused_percent": each.printed_fused_percent,
-            "ratio": each.ratio,
-            "layer_ratio": each.layer_ratio,
+            "set": printed.test_set,
+            "beam": printed.beam,
+            "product_s": printed.product_s,
+            "product_fused_s": printed.product_fused_s,
+            "product_percent": printed.product_percent,
+            "printed_product_percent": printed.printed_product_percent,
+            "bias_s": printed.bias_s,
+            "softmax_s": printed.softmax_s,
+            "search_s": printed.search_s,
+            "three_s": printed.three_s,
+            "fused_s": printed.fused_s,
+            "fused_percent": printed.fused_percent,
+            "printed_fused_percent": printed.printed_fused_percent,
+            "ratio": printed.ratio,
+            "layer_ratio": printed.layer_ratio,
             "exact": True,
         }
-        for each in fused_published.TABLES
+        for printed in fused_published.TABLES
     ]
-    kinds = {(each.device, each.beam): each for each in found.decoders}
-    for each in found.stages.values():
-        own = kinds[each.device, each.beam]
+    decoders = {(decoder.device, decoder.beam): decoder for decoder in reproduction.decoders}
+    for set_stages in reproduction.stages.values():
+        decoder = decoders[set_stages.device, set_stages.beam]
         rows.append(
             {
-                "source": each.device,
-                "kind": own.fused.shown_kind,
-                "set": each.test_set,
-                "beam": each.beam,
-                "product_s": each.product_s,
-                "product_fused_s": each.product_fused_s,
-                "product_percent": 100 * each.product_change,
+                "source": set_stages.device,
+                "kind": decoder.fused.shown_kind,
+                "set": set_stages.test_set,
+                "beam": set_stages.beam,
+                "product_s": set_stages.product_s,
+                "product_fused_s": set_stages.product_fused_s,
+                "product_percent": 100 * set_stages.product_change,
                 "printed_product_percent": None,
                 "bias_s": None,
                 "softmax_s": None,
                 "search_s": None,
-                "three_s": each.three_s,
-                "fused_s": each.fused_s,
-                "fused_percent": 100 * (each.fused_s / each.three_s - 1.0),
+                "three_s": set_stages.three_s,
+                "fused_s": set_stages.fused_s,
+                "fused_percent": 100 * (set_stages.fused_s / set_stages.three_s - 1.0),
                 "printed_fused_percent": None,
-                "ratio": each.ratio,
-                "layer_ratio": each.layer_ratio,
-                "exact": own.fused_choice.exact,
+                "ratio": set_stages.ratio,
+                "layer_ratio": set_stages.layer_ratio,
+                "exact": decoder.fused_choice.exact,
             }
         )
     return rows
 
 
 def derived() -> Rows:
-    """Figures that follow from printed ones."""
+    """Return the figures that follow from printed ones."""
     return [
-        {"what": each.what, "value": each.value, "unit": each.unit, "meaning": each.meaning}
-        for each in fused_published.derived()
+        {"what": figure.what, "value": figure.value, "unit": figure.unit, "meaning": figure.meaning}
+        for figure in fused_published.derived()
     ]
 
 
-def shares(found: Reproduction) -> Rows:
-    """Of the time without the fused kernel; those of one device, beam and set sum to 1."""
+def shares(reproduction: Reproduction) -> Rows:
+    """Return shares of the time without the fused kernel; those of one device, beam and set sum to 1."""
     return [
-        {"device": each.device, "beam": each.beam, "set": each.test_set, "part": part, "share": share}
-        for each in found.stages.values()
-        for part, share in each.shares.items()
+        {"device": set_stages.device, "beam": set_stages.beam, "set": set_stages.test_set, "part": part, "share": share}
+        for set_stages in reproduction.stages.values()
+        for part, share in set_stages.shares.items()
     ]
 
 
-def speed_rows(found: Reproduction) -> Rows:
-    """One row per device, beam, set, strategy, fused or not; `relative`: to the same batching's kind without the kernel."""
+def speed_rows(reproduction: Reproduction) -> Rows:
+    """Return one row per device, beam, set and strategy, fused or not.
+
+    `relative` compares with mini- or maxi-batching without the fused kernel.
+    """
     rows: Rows = []
-    decoders = {(each.device, each.beam): each for each in found.decoders}
-    for (device, beam, test_set, strategy, fused), each in found.speeds.items():
+    decoders = {(decoder.device, decoder.beam): decoder for decoder in reproduction.decoders}
+    for (device, beam, test_set, strategy, fused), set_speed in reproduction.speeds.items():
         decoder = decoders[device, beam]
         choice = decoder.fused_choice if fused else decoder.plain_choice
         base = "maxi" if BY_KEY[strategy].collects else "mini"
-        own = gain(each, found.speeds[device, beam, test_set, base, False])
+        gain_over_base = gain(set_speed, reproduction.speeds[device, beam, test_set, base, False])
         rows.append(
             {
                 "device": device,
@@ -334,11 +341,11 @@ def speed_rows(found: Reproduction) -> Rows:
                 "fused": fused,
                 "how": choice.how,
                 "fidelity": choice.fidelity,
-                "sentences_per_s": each.sentences_per_s,
+                "sentences_per_s": set_speed.sentences_per_s,
                 "against": base,
-                "relative": 1.0 + own.mean,
-                "relative_least": 1.0 + own.least,
-                "relative_greatest": 1.0 + own.greatest,
+                "relative": 1.0 + gain_over_base.mean,
+                "relative_least": 1.0 + gain_over_base.least,
+                "relative_greatest": 1.0 + gain_over_base.greatest,
                 "published": _published_gain(test_set, strategy, fused),
             }
         )
@@ -346,7 +353,7 @@ def speed_rows(found: Reproduction) -> Rows:
 
 
 def _published_gain(test_set: str, strategy: str, fused: bool) -> float | None:
-    """The `up to` of the text."""
+    """Return the gain that the text gives as `up to`; None where it gives none."""
     if fused:
         known = {
             "mini": fused_published.FUSED_GAIN,
@@ -357,78 +364,78 @@ def _published_gain(test_set: str, strategy: str, fused: bool) -> float | None:
     return fused_published.TOPUP_GAIN if (strategy, test_set) == ("half-empty", "opensubtitles") else None
 
 
-def amdahl(found: Reproduction) -> Rows:
-    """Predicted from shares and the output layer's speed-up, beside what is simulated, or measured (XP-07)."""
+def amdahl(reproduction: Reproduction) -> Rows:
+    """Return predictions from shares and the output layer's speed-up, beside simulated or measured gains (XP-07)."""
     rows: Rows = []
-    for (device, beam, test_set), each in found.stages.items():
-        plain, fused = (found.speeds[device, beam, test_set, "maxi", own] for own in (False, True))
+    for (device, beam, test_set), set_stages in reproduction.stages.items():
+        plain, fused = (reproduction.speeds[device, beam, test_set, "maxi", with_kernel] for with_kernel in (False, True))
         rows.append(
             {
                 "source": device,
                 "kind": "simulated",
                 "set": test_set,
                 "beam": beam,
-                "output_share": each.output_share,
-                "layer_ratio": each.layer_ratio,
-                "predicted": each.predicted,
-                "predicted_product_left_alone": each.predicted_product_left_alone,
+                "output_share": set_stages.output_share,
+                "layer_ratio": set_stages.layer_ratio,
+                "predicted": set_stages.predicted,
+                "predicted_product_left_alone": set_stages.predicted_product_left_alone,
                 "end_to_end": 1.0 + gain(fused, plain).mean,
             }
         )
-    for own in found.real:
+    for real_speed in reproduction.real:
         rows.append(
             {
                 "source": "this box, real decoder",
                 "kind": "measured",
-                "set": own.test_set,
-                "beam": own.beam,
-                "output_share": own.layer_share,
-                "layer_ratio": own.layer_s / own.fused_layer_s,
-                "predicted": predicted_speed_up(own),
-                "predicted_product_left_alone": predicted_speed_up_of_fusing(own),
-                "end_to_end": own.ratio,
+                "set": real_speed.test_set,
+                "beam": real_speed.beam,
+                "output_share": real_speed.layer_share,
+                "layer_ratio": real_speed.layer_s / real_speed.fused_layer_s,
+                "predicted": predicted_speed_up(real_speed),
+                "predicted_product_left_alone": predicted_speed_up_of_fusing(real_speed),
+                "end_to_end": real_speed.ratio,
             }
         )
     return rows
 
 
-def real(found: Reproduction) -> Rows:
-    """One row per mix and beam; empty where no real decoder was asked."""
+def real(reproduction: Reproduction) -> Rows:
+    """Return one row per mix and beam; empty if no real decoder was measured."""
     return [
         {
-            "set": each.test_set,
-            "beam": each.beam,
-            "model": each.model,
-            "vocab": each.vocab,
-            "batch": each.batch,
-            "sentences": each.sentences,
-            "plain_s": list(each.plain_s),
-            "fused_s": list(each.fused_s),
-            "ratio": each.ratio,
-            "weights": each.weights,
-            "equal": each.equal,
-            "near_ties": each.near_ties,
-            "disagreements": each.disagreements,
-            "shares": each.shares,
-            **{f"{name}_s": seconds for name, seconds in each.stages_s.items()},
+            "set": real_speed.test_set,
+            "beam": real_speed.beam,
+            "model": real_speed.model,
+            "vocab": real_speed.vocab,
+            "batch": real_speed.batch,
+            "sentences": real_speed.sentences,
+            "plain_s": list(real_speed.plain_s),
+            "fused_s": list(real_speed.fused_s),
+            "ratio": real_speed.ratio,
+            "weights": real_speed.weights,
+            "equal": real_speed.equal,
+            "near_ties": real_speed.near_ties,
+            "disagreements": real_speed.disagreements,
+            "shares": real_speed.shares,
+            **{f"{name}_s": seconds for name, seconds in real_speed.stages_s.items()},
         }
-        for each in found.real
+        for real_speed in reproduction.real
     ]
 
 
-def as_text(found: Reproduction) -> str:
-    """Tables 2 and 3, speeds, Amdahl's prediction, and a line per claim."""
+def as_text(reproduction: Reproduction) -> str:
+    """Return Tables 2 and 3, speeds, Amdahl's prediction and one line per claim as text."""
     pieces = [
-        _output_times(found),
-        *(_speeds(found, key) for key in SETS if found.speeds),
-        _amdahl(found) if found.stages or found.real else "",
-        *found.left_out,
-        format_claims(found.claims),
+        _output_times(reproduction),
+        *(_speeds(reproduction, key) for key in SETS if reproduction.speeds),
+        _amdahl(reproduction) if reproduction.stages or reproduction.real else "",
+        *reproduction.left_out,
+        format_claims(reproduction.claims),
     ]
     return "\n\n".join(filter(None, pieces))
 
 
-def _output_times(found: Reproduction) -> str:
+def _output_times(reproduction: Reproduction) -> str:
     rows = [
         (
             f"{SETS[row['set']].name}, beam {row['beam']}, {row['source']}",
@@ -439,25 +446,25 @@ def _output_times(found: Reproduction) -> str:
             f"{row['ratio']:.2f}",
             f"{row['layer_ratio']:.3f}",
         )
-        for row in sorted(output_times(found), key=lambda row: (list(SETS).index(row["set"]), row["beam"]))
+        for row in sorted(output_times(reproduction), key=lambda row: (list(SETS).index(row["set"]), row["beam"]))
     ]
     heading = "Tables 2 and 3: seconds over a whole set; fused is exact, its translations are the same"
     head = ("set, source", "product", "fused layer's", "three steps", "fused", "ratio", "whole layer")
     return f"{heading}\n{format_table(head, rows)}"
 
 
-def _speeds(found: Reproduction, test_set: str) -> str:
-    known: dict[tuple[str, int], dict[tuple[str, bool], Any]] = {}
-    for row in speed_rows(found):
+def _speeds(reproduction: Reproduction, test_set: str) -> str:
+    rows_by_decoder: dict[tuple[str, int], dict[tuple[str, bool], Any]] = {}
+    for row in speed_rows(reproduction):
         if row["set"] == test_set:
-            known.setdefault((row["device"], row["beam"]), {})[row["strategy"], row["fused"]] = row
+            rows_by_decoder.setdefault((row["device"], row["beam"]), {})[row["strategy"], row["fused"]] = row
     rows = [
         (
-            f"{device}, beam {beam}, batches of {own['mini', False]['batch']}",
-            f"{own['mini', False]['sentences_per_s']:,.1f}",
-            *(f"{own[key]['relative']:.3f}" for key in _SHOWN),
+            f"{device}, beam {beam}, batches of {row_by_variant['mini', False]['batch']}",
+            f"{row_by_variant['mini', False]['sentences_per_s']:,.1f}",
+            *(f"{row_by_variant[key]['relative']:.3f}" for key in _SHOWN),
         )
-        for (device, beam), own in known.items()
+        for (device, beam), row_by_variant in rows_by_decoder.items()
     ]
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and speeds over it; with maxi-batching over that"
     return f"{heading}\n" + format_table(("device", "mini/s", *_HEADS), rows)
@@ -474,7 +481,7 @@ _SHOWN = (
 _HEADS = ("fused", "topped up", "both", "maxi: fused", "topped up", "both")
 
 
-def _amdahl(found: Reproduction) -> str:
+def _amdahl(reproduction: Reproduction) -> str:
     rows = [
         (
             f"{SETS[row['set']].name}, beam {row['beam']}, {row['source']}",
@@ -485,7 +492,7 @@ def _amdahl(found: Reproduction) -> str:
             f"{row['end_to_end']:.3f}",
             row["kind"],
         )
-        for row in amdahl(found)
+        for row in amdahl(reproduction)
     ]
     return "Amdahl's prediction beside the speed-up end to end\n" + format_table(
         ("set, source", "layer's share", "its speed-up", "predicted", "product left alone", "end to end", ""), rows

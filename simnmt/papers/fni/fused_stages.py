@@ -86,10 +86,10 @@ class SetStages:
 
 
 def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | None = None) -> SetStages:
-    """Stage seconds at each batch size times the steps that have so many active.
+    """Return stage seconds of one set: seconds at each batch size times the steps with so many sentences active.
 
-    Shares are those of the decoder's variants, which were measured side by side; the level is that of the calibrated steps,
-    which the sentences take. What a step takes beside its output layer is thus never below 0, however both were measured.
+    Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
+    calibrated steps, so a step without its output layer never takes less than 0 s.
     """
     batching = BY_KEY[STRATEGY].of_size(decoder.batch)
     account = decode_all(batching, decoder.plain.cost, *lengths_of(test_set, seed, sentences)).account
@@ -111,19 +111,19 @@ def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | Non
 
 
 def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: BatchAccount) -> float:
-    """Seconds of a stage over all steps: at each size its share of the steps `of` that variant, times what these take.
+    """Return seconds of a stage over all steps: the share of `of`'s step at each size, times the seconds of those steps.
 
-    Between the batch sizes that were measured stages and steps are on a line.
+    Shares are interpolated linearly between the measured batch sizes.
     """
     share = _at(account.size, choice, stage) / _at(account.size, of, "step_s")
     return float(np.dot(account.step_s, share))
 
 
 def _at(size: int, choice: DecoderChoice, part: str) -> NDArray[np.float64]:
-    """Seconds of a part of a step at 0..`size` sentences."""
-    batches, seconds = [each.batch for each in choice.steps], [getattr(each.own, part) for each in choice.steps]
-    found: NDArray[np.float64] = np.interp(np.arange(size + 1), batches, seconds)
-    return found
+    """Return seconds of a part of a step at 0..`size` sentences."""
+    batches, seconds = [step.batch for step in choice.steps], [getattr(step.own, part) for step in choice.steps]
+    part_s: NDArray[np.float64] = np.interp(np.arange(size + 1), batches, seconds)
+    return part_s
 
 
 STRATEGIES = ("mini", "half-empty", "maxi", "maxi half-empty")
@@ -147,7 +147,7 @@ def speeds(decoder: FusedDecoder, test_set: str, seeds: Sequence[int], sentences
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What one device gains on one set with one beam; each over its own kind of batch without the fused kernel."""
+    """Gains of one device on one set with one beam, each over the same kind of batch without the fused kernel."""
 
     fused: Gain
     """Fused over not, mini-batches."""
@@ -165,11 +165,12 @@ class Gains:
         return (1.0 + self.fused.mean) * (1.0 + self.topped_up.mean) - 1.0
 
 
-def gains(found: Speeds, device: str, beam: int, test_set: str) -> Gains:
-    """Of one device, beam and set."""
+def gains(speed_by_key: Speeds, device: str, beam: int, test_set: str) -> Gains:
+    """Return the gains of one device, beam and set."""
 
     def of(strategy: str, fused: bool, over: str) -> Gain:
-        return gain(found[device, beam, test_set, strategy, fused], found[device, beam, test_set, over, False])
+        base = speed_by_key[device, beam, test_set, over, False]
+        return gain(speed_by_key[device, beam, test_set, strategy, fused], base)
 
     return Gains(
         of("mini", True, "mini"),

@@ -57,7 +57,7 @@ OFFLINE = (
     ),
 )
 """Of the paper's figures: all sentences at hand, nothing is waited for."""
-BY_KEY = {each.key: each for each in OFFLINE}
+BY_KEY = {strategy.key: strategy for strategy in OFFLINE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class StepOccupancy:
     """Share of the steps with k active, k = 1..batch; mean over seeds."""
 
     def of(self, measure: str) -> tuple[float, float, float]:
-        """One of the four by name."""
-        found: tuple[float, float, float] = getattr(self, measure)
-        return found
+        """Return (mean, least, greatest) of one of the four measures by name."""
+        mean_and_range: tuple[float, float, float] = getattr(self, measure)
+        return mean_and_range
 
 
 def step_occupancy(
@@ -115,16 +115,16 @@ def step_occupancy(
 ) -> StepOccupancy:
     """Decode a set under a strategy, all of it at hand, once per seed."""
     batching = BY_KEY[strategy].of_size(batch)
-    found = []
+    by_seed = []
     shares = np.zeros(batch + 1)
     for seed in seeds:
         src_len, tgt_len = lengths_of(test_set, seed, sentences)
         plan = schedule(batching, src_len.tolist(), tgt_len.tolist())
-        found.append(
+        by_seed.append(
             (plan.share_full(batch), plan.share_below(SMALL_BATCH), float(plan.active.mean()), float(plan.active.size))
         )
         shares += np.bincount(plan.active, minlength=batch + 1) / plan.active.size
-    full, few, active, steps = ((fmean(values), min(values), max(values)) for values in zip(*found, strict=True))
+    full, few, active, steps = ((fmean(values), min(values), max(values)) for values in zip(*by_seed, strict=True))
     return StepOccupancy(test_set, strategy, full, few, active, steps, tuple((shares[1:] / len(seeds)).tolist()))
 
 
@@ -158,19 +158,19 @@ def speed(decoder: Decoder, test_set: str, strategy: str, seeds: Sequence[int], 
     """Decode a set once per seed."""
     batching = BY_KEY[strategy].of_size(decoder.batch)
     done = [decode_all(batching, decoder.cost, *lengths_of(test_set, seed, sentences)) for seed in seeds]
-    accounts = [each.account for each in done]
-    steps, active = (sum(int(each.steps.sum()) for each in accounts), sum(each.tokens for each in accounts))
+    accounts = [decoded.account for decoded in done]
+    steps, active = (sum(int(account.steps.sum()) for account in accounts), sum(account.tokens for account in accounts))
     return Speed(
         decoder.device,
         decoder.beam,
         test_set,
         strategy,
-        tuple(each.total_s for each in done),
+        tuple(decoded.total_s for decoded in done),
         len(done[0].finish_s),
-        tuple(each.refills for each in accounts),
-        sum(each.encode_s for each in accounts),
-        sum(each.refill_s for each in accounts),
-        sum(float(each.step_s.sum()) for each in accounts),
+        tuple(account.refills for account in accounts),
+        sum(account.encode_s for account in accounts),
+        sum(account.refill_s for account in accounts),
+        sum(float(account.step_s.sum()) for account in accounts),
         active / steps,
     )
 
@@ -221,7 +221,7 @@ class RefillLimit:
     by_seed_s: tuple[float, ...]
     """The same of each seed alone; empty where no cost decides."""
     full_step_s: float
-    """A decode step of a full batch with its gap, at the mean output's half: the unit in which it is told."""
+    """Seconds of a full batch's decode step with its gap, at half the mean output: the unit of `limit_steps`."""
 
     @property
     def limit_steps(self) -> float | None:
@@ -248,7 +248,9 @@ def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
 
 
 def refill_limits(speeds: Mapping[str, Speed], decoder: Decoder) -> list[RefillLimit]:
-    """Of each strategy that tops up, against mini- or maxi-batching alone. `speeds`: by strategy."""
+    """Return the limit of each strategy that tops up, against mini- or maxi-batching alone. `speeds`: by strategy."""
     return [
-        refill_limit(speeds[each.key], speeds["maxi" if each.collects else "mini"], decoder) for each in OFFLINE if each.tops_up
+        refill_limit(speeds[strategy.key], speeds["maxi" if strategy.collects else "mini"], decoder)
+        for strategy in OFFLINE
+        if strategy.tops_up
     ]

@@ -91,32 +91,32 @@ def load_limits(
     seeds: Sequence[int],
     sentences: int,
 ) -> tuple[list[Curve], list[LoadLimit]]:
-    """Every online strategy on one device and set. All meet the same sentences and, at one rate, the same arrivals.
+    """Simulate every online strategy on one device and set, with the same sentences and, at one rate, the same arrivals.
 
-    `asked_s`: the p95s to be held; None: `TIGHT` and `RELAXED` times the mean sentence alone.
+    `asked_s`: the p95s to hold; None: `TIGHT` and `RELAXED` times the mean sentence alone.
     """
     alone_s = solo_s(decoder, test_set)
     of = decoder.device, decoder.beam, test_set
     asked_s = [TIGHT * alone_s, RELAXED * alone_s] if asked_s is None else asked_s
-    curves, found = [], []
-    for each in ONLINE:
-        batching = each.of_size(decoder.batch, alone_s)
+    curves, limits = [], []
+    for strategy in ONLINE:
+        batching = strategy.of_size(decoder.batch, alone_s)
         runs = [_Run(decoder, batching, test_set, seed, sentences) for seed in seeds]
         most = capacity(decoder, batching, test_set, seeds[0], sentences)
         rates, p95s = rising_rates([run.p95_s for run in runs], LEAST_LOAD / alone_s, SHOWN * max(asked_s), most)
-        curves.append(Curve(*of, each.key, tuple(rates), tuple(p95s), most))
+        curves.append(Curve(*of, strategy.key, tuple(rates), tuple(p95s), most))
         for p95_s in asked_s:
             held = [rate_limit(run.p95_s, rates, p95_s) for run in runs]
             saturated, dips = any(one.saturated for one in held), any(one.dips for one in held)
             up_to = tuple(one.rate for one in held)
-            found.append(LoadLimit(*of, each.key, each.name, p95_s, p95_s / alone_s, up_to, saturated, dips))
-    return curves, found
+            limits.append(LoadLimit(*of, strategy.key, strategy.name, p95_s, p95_s / alone_s, up_to, saturated, dips))
+    return curves, limits
 
 
 def run_sentences(batch: int, most: int | None = None) -> int:
-    """How many sentences an online run is of, where none is longer than `most`."""
-    own = max(BATCHES * batch, LEAST_SENTENCES)
-    return own if most is None else min(most, own)
+    """Return the number of sentences of an online run, at most `most`."""
+    sentences = max(BATCHES * batch, LEAST_SENTENCES)
+    return sentences if most is None else min(most, sentences)
 
 
 def capacity(decoder: Decoder, batching: Batching, test_set: str, seed: int, sentences: int) -> float:
@@ -153,7 +153,7 @@ class RateLimit(NamedTuple):
 
 
 def rate_limit(p95_of: Callable[[float], float], rates: Sequence[float], p95_s: float) -> RateLimit:
-    """The rate from which on the p95 is missed, as far as `rates`, rising, tell.
+    """Return the rate from which on the p95 is missed, as far as the rising `rates` show.
 
     A p95 over the load may dip before it rises, so the last rate that holds counts, not the first that does not.
     """

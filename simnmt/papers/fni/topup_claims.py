@@ -24,24 +24,24 @@ SEEN = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "s
 
 
 def occupancy_claims(occupancies: Occupancies) -> Records:
-    """FNI-12: what needs no device, only lengths, which are synthetic."""
-    printed = [each for each in topup_published.OCCUPANCIES if each.published is not None]
-    records = [_printed(letter, each, occupancies) for letter, each in zip("abc", printed, strict=True)]
+    """Return the records of FNI-12, which need no device, only synthetic lengths."""
+    printed = [statistic for statistic in topup_published.OCCUPANCIES if statistic.published is not None]
+    records = [_printed(letter, statistic, occupancies) for letter, statistic in zip("abc", printed, strict=True)]
     return [*records, _figure_two(occupancies), _hardly_few(occupancies), _as_many_steps(occupancies)]
 
 
 def moment_claim(moments: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """FNI-14. `moments`: of the source lengths by set, mean and standard deviation, over seeds."""
+    """Return the record of FNI-14. `moments`: by set, mean and standard deviation of source lengths, over seeds."""
     off = {
-        each.name: max(abs(mean / each.mean - 1.0), abs(sd / each.sd - 1.0))
-        for each in topup_published.TABLE_ONE
-        for mean, sd in [moments[each.key]]
+        paper_set.name: max(abs(mean / paper_set.mean - 1.0), abs(sd / paper_set.sd - 1.0))
+        for paper_set in topup_published.TABLE_ONE
+        for mean, sd in [moments[paper_set.key]]
     }
     worst = max(off, key=lambda name: off[name])
     return claim_record(
         "FNI-14",
         "The sentences have the mean length and the spread of Table 1, to 2 %",
-        "; ".join(f"{each.name} {each.mean} and {each.sd}" for each in topup_published.TABLE_ONE),
+        "; ".join(f"{paper_set.name} {paper_set.mean} and {paper_set.sd}" for paper_set in topup_published.TABLE_ONE),
         "; ".join(f"{SETS[key].name} {mean:.2f} and {sd:.2f}" for key, (mean, sd) in moments.items()),
         off[worst] <= NEAR_MOMENT,
         f"at most {100 * off[worst]:.1f} % off, on {worst}; drawn log-normal, the paper's sentences are not at hand",
@@ -52,17 +52,18 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _printed(letter: str, said: topup_published.Occupancy, occupancies: Occupancies) -> dict[str, Any]:
-    mean, least, greatest = occupancies[said.test_set, said.strategy].of(said.measure)
-    assert said.published is not None
-    from_stated, from_published = abs(mean - said.stated), abs(mean - said.published)
+def _printed(letter: str, statistic: topup_published.Occupancy, occupancies: Occupancies) -> dict[str, Any]:
+    mean, least, greatest = occupancies[statistic.test_set, statistic.strategy].of(statistic.measure)
+    assert statistic.published is not None
+    from_stated, from_published = abs(mean - statistic.stated), abs(mean - statistic.published)
     return claim_record(
         f"FNI-12 ({letter})",
-        f"{SETS[said.test_set].name}, {said.strategy}-batching: {SEEN[said.measure]}, within 4 points ({said.where})",
-        f"{100 * said.published:.0f} %",
+        f"{SETS[statistic.test_set].name}, {statistic.strategy}-batching: {SEEN[statistic.measure]}, within 4 points "
+        f"({statistic.where})",
+        f"{100 * statistic.published:.0f} %",
         f"{_percent(mean)} ({_percent(least)} to {_percent(greatest)} over seeds)",
         from_published <= NEAR_PUBLISHED and from_stated <= NEAR_STATED,
-        f"{100 * from_published:.1f} points from the paper, {100 * from_stated:.1f} from the {_percent(said.stated)} that "
+        f"{100 * from_published:.1f} points from the paper, {100 * from_stated:.1f} from the {_percent(statistic.stated)} that "
         "simulation of such lengths is known to give, of which 2 are allowed",
     )
 
@@ -71,7 +72,11 @@ def _figure_two(occupancies: Occupancies) -> dict[str, Any]:
     theirs = topup_published.OCCUPANCIES[0].published
     assert theirs is not None
     full = {strategy: occupancies["europarl", strategy].full_share[0] for strategy in ("mini", "maxi")}
-    (stated,) = (each.stated for each in topup_published.OCCUPANCIES if (each.strategy, each.measure) == ("mini", "full_share"))
+    (stated,) = (
+        statistic.stated
+        for statistic in topup_published.OCCUPANCIES
+        if (statistic.strategy, statistic.measure) == ("mini", "full_share")
+    )
     off = abs(full["mini"] - stated)
     nearest = min(full, key=lambda strategy: abs(full[strategy] - theirs))
     return claim_record(
@@ -85,16 +90,19 @@ def _figure_two(occupancies: Occupancies) -> dict[str, Any]:
 
 
 def _hardly_few(occupancies: Occupancies) -> dict[str, Any]:
-    found = {key: occupancies[key, "half-empty"] for key in SETS}
-    means = {each.test_set: each.stated for each in topup_published.OCCUPANCIES if each.measure == "mean_active"}
-    few = max(each.below_8_share[0] for each in found.values())
-    off = max(abs(each.mean_active[0] - means[key]) for key, each in found.items())
+    topped_up = {key: occupancies[key, "half-empty"] for key in SETS}
+    means = {
+        statistic.test_set: statistic.stated for statistic in topup_published.OCCUPANCIES if statistic.measure == "mean_active"
+    }
+    few = max(occupancy.below_8_share[0] for occupancy in topped_up.values())
+    off = max(abs(occupancy.mean_active[0] - means[key]) for key, occupancy in topped_up.items())
     return claim_record(
         "FNI-12 (e)",
         "Topped up when half empty, fewer than 8 are active in less than 1 % of the steps, and 98 and 100 on average",
         "",
         "; ".join(
-            f"{SETS[key].name} {_percent(each.below_8_share[0])}, mean {each.mean_active[0]:.1f}" for key, each in found.items()
+            f"{SETS[key].name} {_percent(occupancy.below_8_share[0])}, mean {occupancy.mean_active[0]:.1f}"
+            for key, occupancy in topped_up.items()
         ),
         few < 0.01 and off <= 100 * NEAR_STATED,
         "the steps that remain with few are the last ones, when nothing is left to refill with",
@@ -102,15 +110,20 @@ def _hardly_few(occupancies: Occupancies) -> dict[str, Any]:
 
 
 def _as_many_steps(occupancies: Occupancies) -> dict[str, Any]:
-    said = [each for each in topup_published.OCCUPANCIES if each.measure == "steps"]
-    found = {each: occupancies[each.test_set, each.strategy].steps[0] for each in said}
-    off = {each: steps / each.stated - 1.0 for each, steps in found.items()}
-    worst = max(off, key=lambda each: abs(off[each]))
+    step_statistics = [statistic for statistic in topup_published.OCCUPANCIES if statistic.measure == "steps"]
+    steps_by_statistic = {
+        statistic: occupancies[statistic.test_set, statistic.strategy].steps[0] for statistic in step_statistics
+    }
+    off = {statistic: steps / statistic.stated - 1.0 for statistic, steps in steps_by_statistic.items()}
+    worst = max(off, key=lambda statistic: abs(off[statistic]))
     return claim_record(
         "FNI-12 (f)",
         "Decode steps for a whole set, within 3 % of what simulation is known to give",
         "",
-        "; ".join(f"{SETS[each.test_set].name} {each.strategy} {steps:,.0f}" for each, steps in found.items()),
+        "; ".join(
+            f"{SETS[statistic.test_set].name} {statistic.strategy} {steps:,.0f}"
+            for statistic, steps in steps_by_statistic.items()
+        ),
         abs(off[worst]) <= NEAR_STEPS,
         f"furthest off: {SETS[worst.test_set].name}, {worst.strategy}, {100 * off[worst]:+.1f} %",
     )
@@ -128,15 +141,18 @@ AS_FAST = -0.03
 def speed_claims(
     decoders: Sequence[Decoder], speeds: Speeds, limits: Iterable[RefillLimit], sentences: int | None = None
 ) -> Records:
-    """One record per claim and device. What was not measured, or not for long enough, is told of and decides nothing.
+    """Return one record per claim and device. Cases not measured, or too short, are listed and decide nothing.
 
-    `sentences`: that were timed of a set at most; None: all.
+    `sentences`: most sentences timed per set; None: all.
     """
-    by_key = {(each.device, each.beam, each.test_set, each.strategy): each for each in limits}
+    by_key = {
+        (refill_limit.device, refill_limit.beam, refill_limit.test_set, refill_limit.strategy): refill_limit
+        for refill_limit in limits
+    }
     records = []
-    for device in dict.fromkeys(each.device for each in decoders):
-        own = [each for each in decoders if each.device == device]
-        records += _of_device(_Device(own, speeds, by_key, sentences))
+    for device in dict.fromkeys(decoder.device for decoder in decoders):
+        device_decoders = [decoder for decoder in decoders if decoder.device == device]
+        records += _of_device(_Device(device_decoders, speeds, by_key, sentences))
     return records
 
 
@@ -154,13 +170,13 @@ class _Device:
         self.name = decoders[0].device
 
     def gain(self, cell: Cell, ours: str, theirs: str) -> Gain:
-        """Of one strategy over another."""
+        """Return the gain of one strategy over another."""
         decoder, test_set = cell
         speeds = (self._speeds[decoder.device, decoder.beam, test_set, strategy] for strategy in (ours, theirs))
         return gain(*speeds)
 
     def limit(self, cell: Cell, strategy: str) -> RefillLimit:
-        """What a refill may cost under a strategy."""
+        """Return the limit of what a refill may cost under a strategy."""
         return self._limits[cell[0].device, cell[0].beam, cell[1], strategy]
 
     def record(
@@ -170,11 +186,11 @@ class _Device:
         theirs: str,
         test_sets: Sequence[str],
         holds: Callable[[Cell], Sequence[bool]],
-        told: Callable[[Cell], str],
+        describe: Callable[[Cell], str],
         *,
         refills: bool = True,
     ) -> dict[str, Any]:
-        """`holds`, by seed, in every cell of which enough was measured."""
+        """Return a record. `holds`: the outcome by seed in each cell with enough measurements; `describe`: text of a cell."""
         reasons = {
             (decoder, key): undecided_reason((decoder, key), self.sentences, refills=refills)
             for key in test_sets
@@ -189,9 +205,9 @@ class _Device:
             *([f"not in every seed with {_listed(unclear)}"] if unclear else []),
             *(["in every case looked at"] if verdict == HOLDS else []),
             *(["nothing that could decide it was measured"] if verdict == UNKNOWN else []),
-            *format_reasons((reason, f"{_name(cell)} {told(cell)}") for cell, reason in reasons.items() if reason),
+            *format_reasons((reason, f"{_name(cell)} {describe(cell)}") for cell, reason in reasons.items() if reason),
         ]
-        ours = "; ".join(f"{_name(cell)} {told(cell)}" for cell in cells)
+        ours = "; ".join(f"{_name(cell)} {describe(cell)}" for cell in cells)
         return self.finished(letter, claim, theirs, ours, verdict, "; ".join(why))
 
     def finished(self, letter: str, claim: str, theirs: str, ours: str, verdict: str, why: str) -> dict[str, Any]:
@@ -207,7 +223,7 @@ def _of_device(device: _Device) -> Records:
         return lambda cell: device.gain(cell, ours, theirs).percent()
 
     def above(ours: str, theirs: str, least: float = 0.0) -> Callable[[Cell], list[bool]]:
-        return lambda cell: [each > least for each in device.gain(cell, ours, theirs).by_seed]
+        return lambda cell: [seed_gain > least for seed_gain in device.gain(cell, ours, theirs).by_seed]
 
     def shrinks(cell: Cell) -> list[bool]:
         alone, beside = device.gain(cell, "half-empty", "mini"), device.gain(cell, "maxi half-empty", "maxi")
@@ -221,7 +237,7 @@ def _of_device(device: _Device) -> Records:
         return f"{_limit(device.limit(cell, 'half-empty'))} alone, {_limit(device.limit(cell, 'maxi half-empty'))} with maxi"
 
     def decides(cell: Cell) -> list[bool]:
-        alone, beside = (device.limit(cell, each).by_seed_s for each in ("half-empty", "maxi half-empty"))
+        alone, beside = (device.limit(cell, strategy).by_seed_s for strategy in ("half-empty", "maxi half-empty"))
         return [max(b, 0.0) < a for a, b in zip(alone, beside, strict=True)] if alone and beside else [False]
 
     return [
@@ -290,7 +306,7 @@ def _of_device(device: _Device) -> Records:
 def _small_beams(device: _Device) -> dict[str, Any]:
     claim = "On Europarl, topping up alone is faster than maxi-batching with a small beam, and by more than with a large one"
     theirs = "equal to maxi-batching, slightly faster with small beams"
-    cells = [(each, "europarl") for each in sorted(device.decoders, key=lambda each: each.beam)]
+    cells = [(decoder, "europarl") for decoder in sorted(device.decoders, key=lambda decoder: decoder.beam)]
     reasons = {cell: undecided_reason(cell, device.sentences) for cell in cells}
     sound = [cell for cell in cells if not reasons[cell]]
     if len(sound) < 2:
@@ -309,7 +325,7 @@ def _small_beams(device: _Device) -> dict[str, Any]:
     why = [f"{' and '.join(wrong)} with the small beam in every seed" if wrong else "in every seed"]
     if pair[0][0].batch != pair[1][0].batch:
         why.append(f"batches of {pair[0][0].batch} and of {pair[1][0].batch}")
-    ours = "; ".join(f"{_name(cell)} {each.percent()}" for cell, each in zip(pair, (small, large), strict=True))
+    ours = "; ".join(f"{_name(cell)} {beam_gain.percent()}" for cell, beam_gain in zip(pair, (small, large), strict=True))
     return device.finished("FNI-16 (g)", claim, theirs, ours, verdict, "; ".join(why))
 
 
@@ -321,21 +337,26 @@ def _listed(cells: Iterable[Cell]) -> str:
     return ", ".join(_name(cell) for cell in cells)
 
 
-def _limit(found: RefillLimit) -> str:
-    if found.limit_s is None or found.limit_steps is None:
+def _limit(refill_limit: RefillLimit) -> str:
+    if refill_limit.limit_s is None or refill_limit.limit_steps is None:
         return "at no cost of a refill"
-    return f"{1e3 * found.limit_s:,.2f} ms ({found.limit_steps:.2f} steps) more a refill"
+    return f"{1e3 * refill_limit.limit_s:,.2f} ms ({refill_limit.limit_steps:.2f} steps) more a refill"
 
 
 def online_claims(decoders: Sequence[Decoder], held: Iterable[LoadLimit], sentences: int | None = None) -> Records:
-    """One record per device: half-empty top-up against maxi-batching, paired by seed. `sentences`: as of `speed_claims`."""
-    by_key = {(each.device, each.test_set, each.over_solo, each.strategy): each for each in held}
+    """Return one record per device: half-empty top-up against maxi-batching, paired by seed.
+
+    `sentences`: as in `speed_claims`.
+    """
+    by_key = {
+        (load_limit.device, load_limit.test_set, load_limit.over_solo, load_limit.strategy): load_limit for load_limit in held
+    }
     records = []
     for device in dict.fromkeys(device for device, *_ in by_key):
-        decoder = min((each for each in decoders if each.device == device), key=lambda each: each.beam)
-        told, verdicts, passed = [], [], []
+        decoder = min((candidate for candidate in decoders if candidate.device == device), key=lambda candidate: candidate.beam)
+        comparisons, verdicts, passed = [], [], []
         for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
-            ours, theirs = (by_key[device, test_set, over_solo, each] for each in ("half-empty", "maxi"))
+            ours, theirs = (by_key[device, test_set, over_solo, strategy] for strategy in ("half-empty", "maxi"))
             more = over_replications([a - b for a, b in zip(ours.up_to, theirs.up_to, strict=True)])
             verdict = UNCLEAR
             if more.low is not None and more.high is not None:
@@ -347,7 +368,7 @@ def online_claims(decoders: Sequence[Decoder], held: Iterable[LoadLimit], senten
             if reason:
                 passed.append((reason, words))
             else:
-                told.append(words)
+                comparisons.append(words)
                 verdicts.append(verdict)
         verdict = worst_verdict(verdicts)
         because = {
@@ -359,7 +380,7 @@ def online_claims(decoders: Sequence[Decoder], held: Iterable[LoadLimit], senten
                 "FNI-09 (online)",
                 "Sentences that arrive one by one: within a p95, topping up carries more load than maxi-batching",
                 "maxi-batching can delay an online answer unacceptably",
-                "; ".join(told),
+                "; ".join(comparisons),
                 verdict,
                 "; ".join([because.get(verdict, "not in every case by more than seeds differ"), *format_reasons(passed)]),
                 device=device,

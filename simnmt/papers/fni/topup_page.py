@@ -20,7 +20,7 @@ SETS = {"europarl": "Europarl", "opensubtitles": "OpenSubtitles"}
 
 
 def drawings(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
-    """One section each: id, title, note, content, and its figures; those of devices only where there are any."""
+    """Return the sections, each with id, title, note, content and figures; device sections only if devices have rows."""
     return [
         _active(tables["active"], tables["occupancies"]),
         *([_speeds(tables["speeds"])] if tables["speeds"] else []),
@@ -40,10 +40,10 @@ def _active(rows: Rows, occupancies: Rows) -> dict[str, Any]:
     content = {
         "names": list(names.values()),
         "sets": list(SETS.values()),
-        "share": [[_rounded(shares[key, each], 5) for each in strategies] for key in SETS],
-        "upTo": [[_rounded(list(accumulate(shares[key, each])), 5) for each in strategies] for key in SETS],
-        "fullPublished": [[published.get((key, each, "full_share")) for each in strategies] for key in SETS],
-        "fewPublished": [[published.get((key, each, "below_8_share")) for each in strategies] for key in SETS],
+        "share": [[_rounded(shares[key, strategy], 5) for strategy in strategies] for key in SETS],
+        "upTo": [[_rounded(list(accumulate(shares[key, strategy])), 5) for strategy in strategies] for key in SETS],
+        "fullPublished": [[published.get((key, strategy, "full_share")) for strategy in strategies] for key in SETS],
+        "fewPublished": [[published.get((key, strategy, "below_8_share")) for strategy in strategies] for key in SETS],
     }
     shown = strategies.index("maxi")
     return {
@@ -94,11 +94,11 @@ def _speeds(rows: Rows) -> dict[str, Any]:
 
 
 def _bars(rows: Rows, device: str, test_set: str) -> dict[str, Any]:
-    own = [row for row in rows if row["device"] == device and row["set"] == test_set]
-    beams = list(dict.fromkeys(row["beam"] for row in own))
-    first = {row["beam"]: row for row in own if row["strategy"] == "mini"}
+    device_rows = [row for row in rows if row["device"] == device and row["set"] == test_set]
+    beams = list(dict.fromkeys(row["beam"] for row in device_rows))
+    first = {row["beam"]: row for row in device_rows if row["strategy"] == "mini"}
     by_strategy: dict[str, list[Mapping[str, Any]]] = {}
-    for row in own:
+    for row in device_rows:
         by_strategy.setdefault(row["name"], []).append(row)
     return {
         "beams": [
@@ -217,7 +217,7 @@ def _set(row: Record) -> dict[str, str]:
 
 
 def _occupancies(rows: Sequence[Record], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A line per set and strategy; per measure ours, and what is published or stated of it."""
+    """Return a line per set and strategy, with our figure, and the published or stated one, per measure."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for row in rows:
         groups.setdefault((row["set"], row["strategy"]), []).append(row)
@@ -225,9 +225,9 @@ def _occupancies(rows: Sequence[Record], names: Mapping[str, str]) -> list[dict[
         {
             "set": SETS[test_set],
             "strategy": names[strategy],
-            "figures": [_occupancy(row) for row in own],
+            "figures": [_occupancy(row) for row in strategy_rows],
         }
-        for (test_set, strategy), own in groups.items()
+        for (test_set, strategy), strategy_rows in groups.items()
     ]
 
 
@@ -237,13 +237,13 @@ def _occupancy(row: Record) -> dict[str, str]:
             return number(100 * value, 1)
         return number(value, 0 if row["measure"] == "steps" else 1)
 
-    said = [
+    paper_figures = [
         f"{word} {figure(row[key])}" for key, word in (("published", "published"), ("stated", "stated")) if row[key] is not None
     ]
     return {
         "ours": figure(row["ours"]),
         "spread": f"[{figure(row['least'])}, {figure(row['greatest'])}]",
-        "said": ", ".join(said),
+        "said": ", ".join(paper_figures),
     }
 
 
@@ -259,7 +259,7 @@ def _limit(row: Record, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
-    """A line per device, set and p95; a figure per strategy, the greatest of a line marked."""
+    """Return a line per device, set and p95, with a figure per strategy; the greatest of a line is marked."""
     groups: dict[tuple[str, int, str, float], list[Record]] = {}
     for row in rows:
         groups.setdefault((row["device"], row["beam"], row["set"], row["p95_ms"]), []).append(row)
@@ -268,10 +268,10 @@ def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
             "device": f"{device}, beam {beam}",
             "set": SETS[test_set],
             "p95": number(p95_ms, 0),
-            "over": significant(own[0]["over_solo"], 3),
-            "figures": [_capacity(row, own) for row in own],
+            "over": significant(line_rows[0]["over_solo"], 3),
+            "figures": [_capacity(row, line_rows) for row in line_rows],
         }
-        for (device, beam, test_set, p95_ms), own in groups.items()
+        for (device, beam, test_set, p95_ms), line_rows in groups.items()
     ]
 
 

@@ -48,7 +48,7 @@ TABLE_ONE = (
     TestSet("europarl", "Europarl", 30_000, 787_908, 26.3, 14.9),
     TestSet("opensubtitles", "OpenSubtitles", 50_000, 467_654, 9.4, 6.1),
 )
-SETS = {each.key: each for each in TABLE_ONE}
+SETS = {paper_set.key: paper_set for paper_set in TABLE_ONE}
 
 
 @dataclass(frozen=True, slots=True)

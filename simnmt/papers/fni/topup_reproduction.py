@@ -55,7 +55,7 @@ class Reproduction:
     held: list[LoadLimit]
     claims: list[dict[str, Any]]
     sentences: int | None = None
-    """That were timed, of a set, at most; None: the paper's."""
+    """Most sentences timed per set; None: the paper's."""
 
 
 def reproduce(
@@ -66,21 +66,23 @@ def reproduce(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Form the paper's batches of its lengths, and time them on `profiles`, by default all that are shipped.
+    """Simulate the paper's batches and time them on `profiles`, by default all shipped ones.
 
-    `p95_s`: what is to be held online, by default what suits each device; `requests`: sentences that are timed at most, of
-    a set and of an online run, while occupancies are always of the paper's sets; of fewer than `LEAST_BATCHES` batches
-    nothing is judged. Profiles that tell nothing of batches are passed over. Raises `InputError` for too few requests.
+    `p95_s`: the p95 latency that online runs must hold, by default chosen per device; `requests`: most sentences timed per
+    set and per online run. Occupancies always cover the paper's whole sets. Fewer than `LEAST_BATCHES` batches decide no
+    verdict. Profiles without batched step costs are skipped. Raises `InputError` for too few requests.
     """
     if requests is not None and requests < LEAST_SENTENCES:
         what = f"{requests} requests: too few to tell of batches"
         raise InputError(what, remedy=f"give {LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches")
     known = decoders(shipped_profiles() if profiles is None else profiles)
     tasks: list[_Task] = [_Occupy(key) for key in SETS]
-    tasks += [_Time(each, key, requests) for each in known for key in SETS]
+    tasks += [_Time(decoder, key, requests) for decoder in known for key in SETS]
     asked = None if p95_s is None else (p95_s,)
-    beam = {each.device: min(other.beam for other in known if other.device == each.device) for each in known}
-    tasks += [_Arrive(each, key, asked, requests) for each in known if each.beam == beam[each.device] for key in SETS]
+    beam = {decoder.device: min(other.beam for other in known if other.device == decoder.device) for decoder in known}
+    tasks += [
+        _Arrive(decoder, key, asked, requests) for decoder in known if decoder.beam == beam[decoder.device] for key in SETS
+    ]
     results: list[Any] = [None] * len(tasks)
     for done, (index, answer) in enumerate(_worked(tasks, jobs), start=1):
         results[index] = answer
@@ -94,10 +96,9 @@ class _Occupy:
     test_set: str
 
     def run(self) -> tuple[list[StepOccupancy], tuple[float, float]]:
-        drawn = [lengths_of(self.test_set, seed)[0] for seed in SEEDS]
-        moments = tuple(sum(values) / len(drawn) for values in zip(*((each.mean(), each.std()) for each in drawn), strict=True))
-        mean, sd = (float(each) for each in moments)
-        return [step_occupancy(self.test_set, each.key, SEEDS) for each in OFFLINE], (mean, sd)
+        moments = [(src_len.mean(), src_len.std()) for src_len in (lengths_of(self.test_set, seed)[0] for seed in SEEDS)]
+        mean, sd = (float(sum(values) / len(moments)) for values in zip(*moments, strict=True))
+        return [step_occupancy(self.test_set, strategy.key, SEEDS) for strategy in OFFLINE], (mean, sd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,10 @@ class _Time:
     sentences: int | None
 
     def run(self) -> tuple[list[Speed], list[RefillLimit]]:
-        found = {each.key: speed(self.decoder, self.test_set, each.key, SPEED_SEEDS, self.sentences) for each in OFFLINE}
-        return list(found.values()), refill_limits(found, self.decoder)
+        speed_by_strategy = {
+            strategy.key: speed(self.decoder, self.test_set, strategy.key, SPEED_SEEDS, self.sentences) for strategy in OFFLINE
+        }
+        return list(speed_by_strategy.values()), refill_limits(speed_by_strategy, self.decoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +138,30 @@ def _worked(tasks: Sequence[_Task], jobs: int) -> Any:
 
 
 def _of_results(known: list[Decoder], tasks: list[_Task], results: list[Any], requests: int | None) -> Reproduction:
-    both = list(zip(tasks, results, strict=True))
+    answers = list(zip(tasks, results, strict=True))
     occupancies = {
-        (each.test_set, each.strategy): each for task, found in both if isinstance(task, _Occupy) for each in found[0]
+        (occupancy.test_set, occupancy.strategy): occupancy
+        for task, result in answers
+        if isinstance(task, _Occupy)
+        for occupancy in result[0]
     }
-    moments = {task.test_set: found[1] for task, found in both if isinstance(task, _Occupy)}
-    timed = [found for task, found in both if isinstance(task, _Time)]
-    speeds = {(each.device, each.beam, each.test_set, each.strategy): each for found, _ in timed for each in found}
-    limits = [each for _, found in timed for each in found]
-    arrived = [found for task, found in both if isinstance(task, _Arrive)]
-    held = [each for _, found in arrived for each in found]
+    moments = {task.test_set: result[1] for task, result in answers if isinstance(task, _Occupy)}
+    timed = [result for task, result in answers if isinstance(task, _Time)]
+    speeds = {
+        (set_speed.device, set_speed.beam, set_speed.test_set, set_speed.strategy): set_speed
+        for set_speeds, _ in timed
+        for set_speed in set_speeds
+    }
+    limits = [refill_limit for _, task_limits in timed for refill_limit in task_limits]
+    arrived = [result for task, result in answers if isinstance(task, _Arrive)]
+    held = [load_limit for _, task_limits in arrived for load_limit in task_limits]
     return Reproduction(
         occupancies,
         moments,
         known,
         speeds,
         limits,
-        [each for found, _ in arrived for each in found],
+        [curve for task_curves, _ in arrived for curve in task_curves],
         held,
         [
             topup_claims.moment_claim(moments),
@@ -166,49 +176,49 @@ def _of_results(known: list[Decoder], tasks: list[_Task], results: list[Any], re
 MEASURES = ("full_share", "below_8_share", "mean_active", "steps")
 
 
-def document(found: Reproduction) -> dict[str, Any]:
-    """What `--json` prints."""
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the JSON document that `--json` prints."""
     return {
         "paper": topup_published.REFERENCE,
-        "claims": found.claims,
-        "tables": tables(found),
-        "devices": devices(found),
-        "doubts": doubtful_profiles(found.decoders),
+        "claims": reproduction.claims,
+        "tables": tables(reproduction),
+        "devices": devices(reproduction),
+        "doubts": doubtful_profiles(reproduction.decoders),
         "slips": list(topup_published.SLIPS),
-        "notes": notes(found),
+        "notes": notes(reproduction),
     }
 
 
-def tables(found: Reproduction) -> list[dict[str, Any]]:
-    """Each with `id`, `title` and `rows`."""
+def tables(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the tables, each with `id`, `title` and `rows`."""
     return [
         {
             "id": "setting",
             "title": "The paper's setting (FNI-13)",
             "rows": [{"what": a, "said": b} for a, b in topup_published.SETTING],
         },
-        {"id": "table-1", "title": "Table 1: test sets", "rows": table_one(found)},
-        {"id": "occupancies", "title": "Active sentences in decode steps, batches of 128", "rows": occupancies(found)},
-        {"id": "active", "title": "Share of decode steps by active sentences (figures 2, 8)", "rows": active(found)},
-        {"id": "speeds", "title": "Speed with all sentences at hand (figures 6, 7)", "rows": speeds(found)},
-        {"id": "refill-limits", "title": "Cost of a refill from which topping up is slower", "rows": limits(found)},
-        {"id": "p95-load", "title": "Load up to which a p95 of latency holds", "rows": loads(found)},
-        {"id": "p95-curves", "title": "p95 of latency over the load", "rows": curves(found)},
+        {"id": "table-1", "title": "Table 1: test sets", "rows": table_one(reproduction)},
+        {"id": "occupancies", "title": "Active sentences in decode steps, batches of 128", "rows": occupancies(reproduction)},
+        {"id": "active", "title": "Share of decode steps by active sentences (figures 2, 8)", "rows": active(reproduction)},
+        {"id": "speeds", "title": "Speed with all sentences at hand (figures 6, 7)", "rows": speeds(reproduction)},
+        {"id": "refill-limits", "title": "Cost of a refill from which topping up is slower", "rows": limits(reproduction)},
+        {"id": "p95-load", "title": "Load up to which a p95 of latency holds", "rows": loads(reproduction)},
+        {"id": "p95-curves", "title": "p95 of latency over the load", "rows": curves(reproduction)},
     ]
 
 
-def devices(found: Reproduction) -> list[dict[str, Any]]:
-    """Which device with which beam, whose profile, and what is to be said of it."""
+def devices(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return one row per decoder: its device, beam, profile, batch and remarks."""
     keys = ("device", "box", "model", "beam", "profile", "batch", "guessed")
     return [
         {key: getattr(decoder, key) for key in keys} | {"kind": decoder.shown_kind, "remarks": list(decoder.remarks)}
-        for decoder in found.decoders
+        for decoder in reproduction.decoders
     ]
 
 
-def notes(found: Reproduction) -> list[str]:
-    """What limits the numbers."""
-    said = [
+def notes(reproduction: Reproduction) -> list[str]:
+    """Return what limits the numbers, one sentence or two per note."""
+    limitations = [
         "Lengths are drawn: log-normal with the moments of Table 1, outputs close to their sources. The paper's sentences are "
         "not at hand.",
         f"Occupancies are means over {len(SEEDS)} seeds. Speeds are of the same sentences under every strategy; brackets hold "
@@ -217,44 +227,46 @@ def notes(found: Reproduction) -> list[str]:
         "One device encodes and decodes in turns; the paper's engine encodes beside decoding.",
         "A verdict on speeds needs the same sign in both seeds, and where it rests on what refills cost, that they and the "
         f"gaps between steps were measured. Of fewer sentences than {LEAST_BATCHES} batches have, nothing is judged.",
-        f"Online runs are of {online.BATCHES} batches' sentences{_at_most(found)} that arrive as a Poisson process, the same "
-        f"under every strategy, over {len(online.SEEDS)} seeds; the first {100 * online.WARM_UP:.0f} % of a run, which find "
-        "the server empty, do not count. A load is known to 2.6 % and its interval is the 95 % one over seeds. No load beyond "
-        "what a strategy can do with all sentences at hand is looked at: those that wait would grow without end.",
+        f"Online runs are of {online.BATCHES} batches' sentences{_at_most(reproduction)} that arrive as a Poisson process, the "
+        f"same under every strategy, over {len(online.SEEDS)} seeds; the first {100 * online.WARM_UP:.0f} % of a run, which "
+        "find the server empty, do not count. A load is known to 2.6 % and its interval is the 95 % one over seeds. No load "
+        "beyond what a strategy can do with all sentences at hand is looked at: those that wait would grow without end.",
     ]
-    if not found.decoders:
-        said.append("No device profile at hand tells of decode steps and of the encoder: nothing can be said of speeds.")
-    return said
+    if not reproduction.decoders:
+        limitations.append("No device profile at hand tells of decode steps and of the encoder: nothing can be said of speeds.")
+    return limitations
 
 
-def _at_most(found: Reproduction) -> str:
-    return "" if found.sentences is None else f", at most {found.sentences:,},"
+def _at_most(reproduction: Reproduction) -> str:
+    return "" if reproduction.sentences is None else f", at most {reproduction.sentences:,},"
 
 
-def table_one(found: Reproduction) -> list[dict[str, Any]]:
-    """Published and drawn moments of the source lengths."""
+def table_one(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return published and drawn moments of the source lengths, one row per set."""
     return [
         {
-            "set": each.name,
-            "sentences": each.sentences,
-            "subwords": each.subwords,
-            "published_mean": each.mean,
-            "published_sd": each.sd,
-            "mean": found.moments[each.key][0],
-            "sd": found.moments[each.key][1],
+            "set": paper_set.name,
+            "sentences": paper_set.sentences,
+            "subwords": paper_set.subwords,
+            "published_mean": paper_set.mean,
+            "published_sd": paper_set.sd,
+            "mean": reproduction.moments[paper_set.key][0],
+            "sd": reproduction.moments[paper_set.key][1],
         }
-        for each in TABLE_ONE
+        for paper_set in TABLE_ONE
     ]
 
 
-def occupancies(found: Reproduction) -> list[dict[str, Any]]:
-    """One row per set, strategy and measure."""
-    said = {(each.test_set, each.strategy, each.measure): each for each in topup_published.OCCUPANCIES}
+def occupancies(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return one row per set, strategy and measure."""
+    paper_statistics = {
+        (statistic.test_set, statistic.strategy, statistic.measure): statistic for statistic in topup_published.OCCUPANCIES
+    }
     rows = []
-    for (test_set, strategy), each in found.occupancies.items():
+    for (test_set, strategy), occupancy in reproduction.occupancies.items():
         for measure in MEASURES:
-            theirs = said.get((test_set, strategy, measure))
-            mean, least, greatest = each.of(measure)
+            theirs = paper_statistics.get((test_set, strategy, measure))
+            mean, least, greatest = occupancy.of(measure)
             rows.append(
                 {
                     "set": test_set,
@@ -270,22 +282,27 @@ def occupancies(found: Reproduction) -> list[dict[str, Any]]:
     return rows
 
 
-def active(found: Reproduction) -> list[dict[str, Any]]:
-    """The histogram of each set and strategy."""
+def active(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the histogram of active sentences for each set and strategy."""
     return [
-        {"set": test_set, "strategy": strategy, "name": BY_KEY[strategy].name, "share_by_active": list(each.share_by_active)}
-        for (test_set, strategy), each in found.occupancies.items()
+        {
+            "set": test_set,
+            "strategy": strategy,
+            "name": BY_KEY[strategy].name,
+            "share_by_active": list(occupancy.share_by_active),
+        }
+        for (test_set, strategy), occupancy in reproduction.occupancies.items()
     ]
 
 
-def speeds(found: Reproduction) -> list[dict[str, Any]]:
-    """One row per device, beam, set and strategy; `relative`: to mini-batching on the same."""
-    decoders = {(each.device, each.beam): each for each in found.decoders}
+def speeds(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return one row per device, beam, set and strategy; `relative` compares with mini-batching on the same device."""
+    decoders = {(decoder.device, decoder.beam): decoder for decoder in reproduction.decoders}
     rows = []
-    for (device, beam, test_set, strategy), each in found.speeds.items():
+    for (device, beam, test_set, strategy), set_speed in reproduction.speeds.items():
         decoder = decoders[device, beam]
-        own = gain(each, found.speeds[device, beam, test_set, "mini"])
-        busy_s = each.encode_s + each.refill_s + each.decode_s
+        gain_over_mini = gain(set_speed, reproduction.speeds[device, beam, test_set, "mini"])
+        busy_s = set_speed.encode_s + set_speed.refill_s + set_speed.decode_s
         rows.append(
             {
                 "device": device,
@@ -295,99 +312,99 @@ def speeds(found: Reproduction) -> list[dict[str, Any]]:
                 "set": test_set,
                 "strategy": strategy,
                 "name": BY_KEY[strategy].name,
-                "sentences_per_s": each.sentences_per_s,
-                "relative": 1.0 + own.mean,
-                "relative_least": 1.0 + own.least,
-                "relative_greatest": 1.0 + own.greatest,
-                "mean_active": each.mean_active,
-                "encode_share": each.encode_s / busy_s,
-                "refill_share": each.refill_s / busy_s,
-                "decode_share": each.decode_s / busy_s,
+                "sentences_per_s": set_speed.sentences_per_s,
+                "relative": 1.0 + gain_over_mini.mean,
+                "relative_least": 1.0 + gain_over_mini.least,
+                "relative_greatest": 1.0 + gain_over_mini.greatest,
+                "mean_active": set_speed.mean_active,
+                "encode_share": set_speed.encode_s / busy_s,
+                "refill_share": set_speed.refill_s / busy_s,
+                "decode_share": set_speed.decode_s / busy_s,
             }
         )
     return rows
 
 
-def limits(found: Reproduction) -> list[dict[str, Any]]:
-    """What a refill may cost more, in milliseconds and in steps of a full batch."""
+def limits(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return how much more a refill may cost, in milliseconds and in steps of a full batch."""
     return [
         {
-            "device": each.device,
-            "beam": each.beam,
-            "set": each.test_set,
-            "strategy": each.strategy,
-            "against": each.against,
-            "limit_ms": None if each.limit_s is None else 1e3 * each.limit_s,
-            "limit_steps": each.limit_steps,
-            "full_step_ms": 1e3 * each.full_step_s,
+            "device": refill_limit.device,
+            "beam": refill_limit.beam,
+            "set": refill_limit.test_set,
+            "strategy": refill_limit.strategy,
+            "against": refill_limit.against,
+            "limit_ms": None if refill_limit.limit_s is None else 1e3 * refill_limit.limit_s,
+            "limit_steps": refill_limit.limit_steps,
+            "full_step_ms": 1e3 * refill_limit.full_step_s,
         }
-        for each in found.limits
+        for refill_limit in reproduction.limits
     ]
 
 
-def loads(found: Reproduction) -> list[dict[str, Any]]:
-    """One row per device, set, p95 and strategy."""
+def loads(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return one row per device, set, p95 and strategy."""
     rows = []
-    for each in found.held:
-        estimate = each.estimate
+    for load_limit in reproduction.held:
+        estimate = load_limit.estimate
         rows.append(
             {
-                "device": each.device,
-                "beam": each.beam,
-                "set": each.test_set,
-                "strategy": each.strategy,
-                "name": each.name,
-                "p95_ms": 1e3 * each.p95_s,
-                "over_solo": each.over_solo,
+                "device": load_limit.device,
+                "beam": load_limit.beam,
+                "set": load_limit.test_set,
+                "strategy": load_limit.strategy,
+                "name": load_limit.name,
+                "p95_ms": 1e3 * load_limit.p95_s,
+                "over_solo": load_limit.over_solo,
                 "up_to_rps": estimate.mean,
                 "low_rps": estimate.low,
                 "high_rps": estimate.high,
-                "saturated": each.saturated,
-                "dips": each.dips,
+                "saturated": load_limit.saturated,
+                "dips": load_limit.dips,
             }
         )
     return rows
 
 
-def curves(found: Reproduction) -> list[dict[str, Any]]:
-    """The p95 at each load that was looked at."""
+def curves(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the p95 at each simulated load, one row per device, set and strategy."""
     return [
         {
-            "device": each.device,
-            "beam": each.beam,
-            "set": each.test_set,
-            "strategy": each.strategy,
-            "capacity_rps": each.capacity,
-            "rate_rps": list(each.rate),
-            "p95_ms": [1e3 * value for value in each.p95_s],
+            "device": curve.device,
+            "beam": curve.beam,
+            "set": curve.test_set,
+            "strategy": curve.strategy,
+            "capacity_rps": curve.capacity,
+            "rate_rps": list(curve.rate),
+            "p95_ms": [1e3 * value for value in curve.p95_s],
         }
-        for each in found.curves
+        for curve in reproduction.curves
     ]
 
 
-def as_text(found: Reproduction) -> str:
-    """Occupancies, speeds, loads, and a line per claim."""
+def as_text(reproduction: Reproduction) -> str:
+    """Return occupancies, speeds, loads and one line per claim as text."""
     pieces = [
-        _occupancies(found),
-        *(_speeds(found, key) for key in SETS if found.speeds),
-        _smaller_batches(found) if found.speeds else "",
-        *(_loads(found, key) for key in SETS if found.held),
-        format_claims(found.claims),
+        _occupancies(reproduction),
+        *(_speeds(reproduction, key) for key in SETS if reproduction.speeds),
+        _smaller_batches(reproduction) if reproduction.speeds else "",
+        *(_loads(reproduction, key) for key in SETS if reproduction.held),
+        format_claims(reproduction.claims),
     ]
     return "\n\n".join(filter(None, pieces))
 
 
-def _occupancies(found: Reproduction) -> str:
+def _occupancies(reproduction: Reproduction) -> str:
     rows = []
-    for each in topup_published.OCCUPANCIES:
-        mean = found.occupancies[each.test_set, each.strategy].of(each.measure)[0]
+    for statistic in topup_published.OCCUPANCIES:
+        mean = reproduction.occupancies[statistic.test_set, statistic.strategy].of(statistic.measure)[0]
         rows.append(
             (
-                f"{SETS[each.test_set].name} {each.strategy}",
-                each.measure.replace("_share", "").replace("_", " "),
-                "-" if each.published is None else _figure(each.measure, each.published),
-                _figure(each.measure, each.stated),
-                _figure(each.measure, mean),
+                f"{SETS[statistic.test_set].name} {statistic.strategy}",
+                statistic.measure.replace("_share", "").replace("_", " "),
+                "-" if statistic.published is None else _figure(statistic.measure, statistic.published),
+                _figure(statistic.measure, statistic.stated),
+                _figure(statistic.measure, mean),
             )
         )
     return "Active sentences in decode steps, batches of 128\n" + format_table(
@@ -401,40 +418,45 @@ def _figure(measure: str, value: float) -> str:
     return f"{value:,.0f}" if measure == "steps" else f"{value:.1f}"
 
 
-def _speeds(found: Reproduction, test_set: str) -> str:
+def _speeds(reproduction: Reproduction, test_set: str) -> str:
     rows = []
-    for each in found.decoders:
-        own = {s.key: found.speeds[each.device, each.beam, test_set, s.key].sentences_per_s for s in OFFLINE}
-        name = f"{each.device}, beam {each.beam}{'*' if each.extrapolates(test_set) else ''}, batches of {each.batch}"
-        rows.append((name, f"{own['mini']:,.1f}", *(f"{own[s.key] / own['mini']:.3f}" for s in OFFLINE[1:])))
+    for decoder in reproduction.decoders:
+        rates = {s.key: reproduction.speeds[decoder.device, decoder.beam, test_set, s.key].sentences_per_s for s in OFFLINE}
+        mark = "*" if decoder.extrapolates(test_set) else ""
+        name = f"{decoder.device}, beam {decoder.beam}{mark}, batches of {decoder.batch}"
+        rows.append((name, f"{rates['mini']:,.1f}", *(f"{rates[s.key] / rates['mini']:.3f}" for s in OFFLINE[1:])))
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and the others' speed over it (* extrapolated)"
     return f"{heading}\n" + format_table(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
 
 
-def _smaller_batches(found: Reproduction) -> str:
-    """Why batches are smaller than the paper's, once for all decoders of which it is the same."""
-    whose: dict[str, list[str]] = {}
-    for each in found.decoders:
-        if each.why_batch:
-            whose.setdefault(each.why_batch, []).append(f"{each.device}, beam {each.beam}")
-    return "\n".join(f"{why[:1].upper()}{why[1:]}:\n  {'; '.join(names)}." for why, names in whose.items())
+def _smaller_batches(reproduction: Reproduction) -> str:
+    """Return why batches are smaller than the paper's, one line per reason and its decoders."""
+    names_by_reason: dict[str, list[str]] = {}
+    for decoder in reproduction.decoders:
+        if decoder.why_batch:
+            names_by_reason.setdefault(decoder.why_batch, []).append(f"{decoder.device}, beam {decoder.beam}")
+    return "\n".join(f"{why[:1].upper()}{why[1:]}:\n  {'; '.join(names)}." for why, names in names_by_reason.items())
 
 
-def _loads(found: Reproduction, test_set: str) -> str:
-    held = {(each.device, each.beam, each.p95_s, each.strategy): each for each in found.held if each.test_set == test_set}
+def _loads(reproduction: Reproduction, test_set: str) -> str:
+    held = {
+        (load_limit.device, load_limit.beam, load_limit.p95_s, load_limit.strategy): load_limit
+        for load_limit in reproduction.held
+        if load_limit.test_set == test_set
+    }
     rows = []
     for device, beam, p95_s in dict.fromkeys(key[:3] for key in held):
-        shown = [_load(held[device, beam, p95_s, each.key]) for each in ONLINE]
+        shown = [_load(held[device, beam, p95_s, strategy.key]) for strategy in ONLINE]
         rows.append((f"{device}, beam {beam}, {1e3 * p95_s:,.0f} ms", *shown))
     heading = f"{SETS[test_set].name}: sentences a second up to which the p95 holds"
     marks = " (c: it holds up to the capacity; d: not below some lower load)"
-    return f"{heading}{marks}\n" + format_table(("device, p95", *(each.key for each in ONLINE)), rows)
+    return f"{heading}{marks}\n" + format_table(("device, p95", *(strategy.key for strategy in ONLINE)), rows)
 
 
 def _load(held: LoadLimit) -> str:
-    found = held.estimate
-    if not found.mean:
+    estimate = held.estimate
+    if not estimate.mean:
         return "never"
-    spread = "" if found.low is None or found.high is None else f" ±{found.high - found.mean:.2f}"
+    spread = "" if estimate.low is None or estimate.high is None else f" ±{estimate.high - estimate.mean:.2f}"
     marks = ("c" if held.saturated else "") + ("d" if held.dips else "")
-    return f"{found.mean:.2f}{spread}{' ' + marks if marks else ''}"
+    return f"{estimate.mean:.2f}{spread}{' ' + marks if marks else ''}"

@@ -36,23 +36,23 @@ GPU: ClaimText = (
     "FVP-15 (a)",
     f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
     f"{published.LEAST_STEP_RATIO} times",
-    f"{min(each.ratio for each in TABLE_2 if each.active_percent <= 100 * published.MOST_ACTIVE):.2f} to "
-    f"{max(each.ratio for each in TABLE_2 if each.active_percent <= 100 * published.MOST_ACTIVE):.2f}",
+    f"{min(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f} to "
+    f"{max(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f}",
 )
 
 
 def bench_claims(benches: Sequence[ProjectionBench]) -> Records:
-    """Of each measurement what it can tell; without one, what it needs."""
-    found: Records = []
+    """Return the claims that each measurement decides; without one, claims that name the missing measurement."""
+    claims: Records = []
     for bench in benches:
-        found.append(_fit(bench))
-        found.append(_on_gpu(bench) if bench.setting.device == "cuda" else _on_cpu(bench))
+        claims.append(_fit(bench))
+        claims.append(_on_gpu(bench) if bench.setting.device == "cuda" else _on_cpu(bench))
     if not benches:
-        found.append(claim_record(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
-    for way, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
+        claims.append(claim_record(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
+    for claim_text, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
         if not any(bench.setting.device == device for bench in benches):
-            found.append(claim_record(*way, "", UNKNOWN, needs, basis="needs --bench"))
-    return found
+            claims.append(claim_record(*claim_text, "", UNKNOWN, needs, basis="needs --bench"))
+    return claims
 
 
 def _fit(bench: ProjectionBench) -> dict[str, Any]:
@@ -101,24 +101,24 @@ def _on_gpu(bench: ProjectionBench) -> dict[str, Any]:
 
 
 def _monotone(steps: Sequence[StepTime]) -> bool:
-    """Whether a width's time grows with the active share."""
+    """Return True if the time of every width grows with the active share."""
     ordered = sorted(steps, key=lambda step: (step.width, step.share))
-    times = [[step.columns_s for step in own] for _, own in groupby(ordered, key=lambda step: step.width)]
-    return all(own == sorted(own) for own in times)
+    times_by_width = [[step.columns_s for step in group] for _, group in groupby(ordered, key=lambda step: step.width)]
+    return all(times_s == sorted(times_s) for times_s in times_by_width)
 
 
 def _break_even(bench: ProjectionBench) -> str:
-    shares = [each for each in bench.break_even if (each.vocab, each.rows) == (BAR_SIZE[0], ROWS)]
-    told = [f"{100 * each.columns:.0f} %" if each.columns is not None else "no share" for each in shares]
-    return f"all columns win above {', '.join(told) or 'a share that was not measured'}"
+    points = [point for point in bench.break_even if (point.vocab, point.rows) == (BAR_SIZE[0], ROWS)]
+    shares = [f"{100 * point.columns:.0f} %" if point.columns is not None else "no share" for point in points]
+    return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
 
 
-def _bench_record(bench: ProjectionBench, way: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
-    return claim_record(*way, ours, verdict, why, device=name_of(bench), basis=bench.kind)
+def _bench_record(bench: ProjectionBench, claim_text: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
+    return claim_record(*claim_text, ours, verdict, why, device=name_of(bench), basis=bench.kind)
 
 
 def bench_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
-    """Every step that was measured."""
+    """Return a row for every measured step."""
     return [
         {
             "kind": bench.kind,
@@ -143,9 +143,9 @@ def bench_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
 
 
 def break_even_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
-    """Above which share of V all columns win."""
+    """Return the shares of V above which all columns win."""
     return [
-        {"kind": bench.kind, "box": name_of(bench), "date": bench.date, "clusters": bench.setting.clusters} | each.model_dump()
+        {"kind": bench.kind, "box": name_of(bench), "date": bench.date, "clusters": bench.setting.clusters} | point.model_dump()
         for bench in benches
-        for each in bench.break_even
+        for point in bench.break_even
     ]

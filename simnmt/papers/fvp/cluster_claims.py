@@ -42,43 +42,43 @@ SAME_SIZE: Knowledge = "mixed, same size"
 
 
 def cluster_claims(study: Study | None) -> Records:
-    """Six claims by one study; of none, that they need one."""
+    """Return the six claims by one study; without a study, claims that name the missing study."""
     parts = {
         "sweep": (MORE_CLUSTERS, MORE_TOKENS, MISS_BY_TOP),
         "per_cluster": (FIGURE_4,),
         "by_language": (KNOWLEDGE,),
         "volume": (MISS_BY_VOLUME,),
     }
-    found: Records = []
-    for part, ways in parts.items():
+    claims: Records = []
+    for part, claim_texts in parts.items():
         if study is None or not getattr(study, part):
-            found += [unmeasured_record(*way, study, part) for way in ways]
+            claims += [unmeasured_record(*claim_text, study, part) for claim_text in claim_texts]
     if study is None:
-        return found
+        return claims
     if study.sweep:
-        found += [_more_clusters(study), _by_top(study), _misses_by_top(study)]
+        claims += [_more_clusters(study), _by_top(study), _misses_by_top(study)]
     if study.per_cluster:
-        found.append(_figure_4(study))
+        claims.append(_figure_4(study))
     if study.by_language:
-        found.append(_knowledge(study))
+        claims.append(_knowledge(study))
     if study.volume:
-        found.append(_misses_by_volume(study))
-    return found
+        claims.append(_misses_by_volume(study))
+    return claims
 
 
 def _more_clusters(study: Study) -> dict[str, Any]:
     rows = _several(in_groups(study.sweep, lambda cell: (cell.label, cell.top), lambda cell: cell.clusters))
-    shares = {key: [cell.share.mean for cell in own] for key, own in rows.items()}
-    verdict = worst_verdict(_trend(own) for own in shares.values())
+    shares = {key: [cell.share.mean for cell in cells] for key, cells in rows.items()}
+    verdict = worst_verdict(_trend(means) for means in shares.values())
     if verdict == UNKNOWN:
         return unmeasured_record(*MORE_CLUSTERS, study, "sweep of several numbers of clusters")
     ours = "; ".join(
-        f"{label}, K = {top}: {100 * shares[label, top][0]:.2f} % at {own[0].clusters:,} to "
-        f"{100 * shares[label, top][-1]:.2f} % at {own[-1].clusters:,}"
-        for (label, top), own in rows.items()
+        f"{label}, K = {top}: {100 * shares[label, top][0]:.2f} % at {cells[0].clusters:,} to "
+        f"{100 * shares[label, top][-1]:.2f} % at {cells[-1].clusters:,}"
+        for (label, top), cells in rows.items()
     )
-    rises = sum(after > before for own in shares.values() for before, after in pairwise(own))
-    steps = sum(len(own) - 1 for own in shares.values())
+    rises = sum(after > before for means in shares.values() for before, after in pairwise(means))
+    steps = sum(len(means) - 1 for means in shares.values())
     why = f"of V, mean over held-out steps at batch 1; {rises} of {steps} steps rise, each by {NOISE:.0%} may"
     return study_record(study, *MORE_CLUSTERS, ours, verdict, why)
 
@@ -87,8 +87,8 @@ def _by_top(study: Study) -> dict[str, Any]:
     rows = _several(in_groups(study.sweep, lambda cell: (cell.label, cell.clusters), lambda cell: cell.top))
     if not rows:
         return unmeasured_record(*MORE_TOKENS, study, "sweep of several K")
-    kept = all(before.share.mean < after.share.mean for own in rows.values() for before, after in pairwise(own))
-    factors = [own[-1].share.mean / own[0].share.mean for own in rows.values() if own[0].share.mean > 0.0]
+    kept = all(before.share.mean < after.share.mean for cells in rows.values() for before, after in pairwise(cells))
+    factors = [cells[-1].share.mean / cells[0].share.mean for cells in rows.values() if cells[0].share.mean > 0.0]
     amount = _span(factors, f"times as many columns with the largest K, {_of(rows)}")
     why = f"{NESTED}: {amount}; of V, mean over held-out steps at batch 1; the most clusters told"
     return study_record(study, *MORE_TOKENS, _shares(rows), kept, why)
@@ -98,29 +98,31 @@ def _misses_by_top(study: Study) -> dict[str, Any]:
     rows = _several(in_groups(study.sweep, lambda cell: (cell.label, cell.clusters), lambda cell: cell.top))
     if not rows:
         return unmeasured_record(*MISS_BY_TOP, study, "sweep of several K")
-    verdicts = [_fewer_misses(own) for own in rows.values()]
+    verdicts = [_fewer_misses(cells) for cells in rows.values()]
     ours = "; ".join(
         f"{label}, {clusters:,} clusters: "
         + ", ".join(f"{100 * cell.miss_rate:.2f} % at K = {cell.top}" for cell in rows[label, clusters])
         for label, clusters in _most_clusters(rows)
     )
-    factors = [own[0].miss_rate / own[-1].miss_rate for own in rows.values() if own[-1].miss_rate > 0.0]
+    factors = [cells[0].miss_rate / cells[-1].miss_rate for cells in rows.values() if cells[-1].miss_rate > 0.0]
     amount = _span(factors, f"times fewer with the largest K, {_of(rows)}") if factors else "none is left"
     why = f"{NESTED}: {amount}; held-out tokens that dense decoding writes and that are not active; {_counted(verdicts)}"
     return study_record(study, *MISS_BY_TOP, ours, worst_verdict(verdicts), why)
 
 
 def _figure_4(study: Study) -> dict[str, Any]:
-    rows = in_groups(study.per_cluster, lambda each: (each.label, each.clusters), lambda each: each.top)
+    rows = in_groups(study.per_cluster, lambda sizes: (sizes.label, sizes.clusters), lambda sizes: sizes.top)
     means = {
-        key: [(each.top, fmean(each.columns) / study.model.vocab) for each in own] for key, own in rows.items() if len(own) > 1
+        key: [(sizes.top, fmean(sizes.columns) / study.model.vocab) for sizes in group]
+        for key, group in rows.items()
+        if len(group) > 1
     }
     if not means:
         return unmeasured_record(*FIGURE_4, study, "per_cluster of several K")
-    kept = all(before < after for own in means.values() for (_, before), (_, after) in pairwise(own))
+    kept = all(before < after for shares in means.values() for (_, before), (_, after) in pairwise(shares))
     ours = "; ".join(
-        f"{label}, {clusters:,} clusters: " + ", ".join(f"{100 * share:.2f} % at K = {top}" for top, share in own)
-        for (label, clusters), own in means.items()
+        f"{label}, {clusters:,} clusters: " + ", ".join(f"{100 * share:.2f} % at K = {top}" for top, share in shares)
+        for (label, clusters), shares in means.items()
     )
     why = f"{NESTED}; mean over clusters; judged by their order, as V differs from the paper's"
     return study_record(study, *FIGURE_4, ours, kept, why)
@@ -128,8 +130,8 @@ def _figure_4(study: Study) -> dict[str, Any]:
 
 def _knowledge(study: Study) -> dict[str, Any]:
     rows = in_groups(study.by_language, lambda cell: (cell.label, cell.clusters, cell.top), lambda cell: cell.knowledge)
-    most = {key: {cell.knowledge: cell.sets.most for cell in own} for key, own in rows.items()}
-    pairs = {key: (own["both"], own["target"]) for key, own in most.items() if {"both", "target"} <= own.keys()}
+    most = {key: {cell.knowledge: cell.sets.most for cell in cells} for key, cells in rows.items()}
+    pairs = {key: (largest["both"], largest["target"]) for key, largest in most.items() if {"both", "target"} <= largest.keys()}
     if not pairs:
         return unmeasured_record(*KNOWLEDGE, study, "by_language of both kinds")
     kept = [both <= target for both, target in pairs.values()]
@@ -140,7 +142,7 @@ def _knowledge(study: Study) -> dict[str, Any]:
         for label, clusters, top in shown
     )
     why = f"so in {sum(kept)} of {len(kept)} pairs of a direction, a number of clusters and a K"
-    same = [own["both"] <= own[SAME_SIZE] for own in most.values() if {"both", SAME_SIZE} <= own.keys()]
+    same = [largest["both"] <= largest[SAME_SIZE] for largest in most.values() if {"both", SAME_SIZE} <= largest.keys()]
     if same:
         why += f"; against a mix cut to as many contexts as one direction has, in {sum(same)} of {len(same)}"
     else:
@@ -154,43 +156,43 @@ def _misses_by_volume(study: Study) -> dict[str, Any]:
     )
     if not rows:
         return unmeasured_record(*MISS_BY_VOLUME, study, "volume of several texts")
-    verdicts = [_fewer_misses(own) for own in rows.values()]
+    verdicts = [_fewer_misses(cells) for cells in rows.values()]
     ours = "; ".join(
-        f"{label}, {clusters:,} clusters, K = {top}: {100 * own[0].miss_rate:.2f} % with {own[0].training_sentences:,} "
-        f"sentences, {100 * own[-1].miss_rate:.2f} % with {own[-1].training_sentences:,}"
-        for (label, clusters, top), own in rows.items()
+        f"{label}, {clusters:,} clusters, K = {top}: {100 * cells[0].miss_rate:.2f} % with {cells[0].training_sentences:,} "
+        f"sentences, {100 * cells[-1].miss_rate:.2f} % with {cells[-1].training_sentences:,}"
+        for (label, clusters, top), cells in rows.items()
     )
     return study_record(study, *MISS_BY_VOLUME, ours, worst_verdict(verdicts), f"as a trend; {_counted(verdicts)}")
 
 
 def _several(rows: dict[Key, list[Row]]) -> dict[Key, list[Row]]:
-    """A trend needs two points."""
-    return {key: own for key, own in rows.items() if len(own) > 1}
+    """Return the groups of several rows, as a trend needs two points."""
+    return {key: group for key, group in rows.items() if len(group) > 1}
 
 
 def _trend(values: Sequence[float]) -> str:
-    """Whether they fall, `NOISE` allowed at each step, by more than it in all; nothing left is fallen."""
+    """Return `HOLDS` if the values fall by more than `NOISE` in all, or to 0, and rise by no more than `NOISE` at any step."""
     if values[-1] > values[0] * (1 + NOISE) or any(after > before * (1 + NOISE) for before, after in pairwise(values)):
         return FAILS
     return HOLDS if values[-1] == 0.0 or values[-1] < values[0] * (1 - NOISE) else UNCLEAR
 
 
 def _fewer_misses(cells: Sequence[Cell]) -> str:
-    """Whether fewer tokens are missed at the end, and clearly more at no step; no miss at all is fallen."""
+    """Return `HOLDS` if misses fall clearly from first to last, or to 0, and rise clearly at no step."""
     if any(_apart(before, after) < -SIGMAS for before, after in (*pairwise(cells), (cells[0], cells[-1]))):
         return FAILS
     return HOLDS if cells[-1].miss_rate == 0.0 or _apart(cells[0], cells[-1]) > SIGMAS else UNCLEAR
 
 
 def _apart(before: Cell, after: Cell) -> float:
-    """By how many standard errors of two binomial shares the misses fell."""
-    error = sqrt(sum(own.miss_rate * (1.0 - own.miss_rate) / own.heldout_tokens for own in (before, after)))
+    """Return the fall of the miss rate in standard errors of two binomial shares."""
+    error = sqrt(sum(cell.miss_rate * (1.0 - cell.miss_rate) / cell.heldout_tokens for cell in (before, after)))
     fell = before.miss_rate - after.miss_rate
     return fell / error if error > 0.0 else 0.0
 
 
 def _counted(verdicts: Sequence[str]) -> str:
-    """Of so many groups."""
+    """Describe how many groups clearly follow the trend, and how many clearly do not."""
     clear, against = verdicts.count(HOLDS), verdicts.count(FAILS)
     return (
         f"clearly so in {clear} of {len(verdicts)} cases and clearly not in {against}, by {SIGMAS:g} standard errors of the "
@@ -203,13 +205,13 @@ def _span(values: Sequence[float], what: str) -> str:
 
 
 def _of(rows: Mapping[tuple[str, int], Sequence[Cell]]) -> str:
-    """Which K are held against each other."""
-    ends = dict.fromkeys((own[0].top, own[-1].top) for own in rows.values())
+    """Describe which K are compared."""
+    ends = dict.fromkeys((cells[0].top, cells[-1].top) for cells in rows.values())
     return ", ".join(f"K = {last} against K = {first}" for first, last in ends)
 
 
 def _shares(rows: Mapping[tuple[str, int], Sequence[Cell]]) -> str:
-    """By K, with the most clusters of each direction."""
+    """Describe the active share by K, at the most clusters of each direction."""
     return "; ".join(
         f"{label}, {clusters:,} clusters: "
         + ", ".join(f"{100 * cell.share.mean:.2f} % at K = {cell.top}" for cell in rows[label, clusters])

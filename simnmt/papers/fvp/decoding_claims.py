@@ -70,7 +70,7 @@ TIMED = (STEP, WHOLE, AMDAHL, LISTS)
 
 
 def decoding_claims(study: Study | None) -> Records:
-    """All of one study; of none, that they need one."""
+    """Return all claims by one study; without a study, claims that name the missing study."""
     parts = {
         "chosen": (
             (IDENTICAL, _identical),
@@ -82,23 +82,25 @@ def decoding_claims(study: Study | None) -> Records:
         ),
         "candidates": ((LISTS, _step), (KEPT_BY_LISTS, _bleu)),
     }
-    found: Records = []
-    for part, ways in parts.items():
+    claims: Records = []
+    for part, judges in parts.items():
         rows = () if study is None else getattr(study, part)
-        for way, judge in ways:
+        for claim_text, judge in judges:
             if study is None or not rows:
-                found.append(unmeasured_record(*way, study, part))
+                claims.append(unmeasured_record(*claim_text, study, part))
             else:
-                found.append(
-                    _disturbed(study, way, rows) if way in TIMED and not _undisturbed(rows) else judge(study, way, rows)
+                claims.append(
+                    _disturbed(study, claim_text, rows)
+                    if claim_text in TIMED and not _undisturbed(rows)
+                    else judge(study, claim_text, rows)
                 )
-    for way, part, judge_all in ((SINGLE, "chosen", _single), (FASTEST, "speeds", _fastest)):
+    for claim_text, part, judge_all in ((SINGLE, "chosen", _single), (FASTEST, "speeds", _fastest)):
         rows = () if study is None else getattr(study, part)
         if study is None or not rows:
-            found.append(unmeasured_record(*way, study, part))
+            claims.append(unmeasured_record(*claim_text, study, part))
         else:
-            found.append(judge_all(study) if _undisturbed(rows) else _disturbed(study, way, rows))
-    return found
+            claims.append(judge_all(study) if _undisturbed(rows) else _disturbed(study, claim_text, rows))
+    return claims
 
 
 def _undisturbed(rows: Sequence[Decoded | Speed]) -> bool:
@@ -106,137 +108,145 @@ def _undisturbed(rows: Sequence[Decoded | Speed]) -> bool:
     return all(row.rounds is not None and row.rounds.conclusive for row in rows)
 
 
-def _disturbed(study: Study, way: ClaimText, rows: Sequence[Decoded | Speed]) -> dict[str, Any]:
-    """Refuse a verdict on times that too few undisturbed stretches stand behind."""
+def _disturbed(study: Study, claim_text: ClaimText, rows: Sequence[Decoded | Speed]) -> dict[str, Any]:
+    """Return the claim as unknown because too few undisturbed stretches were timed."""
     unguarded = sum(row.rounds is None for row in rows)
     few = sum(row.rounds is not None and not row.rounds.conclusive for row in rows)
     causes = [f"{unguarded} of {len(rows)} cells were timed without a guard against disturbances"] * bool(unguarded)
     causes += [f"{few} of {len(rows)} cells have too few undisturbed stretches"] * bool(few)
-    return study_record(study, *way, "", UNKNOWN, f"{' and '.join(causes)}: measure the part again on a quiet box")
+    return study_record(study, *claim_text, "", UNKNOWN, f"{' and '.join(causes)}: measure the part again on a quiet box")
 
 
-def ratios(each: Decoded) -> list[float]:
-    """Times as many tokens a second as plain dense decoding, round by round; the median alone where no round was kept."""
-    return list(each.gains) or [each.measured]
+def ratios(decoding: Decoded) -> list[float]:
+    """Return the tokens/s over those of plain dense decoding by round; only the median if no round was kept."""
+    return list(decoding.gains) or [decoding.measured]
 
 
-def body_ratio(each: Decoded) -> float:
-    """Times as fast is a step below the output layer, which Amdahl's law takes for 1: weights may stay in a cache."""
-    dense_s, part_s = (own.body_s / own.steps for own in (each.dense, each.part))
+def body_ratio(decoding: Decoded) -> float:
+    """Return the speed-up of a step below the output layer; Amdahl's law assumes 1, but weights may stay in a cache."""
+    dense_s, part_s = (result.body_s / result.steps for result in (decoding.dense, decoding.part))
     return dense_s / part_s if part_s > 0.0 else 1.0
 
 
-def bleu_change(each: Decoded) -> float | None:
-    """In points; None without references."""
-    if each.dense.bleu is None or each.part.bleu is None:
+def bleu_change(decoding: Decoded) -> float | None:
+    """Return the change of BLEU in points; None without references."""
+    if decoding.dense.bleu is None or decoding.part.bleu is None:
         return None
-    return each.part.bleu - each.dense.bleu
+    return decoding.part.bleu - decoding.dense.bleu
 
 
-def method_label(each: Decoded) -> str:
-    """Clusters, or what lists are made from."""
-    if each.way == "clustered":
-        return format_clusters(each.clusters or 0, each.top or 0)
-    always = f", {each.always:,} always" if each.always else ""
-    made = {"ibm1": "IBM model 1", "attention": "attention"}.get(each.way, each.way)
-    return f"lists of {each.candidates} by {made}{always}"
+def method_label(decoding: Decoded) -> str:
+    """Describe the clusters, or the source of the candidate lists."""
+    if decoding.way == "clustered":
+        return format_clusters(decoding.clusters or 0, decoding.top or 0)
+    always = f", {decoding.always:,} always" if decoding.always else ""
+    made = {"ibm1": "IBM model 1", "attention": "attention"}.get(decoding.way, decoding.way)
+    return f"lists of {decoding.candidates} by {made}{always}"
 
 
 def format_clusters(clusters: int, top: int) -> str:
-    """How many, and K."""
+    """Format the number of clusters and K."""
     return f"{clusters:,} clusters, K = {top}"
 
 
-def by_search(rows: Sequence[Decoded], tell: Callable[[Decoded], str]) -> str:
-    """What is told of each, by direction and way, and of these by beam and batch."""
-    groups = in_groups(rows, lambda each: (each.label, method_label(each)), lambda each: each.beam * each.batch)
+def by_search(rows: Sequence[Decoded], describe: Callable[[Decoded], str]) -> str:
+    """Describe every decoding, grouped by direction and method and sorted by beam and batch."""
+    groups = in_groups(
+        rows, lambda decoding: (decoding.label, method_label(decoding)), lambda decoding: decoding.beam * decoding.batch
+    )
     return "; ".join(
-        f"{label}, {way}: " + ", ".join(f"{tell(each)} (beam {each.beam}, batch {each.batch})" for each in own)
-        for (label, way), own in groups.items()
+        f"{label}, {method}: "
+        + ", ".join(f"{describe(decoding)} (beam {decoding.beam}, batch {decoding.batch})" for decoding in group)
+        for (label, method), group in groups.items()
     )
 
 
-def _identical(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    def tell(each: Decoded) -> str:
-        ties = f" and {each.near_ties} near ties" if each.near_ties else ""
-        return f"{100 * each.identical:.1f} % of {each.sentences:,}{ties}"
+def _identical(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+    def describe(decoding: Decoded) -> str:
+        ties = f" and {decoding.near_ties} near ties" if decoding.near_ties else ""
+        return f"{100 * decoding.identical:.1f} % of {decoding.sentences:,}{ties}"
 
-    kept = all(each.identical >= published.LEAST_IDENTICAL for each in rows)
-    return study_record(study, *way, by_search(rows, tell), kept, "near ties, closer than rounding, count as different")
+    kept = all(decoding.identical >= published.LEAST_IDENTICAL for decoding in rows)
+    why = "near ties, closer than rounding, count as different"
+    return study_record(study, *claim_text, by_search(rows, describe), kept, why)
 
 
-def _bleu(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    def tell(each: Decoded) -> str:
-        return f"{bleu_change(each):+.2f} of {each.dense.bleu:.2f}"
+def _bleu(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+    def describe(decoding: Decoded) -> str:
+        return f"{bleu_change(decoding):+.2f} of {decoding.dense.bleu:.2f}"
 
-    known = [each for each in rows if bleu_change(each) is not None]
+    known = [decoding for decoding in rows if bleu_change(decoding) is not None]
     if not known:
-        return study_record(study, *way, "", UNKNOWN, "needs references")
-    changes = [round(bleu_change(each) or 0.0, 4) for each in known]
+        return study_record(study, *claim_text, "", UNKNOWN, "needs references")
+    changes = [round(bleu_change(decoding) or 0.0, 4) for decoding in known]
     lost = sum(change < -published.MOST_BLEU_CHANGE for change in changes)
     risen = sum(change > published.MOST_BLEU_CHANGE for change in changes)
     why = f"{lost} of {len(known)} cells lose more, {risen} gain more: that is different too, though no loss"
-    return study_record(study, *way, by_search(known, tell), not lost and not risen, why)
+    return study_record(study, *claim_text, by_search(known, describe), not lost and not risen, why)
 
 
-def _active(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    def tell(each: Decoded) -> str:
+def _active(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+    def describe(decoding: Decoded) -> str:
         return (
-            f"{100 * each.share.mean:.2f} % of V with {100 * each.share.most:.2f} % at most, so "
-            f"{100 * each.share_of_emitted:.1f} % of the {each.emitted:,} tokens ever written"
+            f"{100 * decoding.share.mean:.2f} % of V with {100 * decoding.share.most:.2f} % at most, so "
+            f"{100 * decoding.share_of_emitted:.1f} % of the {decoding.emitted:,} tokens ever written"
         )
 
-    single = [each for each in rows if each.beam * each.batch == 1]
-    ours = by_search(rows, tell)
-    kept = all(each.share.most <= published.MOST_ACTIVE for each in single)
-    return study_record(study, *way, ours, kept if single else UNKNOWN, "judged by the most of any step at batch 1")
+    single = [decoding for decoding in rows if decoding.beam * decoding.batch == 1]
+    ours = by_search(rows, describe)
+    kept = all(decoding.share.most <= published.MOST_ACTIVE for decoding in single)
+    return study_record(study, *claim_text, ours, kept if single else UNKNOWN, "judged by the most of any step at batch 1")
 
 
-def _step(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    asked = published.LIST_RATIO if way is LISTS else published.STEP_RATIO
-    best = max(rows, key=lambda each: each.layer_ratio)
-    fused = max(each.layer_ratio_over_fused for each in rows)
-    ours = by_search(rows, lambda each: f"{each.layer_ratio:.2f}")
+def _step(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+    asked = published.LIST_RATIO if claim_text is LISTS else published.STEP_RATIO
+    best = max(rows, key=lambda decoding: decoding.layer_ratio)
+    fused = max(decoding.layer_ratio_over_fused for decoding in rows)
+    ours = by_search(rows, lambda decoding: f"{decoding.layer_ratio:.2f}")
     reached = [ratio >= asked for ratio in best.layer_ratios or (best.layer_ratio,)]
     why = (
         f"projection, softmax and search, the choice of columns included; the best of {len(rows)} cells is judged, round by "
         f"round; {_over_both(best.layer_ratio, fused, asked, '{:.2f} times'.format)}"
     )
-    return study_record(study, *way, ours, verdict_over_cases([reached]), why)
+    return study_record(study, *claim_text, ours, verdict_over_cases([reached]), why)
 
 
-def _whole(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+def _whole(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
     asked = 1.0 + published.END_TO_END_GAIN
-    best = max(rows, key=lambda each: each.measured)
-    fused = max(each.measured_over_fused for each in rows)
-    ours = by_search(rows, lambda each: _percent(each.measured))
+    best = max(rows, key=lambda decoding: decoding.measured)
+    fused = max(decoding.measured_over_fused for decoding in rows)
+    ours = by_search(rows, lambda decoding: _percent(decoding.measured))
     reached = [ratio >= asked for ratio in ratios(best)]
     why = (
         f"the best of {len(rows)} cells is judged, round by round; {_over_both(best.measured, fused, asked, _percent)}; the "
         f"output layer has {100 * best.layer_share:.0f} % of its dense time"
     )
-    return study_record(study, *way, ours, verdict_over_cases([reached]), why)
+    return study_record(study, *claim_text, ours, verdict_over_cases([reached]), why)
 
 
-def _amdahl(study: Study, way: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    near = {id(each): [_is_near(each.predicted, ratio) for ratio in ratios(each)] for each in rows}
-    trivial = [each for each in rows if all(_is_near(1.0, ratio) for ratio in ratios(each))]
-    tests = [each for each in rows if each not in trivial]
-    ours = by_search(rows, lambda each: f"{_percent(each.measured)} where {_percent(each.predicted)} was foretold")
-    bodies = [body_ratio(each) for each in rows]
+def _amdahl(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
+    near = {id(decoding): [_is_near(decoding.predicted, ratio) for ratio in ratios(decoding)] for decoding in rows}
+    trivial = [decoding for decoding in rows if all(_is_near(1.0, ratio) for ratio in ratios(decoding))]
+    tests = [decoding for decoding in rows if decoding not in trivial]
+    ours = by_search(rows, lambda decoding: f"{_percent(decoding.measured)} where {_percent(decoding.predicted)} was foretold")
+    bodies = [body_ratio(decoding) for decoding in rows]
     why = "each round's ratio against the prediction; what is below the output layer, which it takes as it is, gets "
     why += f"{min(bodies):.2f} to {max(bodies):.2f} times as fast"
     if trivial:
         why += "; no test of it where a prediction of no gain passes too: "
-        why += by_search(trivial, lambda each: _percent(each.measured))
+        why += by_search(trivial, lambda decoding: _percent(decoding.measured))
     # A cell that no gain explains as well can speak against the law, but not for it.
-    verdict = worst_verdict([verdict_over_cases([near[id(each)]]) for each in rows])
-    return study_record(study, *way, ours, verdict if tests or verdict == FAILS else UNCLEAR, why)
+    verdict = worst_verdict([verdict_over_cases([near[id(decoding)]]) for decoding in rows])
+    return study_record(study, *claim_text, ours, verdict if tests or verdict == FAILS else UNCLEAR, why)
 
 
 def _single(study: Study) -> dict[str, Any]:
-    groups = in_groups(study.chosen, lambda each: (each.label, each.clusters, each.top), lambda each: each.beam * each.batch)
-    pairs = [own for own in groups.values() if len(own) == 2 and own[0].beam * own[0].batch == 1]
+    groups = in_groups(
+        study.chosen,
+        lambda decoding: (decoding.label, decoding.clusters, decoding.top),
+        lambda decoding: decoding.beam * decoding.batch,
+    )
+    pairs = [pair for pair in groups.values() if len(pair) == 2 and pair[0].beam * pair[0].batch == 1]
     if not pairs:
         return unmeasured_record(*SINGLE, study, "chosen at both searches")
     verdicts = [_above(ratios(first), ratios(last)) for first, last in pairs]
@@ -249,26 +259,26 @@ def _single(study: Study) -> dict[str, Any]:
     return study_record(study, *SINGLE, ours, worst_verdict(verdicts), f"{why}; over the fused output layer {fused}")
 
 
-def _above(own: Sequence[float], others: Sequence[float]) -> str:
-    """Whether the least of the one is above the most of the other."""
-    if min(own) > max(others):
+def _above(first: Sequence[float], last: Sequence[float]) -> str:
+    """Return `HOLDS` if every ratio of `first` is above every ratio of `last`, `FAILS` if none is above any."""
+    if min(first) > max(last):
         return HOLDS
-    return FAILS if max(own) <= min(others) else UNCLEAR
+    return FAILS if max(first) <= min(last) else UNCLEAR
 
 
 def _over_both(plain: float, fused: float, asked: float, form: Callable[[float], str]) -> str:
-    """The best over plain and over fused dense decoding, and whether the former alone reaches what is asked."""
-    said = f"at best {form(plain)} over plain dense decoding, {form(fused)} over the fused output layer, which is exact"
-    return f"{said}: reached over plain alone" if plain >= asked > fused else said
+    """Describe the best ratio over plain and over fused dense decoding, and if only the former reaches `asked`."""
+    text = f"at best {form(plain)} over plain dense decoding, {form(fused)} over the fused output layer, which is exact"
+    return f"{text}: reached over plain alone" if plain >= asked > fused else text
 
 
 def _fastest(study: Study) -> dict[str, Any]:
     verdicts, ours, judged = [], [], []
-    searches = in_groups(study.speeds, lambda each: (each.label, each.beam, each.batch), lambda each: -each.gain)
+    searches = in_groups(study.speeds, lambda speed: (speed.label, speed.beam, speed.batch), lambda speed: -speed.gain)
     for (label, beam, batch), rows in searches.items():
-        best, most = rows[0], max(each.clusters for each in rows)
-        for_it = [each for each in rows if each.top == 1 and each.clusters >= most / 2]
-        against = [each for each in rows if each not in for_it]
+        best, most = rows[0], max(speed.clusters for speed in rows)
+        for_it = [speed for speed in rows if speed.top == 1 and speed.clusters >= most / 2]
+        against = [speed for speed in rows if speed not in for_it]
         ours.append(
             f"{label}, beam {beam}, batch {batch}: {_percent(1.0 + best.gain)} at {format_clusters(best.clusters, best.top)}"
         )
@@ -278,24 +288,24 @@ def _fastest(study: Study) -> dict[str, Any]:
     if not verdicts:
         return unmeasured_record(*FASTEST, study, "speeds of K = 1 and others at high numbers of clusters")
     why = (
-        f"of {_ways(study.speeds)}; the best with K = 1 and half of the most clusters or more against the best of the others, "
-        f"round by round: {', '.join(judged)}"
+        f"of {_describe_grid(study.speeds)}; the best with K = 1 and half of the most clusters or more against the best of the "
+        f"others, round by round: {', '.join(judged)}"
     )
     return study_record(study, *FASTEST, "; ".join(ours), verdict_over_cases(verdicts), why)
 
 
-def _ahead(own: Speed, other: Speed) -> list[bool]:
-    rounds = [one > another for one, another in zip(own.ratios, other.ratios, strict=False)]
-    return rounds or [own.gain > other.gain]
+def _ahead(speed: Speed, rival: Speed) -> list[bool]:
+    rounds = [one > another for one, another in zip(speed.ratios, rival.ratios, strict=False)]
+    return rounds or [speed.gain > rival.gain]
 
 
-def _cell(each: Speed) -> str:
-    return f"{format_clusters(each.clusters, each.top)} ({_percent(1.0 + each.gain)})"
+def _cell(speed: Speed) -> str:
+    return f"{format_clusters(speed.clusters, speed.top)} ({_percent(1.0 + speed.gain)})"
 
 
-def _ways(rows: Sequence[Speed]) -> str:
-    clusters, tops = sorted({each.clusters for each in rows}), sorted({each.top for each in rows})
-    few = f"these {len(clusters)} numbers of clusters, {', '.join(f'{each:,}' for each in clusters)},"
+def _describe_grid(rows: Sequence[Speed]) -> str:
+    clusters, tops = sorted({speed.clusters for speed in rows}), sorted({speed.top for speed in rows})
+    few = f"these {len(clusters)} numbers of clusters, {', '.join(f'{count:,}' for count in clusters)},"
     return f"{few} and K = {', '.join(map(str, tops))}"
 
 

@@ -27,14 +27,14 @@ def shipped_benches() -> list[Path]:
 
 
 def read_benches(paths: Iterable[Path]) -> list[ProjectionBench]:
-    """Raises `BenchError` for a file that is none, and `InputError` for two of one box and type of weights."""
-    found: dict[str, tuple[Path, ProjectionBench]] = {}
+    """Read bench files; raise `BenchError` for an invalid file, `InputError` for two of one box and type of weights."""
+    by_name: dict[str, tuple[Path, ProjectionBench]] = {}
     for path in paths:
         bench = read_bench(path)
-        before, _ = found.setdefault(name_of(bench), (path, bench))
+        before, _ = by_name.setdefault(name_of(bench), (path, bench))
         if before is not path:
             raise InputError(f"{before} and {path}: two measurements of {name_of(bench)}", remedy="name one of them")
-    return [bench for _, bench in found.values()]
+    return [bench for _, bench in by_name.values()]
 
 
 def name_of(bench: ProjectionBench) -> str:
@@ -55,17 +55,17 @@ def shipped_studies() -> list[Path]:
 
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
-    """Raises `CalibrationError` for a file that is no study, and `InputError` for two of models of one name."""
+    """Read study files; raise `CalibrationError` for an invalid file, `InputError` for two of models of one name."""
     from simnmt.calibrate.study import read_study
     from simnmt.papers.fvp.study import Study
 
-    found: dict[str, tuple[Path, Study]] = {}
+    by_name: dict[str, tuple[Path, Study]] = {}
     for path in paths:
         study = read_study(path, Study)
-        before, _ = found.setdefault(study.model.name, (path, study))
+        before, _ = by_name.setdefault(study.model.name, (path, study))
         if before is not path:
             raise InputError(f"{before} and {path}: two studies of {study.model.name}", remedy="name one of them")
-    return [study for _, study in found.values()]
+    return [study for _, study in by_name.values()]
 
 
 def study_record(
@@ -94,15 +94,15 @@ def unmeasured_record(identifier: str, claim: str, theirs: str, study: Study | N
 
 
 def in_groups(rows: Iterable[Row], key: Callable[[Row], Key], order: Callable[[Row], Any]) -> dict[Key, list[Row]]:
-    """Rows of the same key together, each group in `order`."""
-    found: dict[Key, list[Row]] = {}
+    """Group rows by `key`, and sort each group by `order`."""
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return {each: sorted(own, key=order) for each, own in found.items()}
+        groups.setdefault(key(row), []).append(row)
+    return {group_key: sorted(group, key=order) for group_key, group in groups.items()}
 
 
 Say = Callable[[str], None]
-"""Is told of what comes next."""
+"""Receives a line of progress before each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Texts:
 def study_model(
     model: Path, texts: Texts, *, kept: Path | None = None, parts: Sequence[str] = (), quick: bool = False, say: Say
 ) -> Study:
-    """Measure `parts`, or what the file `kept` lacks or has less of: all that texts can tell (two directions, targets).
+    """Measure `parts`, or what the file `kept` lacks or has less of, as far as the texts allow (two directions, targets).
 
     Contexts are kept beside the file, so that a run that was stopped goes on. Raises `InputError` for texts that do not go
     together and parts that there are not, and what studying raises, such as `CalibrationError` for a file of another model or
@@ -209,7 +209,7 @@ def _measurable(part: Part, texts: Texts) -> set[str]:
 
 
 def _has(study: Study, part: Part, labels: Iterable[str], settings: StudySettings) -> bool:
-    """Whether each direction's last measurement of the part was of as much."""
+    """Return True if the last measurement of the part covers as much in each direction."""
     runs = [run for run in reversed(study.runs) if run.part == part]
     last = (next((run for run in runs if label in run.labels), None) for label in labels)
     return all(run is not None and settings.measured_by(run) for run in last)

@@ -70,8 +70,8 @@ def preset_account(model: Model, clusters: int, mean_share: float, centroid_byte
     # Here, so that the published tables need no more than their digits.
     from simnmt.nmt.vocabulary.memory_account import memory_account
 
-    own = PRESETS[model]
-    return memory_account(own.vocab, own.width, clusters, mean_share, centroid_bytes, model_bytes=own.model_bytes)
+    preset = PRESETS[model]
+    return memory_account(preset.vocab, preset.width, clusters, mean_share, centroid_bytes, model_bytes=preset.model_bytes)
 
 
 def most_clusters(model: Model, mean_share: float, share_of_model: float, centroid_bytes: int = HALF_BYTES) -> int:
@@ -107,14 +107,14 @@ class PresetMemory:
     @property
     def of_published(self) -> float:
         """Of Table 5's memory, which holds more than weights."""
-        (gb,) = {each.baseline_gb for each in TABLE_5 if each.model == self.model}
+        (gb,) = {row.baseline_gb for row in TABLE_5 if row.model == self.model}
         return self.account.total / (gb * 1e9)
 
 
 def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
-    """Of both presets: with figure 4's shares by K and the mean shares of our sets, at 1,300 clusters and, of K = 1, at 2,000.
+    """Return the memory of both presets with the shares of figure 4 and of our sets, at 1,300 and, for K = 1, 2,000 clusters.
 
-    What the paper tells of cluster 0 is taken for all clusters.
+    The shares that the paper prints for cluster 0 are taken for all clusters.
     """
     shares = [(FIGURE_3_BEST, share / 100.0, f"figure 4, K = {top}", 2) for top, share in FIGURE_4.items()]
     shares[1:1] = [
@@ -124,10 +124,10 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
         if (clusters, size) != (FIGURE_3_BEST, 2)
     ]
     shares += [
-        (own.clusters, fmean(own.columns) / study.model.vocab, f"{study.model.name}, {own.label}, K = {own.top}", 2)
+        (sizes.clusters, fmean(sizes.columns) / study.model.vocab, f"{study.model.name}, {sizes.label}, K = {sizes.top}", 2)
         for study in studies
-        for own in study.per_cluster
-        if own.clusters == FIGURE_3_BEST
+        for sizes in study.per_cluster
+        if sizes.clusters == FIGURE_3_BEST
     ]
     return [
         PresetMemory(model, clusters, share, whose, size, preset_account(model, clusters, share, size))
@@ -137,41 +137,45 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
 
 
 def memory_claims() -> Records:
-    """Of the presets with K = 1, which the paper chose: at its best number of clusters, and at the one it calls typical."""
-    printed = [each.more_percent for each in TABLE_5]
-    own = [each for each in preset_memory() if each.mean_share == FIGURE_4[1] / 100.0]
-    larger = [each for each in preset_memory() if each.mean_share != FIGURE_4[1] / 100.0 and each.model == "dense"]
+    """Return the claims on the presets with K = 1 at the best and at the typical number of clusters of the paper."""
+    printed = [row.more_percent for row in TABLE_5]
+    smallest = [memory for memory in preset_memory() if memory.mean_share == FIGURE_4[1] / 100.0]
+    larger = [memory for memory in preset_memory() if memory.mean_share != FIGURE_4[1] / 100.0 and memory.model == "dense"]
     share = FIGURE_4[1] / 100.0
     crossed = "; ".join(
         f"{name}: up to {most_clusters(model, share, published.MOST_MEMORY, 2):,} clusters with centroids in float16, "
         f"{most_clusters(model, share, published.MOST_MEMORY, 4):,} in float32"
         for model, name in MODELS.items()
     )
-    found: Records = []
-    for letter, clusters, said in (("a", FIGURE_3_BEST, "its best"), ("b", TYPICAL_CLUSTERS, "what it calls typical")):
-        half, single = ([each for each in own if (each.clusters, each.centroid_bytes) == (clusters, size)] for size in (2, 4))
+    claims: Records = []
+    for letter, clusters, choice in (("a", FIGURE_3_BEST, "its best"), ("b", TYPICAL_CLUSTERS, "what it calls typical")):
+        half, single = (
+            [memory for memory in smallest if (memory.clusters, memory.centroid_bytes) == (clusters, size)] for size in (2, 4)
+        )
         why = (
             f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_memory_record(single)}; "
-            f"of the memory that Table 5 prints {', '.join(f'{100 * each.of_published:.2f} %' for each in half)}; the "
+            f"of the memory that Table 5 prints {', '.join(f'{100 * memory.of_published:.2f} %' for memory in half)}; the "
             f"paper tells cluster 0's share, about {FIGURE_4[1]:.0f} % of the columns, which is taken for all clusters; below "
             f"{100 * published.MOST_MEMORY:.0f} %: {crossed}"
         )
         if clusters == FIGURE_3_BEST:
             why += "; ZCode Dense with larger K: "
-            why += ", ".join(f"{100 * each.of_model:.1f} % ({each.shares_of})" for each in larger)
-        found.append(
+            why += ", ".join(f"{100 * memory.of_model:.1f} % ({memory.shares_of})" for memory in larger)
+        claims.append(
             claim_record(
                 f"FVP-18 ({letter})",
-                f"{clusters:,} clusters, {said}, add less than {100 * published.MOST_MEMORY:.0f} % to the model's memory",
+                f"{clusters:,} clusters, {choice}, add less than {100 * published.MOST_MEMORY:.0f} % to the model's memory",
                 f"{min(printed):.2f} to {max(printed):.2f} %",
                 _memory_record(half),
-                all(each.of_model < published.MOST_MEMORY for each in half),
+                all(memory.of_model < published.MOST_MEMORY for memory in half),
                 why,
                 basis="inferred",
             )
         )
-    return found
+    return claims
 
 
-def _memory_record(own: Sequence[PresetMemory]) -> str:
-    return "; ".join(f"{MODELS[each.model]} {each.account.total / 1e6:.1f} MB, {100 * each.of_model:.2f} %" for each in own)
+def _memory_record(memories: Sequence[PresetMemory]) -> str:
+    return "; ".join(
+        f"{MODELS[memory.model]} {memory.account.total / 1e6:.1f} MB, {100 * memory.of_model:.2f} %" for memory in memories
+    )

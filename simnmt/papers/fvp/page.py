@@ -14,7 +14,7 @@ MOST_POINTS = 300
 
 
 def drawings(tables: Mapping[str, Rows], marks: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One section each; what was not measured has none. `marks`: what the paper's text tells of figures 2 to 4."""
+    """Return one section per measured drawing. `marks`: the values of figures 2 to 4 that the paper's text gives."""
     sections = [_projection(tables["table-2"])]
     sections += [_languages(tables["figure-2"], marks)] if tables["figure-2"] else []
     sections += [_speeds(tables["figure-3"], marks)] if tables["figure-3"] else []
@@ -25,13 +25,13 @@ def drawings(tables: Mapping[str, Rows], marks: Mapping[str, Any]) -> list[dict[
 
 
 def _projection(rows: Rows) -> dict[str, Any]:
-    """Table 2 as points, and the line through each model's six."""
+    """Draw Table 2 as points, with the line through each model's six points."""
     lines = []
     for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "published"):
-        own = sorted((row for row in rows if row["model"] == name), key=lambda row: row["active_percent"])
-        percent = [row["active_percent"] for row in own]
-        lines.append({"name": f"{name}, Table 2", "x": percent, "y": [row["us"] for row in own], "mode": "markers"})
-        lines.append({"name": f"{name}, line", "x": percent, "y": [row["line_us"] for row in own], "mode": "lines"})
+        model_rows = sorted((row for row in rows if row["model"] == name), key=lambda row: row["active_percent"])
+        percent = [row["active_percent"] for row in model_rows]
+        lines.append({"name": f"{name}, Table 2", "x": percent, "y": [row["us"] for row in model_rows], "mode": "markers"})
+        lines.append({"name": f"{name}, line", "x": percent, "y": [row["line_us"] for row in model_rows], "mode": "lines"})
     reading = "Published alone: a V100 in float16, by default 720 and 600 microseconds."
     content = {"x": "columns active, %", "y": "microseconds", "reading": reading, "lines": lines, "linear": True}
     return section(
@@ -45,13 +45,13 @@ def _projection(rows: Rows) -> dict[str, Any]:
 
 
 def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
-    """Figure 2: the largest active set by clusters, by what is known."""
+    """Draw figure 2: the largest active set by clusters and by known languages."""
     known = {"both": "source and target known", "target": "target known", "mixed, same size": "target known, as much text"}
 
-    def content(own: Rows) -> dict[str, Any]:
+    def content(direction_rows: Rows) -> dict[str, Any]:
         lines = [
             line(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
-            for (what, top), group in grouped(own, "knowledge", "top").items()
+            for (what, top), group in grouped(direction_rows, "knowledge", "top").items()
         ]
         lines += [
             {"name": f"published: {known[what]}", "x": [marks["figure_2_clusters"]], "y": [percent], "mode": "markers"}
@@ -64,21 +64,21 @@ def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
         "figure-2-drawn",
         "Figure 2, redrawn: what knowing the source language spares",
         "The largest active set of any cluster.",
-        [(name, content(own)) for name, own in labelled_groups(rows, "model", "label")],
+        [(name, content(direction_rows)) for name, direction_rows in labelled_groups(rows, "model", "label")],
         "Largest active set by clusters",
     )
 
 
 def _speeds(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
-    """Figure 3: tokens a second gained by clusters and K; where the paper's best is, without its height."""
+    """Draw figure 3: the gain in tokens/s by clusters and K; of the paper's best only the number of clusters is known."""
 
-    def content(own: Rows) -> dict[str, Any]:
+    def content(direction_rows: Rows) -> dict[str, Any]:
         lines = [
             line(f"K = {top}", group, "clusters", lambda row: row["gain_percent"])
-            for (top,), group in grouped(own, "top").items()
+            for (top,), group in grouped(direction_rows, "top").items()
         ]
-        values = [value for each in lines for value in each["y"]]
-        best = max(own, key=lambda row: row["gain_percent"])
+        values = [value for curve in lines for value in curve["y"]]
+        best = max(direction_rows, key=lambda row: row["gain_percent"])
         lines.append(
             {
                 "name": "published: fastest here",
@@ -100,8 +100,8 @@ def _speeds(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
         "Real decoding, end to end, over dense decoding.",
         [
             (f"{name}, beam {beam}, batch {batch}", content(group))
-            for name, own in labelled_groups(rows, "model", "label")
-            for (beam, batch), group in grouped(own, "beam", "batch").items()
+            for name, direction_rows in labelled_groups(rows, "model", "label")
+            for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
         ],
         "Gain end to end by clusters and K",
     )
@@ -116,13 +116,13 @@ _SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
 
 
 def _sweep(rows: Rows) -> dict[str, Any]:
-    """What the sweep of clusters and K makes active, misses and keeps."""
+    """Draw the active columns, misses and identical sentences of the sweep of clusters and K."""
     choices = []
-    for name, own in labelled_groups(rows, "model", "label"):
+    for name, direction_rows in labelled_groups(rows, "model", "label"):
         for label, (short, value) in _SWEPT.items():
-            lines = [line(f"K = {top}", group, "clusters", value) for (top,), group in grouped(own, "top").items()]
-            told = f"{own[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
-            reading = f"Over held-out steps, {told}; V is {own[0]['vocab']:,}."
+            lines = [line(f"K = {top}", group, "clusters", value) for (top,), group in grouped(direction_rows, "top").items()]
+            step_size = f"{direction_rows[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
+            reading = f"Over held-out steps, {step_size}; V is {direction_rows[0]['vocab']:,}."
             content = {"x": "clusters", "y": label, "reading": reading, "lines": lines, "linear": True}
             choices.append((f"{name}: {short}", content))
     return section(
@@ -135,31 +135,31 @@ def _sweep(rows: Rows) -> dict[str, Any]:
 
 
 def _volume(rows: Rows) -> dict[str, Any]:
-    def content(own: Rows) -> dict[str, Any]:
+    def content(direction_rows: Rows) -> dict[str, Any]:
         lines = [
             line(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
-            for (clusters, top), group in grouped(own, "clusters", "top").items()
+            for (clusters, top), group in grouped(direction_rows, "clusters", "top").items()
         ]
         reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
         # No miss at all has no place on a logarithmic axis.
-        linear = any(row["miss_rate"] == 0.0 for row in own)
+        linear = any(row["miss_rate"] == 0.0 for row in direction_rows)
         return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines, "linear": linear}
 
     return section(
         "volume-drawn",
         "Missed tokens by training text",
         "Each text is the beginning of the next.",
-        [(name, content(own)) for name, own in labelled_groups(rows, "model", "label")],
+        [(name, content(direction_rows)) for name, direction_rows in labelled_groups(rows, "model", "label")],
         "Miss rate by training sentences",
     )
 
 
 def _sets(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
-    """Figure 4: each cluster's share of V, the largest first; the paper's three values as level lines."""
+    """Draw figure 4: each cluster's share of V, the largest first, with the paper's three values as level lines."""
 
-    def content(own: Rows) -> dict[str, Any]:
-        lines, last = [], max(len(row["columns"]) for row in own)
-        for row in own:
+    def content(direction_rows: Rows) -> dict[str, Any]:
+        lines, last = [], max(len(row["columns"]) for row in direction_rows)
+        for row in direction_rows:
             places = _thinned(len(row["columns"]))
             shares = [round(100 * row["columns"][place] / row["vocab"], 4) for place in places]
             lines.append({"name": f"K = {row['top']}", "x": [place + 1 for place in places], "y": shares, "mode": "lines"})
@@ -167,15 +167,15 @@ def _sets(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
             {"name": f"published: cluster 0, K = {top}", "x": [1, last], "y": [percent] * 2, "mode": "lines"}
             for top, percent in marks["figure_4"].items()
         ]
-        first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in own)
-        reading = f"{own[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
+        first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in direction_rows)
+        reading = f"{direction_rows[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
         return {"x": "cluster, by size", "y": "active set, % of V", "reading": reading, "lines": lines}
 
     return section(
         "figure-4-drawn",
         "Figure 4, redrawn: each cluster’s columns",
         "In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
-        [(name, content(own)) for name, own in labelled_groups(rows, "model", "label")],
+        [(name, content(direction_rows)) for name, direction_rows in labelled_groups(rows, "model", "label")],
         "Active set of each cluster",
         before="table-1",
     )
@@ -193,8 +193,8 @@ Records = Sequence[Record]
 
 
 def render_vocab(document: Record) -> str:
-    """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
-    rows = {each["id"]: each["rows"] for each in document["tables"]}
+    """Return the page as text, to be written as UTF-8; it opens without a network. `document`: what `--json` prints."""
+    rows = {entry["id"]: entry["rows"] for entry in document["tables"]}
     return render_paper(
         document,
         heading="Fast vocabulary projection via clustering, reproduced",

@@ -209,8 +209,8 @@ def runs(rows: Rows) -> dict[str, Any]:
     )
 
 
-def _rounds(found: Sequence[float]) -> str:
-    return "" if not found else f"[{number(min(found), 3)}, {number(max(found), 3)}]"
+def _rounds(ratios: Sequence[float]) -> str:
+    return "" if not ratios else f"[{number(min(ratios), 3)}, {number(max(ratios), 3)}]"
 
 
 def bench(rows: Rows) -> dict[str, Any]:

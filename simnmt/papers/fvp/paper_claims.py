@@ -50,20 +50,20 @@ class TimeByShare:
 def fit(model: Model) -> TimeByShare:
     """Least squares through the six rows of a model."""
     rows = rows_of(model)
-    percent, us = np.array([each.active_percent for each in rows]), np.array([each.us for each in rows])
+    percent, us = np.array([row.active_percent for row in rows]), np.array([row.us for row in rows])
     slope, fixed = np.polyfit(percent, us, 1)
     off = us - (fixed + slope * percent)
     return TimeByShare(model, float(fixed), float(slope), 1.0 - float((off**2).sum() / ((us - us.mean()) ** 2).sum()))
 
 
 def rows_of(model: Model) -> list[Projection]:
-    """Table 2's."""
-    return [each for each in TABLE_2 if each.model == model]
+    """Return the rows of Table 2 of a model."""
+    return [row for row in TABLE_2 if row.model == model]
 
 
 def mean_percent(model: Model) -> float:
-    """Of Table 2's active columns."""
-    return fmean([each.active_percent for each in rows_of(model)])
+    """Return the mean percentage of active columns in Table 2."""
+    return fmean([row.active_percent for row in rows_of(model)])
 
 
 def operation_limit(row: Projection, clusters: int = TYPICAL_CLUSTERS) -> float:
@@ -74,8 +74,8 @@ def operation_limit(row: Projection, clusters: int = TYPICAL_CLUSTERS) -> float:
 
 def implied_share(row: Projection) -> float:
     """Share of the whole time that the projection must have had for Table 3's gain at beam 2 and its ratio (FVP-20)."""
-    (own,) = (each for each in ROWS if (each.model, each.row, each.test_set, each.beam) == (row.model, row.direction, 1, 2))
-    return share_needed(1.0 + own.gain_percent / 100.0, row.ratio)
+    (cell,) = (cell for cell in ROWS if (cell.model, cell.row, cell.test_set, cell.beam) == (row.model, row.direction, 1, 2))
+    return share_needed(1.0 + cell.gain_percent / 100.0, row.ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,18 @@ class Derived:
 
 
 def derived() -> list[Derived]:
-    """Means of Table 2, the line through it, limits by counting, implied shares (FVP-09, 13, 15, 20)."""
-    found = []
+    """Return means of Table 2, its fitted line, limits by counting and implied shares (FVP-09, 13, 15, 20)."""
+    figures = []
     for model, name in MODELS.items():
         rows, line, preset = rows_of(model), fit(model), PRESETS[model]
         vocab_us = DEFAULT_US[model] / 100.0
-        limits = [operation_limit(each) for each in rows]
-        shares = [100.0 * implied_share(each) for each in rows]
-        found += [
+        limits = [operation_limit(row) for row in rows]
+        shares = [100.0 * implied_share(row) for row in rows]
+        figures += [
             Derived(f"{name}: parameters", preset.parameters / 1e9, "billion", preset.said),
             Derived(f"{name}: mean of the columns active", mean_percent(model), "%", "Table 2"),
-            Derived(f"{name}: mean time of the projection", fmean([each.us for each in rows]), "us", "Table 2"),
-            Derived(f"{name}: mean ratio to the default", fmean([each.ratio for each in rows]), "times", "Table 2"),
+            Derived(f"{name}: mean time of the projection", fmean([row.us for row in rows]), "us", "Table 2"),
+            Derived(f"{name}: mean ratio to the default", fmean([row.ratio for row in rows]), "times", "Table 2"),
             Derived(f"{name}: time without any column", line.fixed_us, "us", f"line through Table 2, R2 {line.r_squared:.3f}"),
             Derived(f"{name}: time per percent of the columns", line.us_per_percent, "us", f"default: {vocab_us:.1f}"),
             Derived(f"{name}: break-even", line.break_even_percent, "%", _where(line.break_even_percent)),
@@ -112,8 +112,8 @@ def derived() -> list[Derived]:
         ]
     dense, sparse = (DEFAULT_US[model] for model in MODELS)
     vocabularies = PRESETS["dense"].vocab / PRESETS["m3"].vocab
-    found.append(Derived("default times, Dense over M3", dense / sparse, "times", f"vocabularies: {vocabularies:.2f}"))
-    return found
+    figures.append(Derived("default times, Dense over M3", dense / sparse, "times", f"vocabularies: {vocabularies:.2f}"))
+    return figures
 
 
 def _where(percent: float) -> str:
@@ -123,16 +123,16 @@ def _where(percent: float) -> str:
 
 
 def paper_claims() -> Records:
-    """Every sentence that the tables decide, and those that nothing here can."""
+    """Return the claims that the tables decide, and those that nothing here can decide."""
     return [*_projection(), *_gains(), *_quality(), *_size(), *_people()]
 
 
 def _projection() -> Records:
     dense, sparse = rows_of("dense"), rows_of("m3")
-    ratios = [each.ratio for each in TABLE_2]
-    beyond = [each for each in TABLE_2 if each.active_percent > 100 * published.MOST_ACTIVE + 0.5]
-    largest = max(each.active_percent for each in dense)
-    shares = {model: [implied_share(each) for each in rows_of(model)] for model in MODELS}
+    ratios = [row.ratio for row in TABLE_2]
+    beyond = [row for row in TABLE_2 if row.active_percent > 100 * published.MOST_ACTIVE + 0.5]
+    largest = max(row.active_percent for row in dense)
+    shares = {model: [implied_share(row) for row in rows_of(model)] for model in MODELS}
     return [
         claim_record(
             "FVP-21 (a)",
@@ -149,14 +149,14 @@ def _projection() -> Records:
             "2.4 to 2.6",
             f"{min(ratios):.2f} to {max(ratios):.2f}",
             min(ratios) >= 2.35 and max(ratios) < 2.65,
-            f"ZCode Dense {_span(each.ratio for each in dense)}, M3 {_span(each.ratio for each in sparse)}, by Table 2",
+            f"ZCode Dense {_span(row.ratio for row in dense)}, M3 {_span(row.ratio for row in sparse)}, by Table 2",
             basis="published",
         ),
         claim_record(
             "FVP-21 (c)",
             "At most about 15 % of the columns are active",
             f"{100 * published.MOST_ACTIVE:.0f} %",
-            "; ".join(f"{MODELS[each.model]} {each.direction} {each.active_percent:.2f} %" for each in beyond),
+            "; ".join(f"{MODELS[row.model]} {row.direction} {row.active_percent:.2f} %" for row in beyond),
             not beyond,
             "in Table 2; half a point allowed",
             basis="published",
@@ -166,10 +166,10 @@ def _projection() -> Records:
             "The projection takes about 25 % of the time or more",
             f"{100 * published.PROJECTION_SHARE:.0f} %",
             "; ".join(
-                f"{MODELS[model]} {100 * min(own):.0f} to {100 * max(own):.0f} %, mean {100 * fmean(own):.0f} %"
-                for model, own in shares.items()
+                f"{MODELS[model]} {100 * min(implied):.0f} to {100 * max(implied):.0f} %, mean {100 * fmean(implied):.0f} %"
+                for model, implied in shares.items()
             ),
-            all(share >= published.PROJECTION_SHARE - 0.03 for own in shares.values() for share in own),
+            all(share >= published.PROJECTION_SHARE - 0.03 for implied in shares.values() for share in implied),
             "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed",
             basis="published",
         ),
@@ -177,12 +177,12 @@ def _projection() -> Records:
 
 
 def _gains() -> Records:
-    own = {model: _rows(model, 1) for model in MODELS}
-    dense, sparse = ([each.gain_percent for each in own[model]] for model in MODELS)
-    batched = {(each.model, each.row): each.gain_percent for each in ROWS if (each.test_set, each.beam) == (1, 2)}
-    single = {(each.model, each.row): each.gain_percent for each in ROWS if (each.test_set, each.beam) == (1, 1)}
+    cells = {model: _rows(model, 1) for model in MODELS}
+    dense, sparse = ([cell.gain_percent for cell in cells[model]] for model in MODELS)
+    batched = {(cell.model, cell.row): cell.gain_percent for cell in ROWS if (cell.test_set, cell.beam) == (1, 2)}
+    single = {(cell.model, cell.row): cell.gain_percent for cell in ROWS if (cell.test_set, cell.beam) == (1, 1)}
     lower = [key for key in batched if key[0] == "dense" and single[key] <= batched[key]]
-    sparse_lower = sum(single["m3", row] > batched["m3", row] for row in DIRECTIONS)
+    sparse_lower = sum(single["m3", direction] > batched["m3", direction] for direction in DIRECTIONS)
     return [
         claim_record(
             "FVP-21 (d)",
@@ -215,39 +215,42 @@ def _gains() -> Records:
 
 
 def _quality() -> Records:
-    changes = sorted(ROWS, key=lambda each: each.bleu_change)
+    changes = sorted(ROWS, key=lambda cell: cell.bleu_change)
     worst, best = changes[0], changes[-1]
-    lost = [each for each in changes if round(each.bleu_change, 4) < -published.MOST_BLEU_CHANGE]
-    found = [
+    lost = [cell for cell in changes if round(cell.bleu_change, 4) < -published.MOST_BLEU_CHANGE]
+    claims = [
         claim_record(
             "FVP-20 (c)",
             "BLEU is kept",
             "maintaining the BLEU score",
             f"{worst.bleu_change:+.2f} ({_cell(worst)}) to {best.bleu_change:+.2f} ({_cell(best)}), mean "
-            f"{fmean(each.bleu_change for each in ROWS):+.3f}",
+            f"{fmean(cell.bleu_change for cell in ROWS):+.3f}",
             not lost,
             f"a loss of {published.MOST_BLEU_CHANGE} allowed in each of the {len(ROWS)} cells of Tables 3 and 4",
             basis="published",
         )
     ]
     for identifier, table, test_set in (("FVP-16", 3, 1), ("FVP-17", 4, 2)):
-        own = [each for each in means() if each.printed.test_set == test_set]
-        odd = [each for each in own if not each.follows]
-        mixed = [each for each in own if each.follows == "by sentences"]
-        why = f"of {len(own)}, {len(own) - len(odd) - len(mixed)} are simple means"
+        averages = [average for average in means() if average.printed.test_set == test_set]
+        odd = [average for average in averages if not average.follows]
+        mixed = [average for average in averages if average.follows == "by sentences"]
+        why = f"of {len(averages)}, {len(averages) - len(odd) - len(mixed)} are simple means"
         why += f" and {len(mixed)} weighted by sentences" if mixed else ""
-        found.append(
+        claims.append(
             claim_record(
                 identifier,
                 f"The averages of Table {table} are means of its directions",
-                "; ".join(f"{_average(each)} {each.value:.2f}" for each in odd),
-                "; ".join(f"{_average(each)} {each.simple:.2f} simple, {each.by_sentences:.2f} by sentences" for each in odd),
+                "; ".join(f"{_average(average)} {average.value:.2f}" for average in odd),
+                "; ".join(
+                    f"{_average(average)} {average.simple:.2f} simple, {average.by_sentences:.2f} by sentences"
+                    for average in odd
+                ),
                 not odd,
                 why,
                 basis="published",
             )
         )
-    return found
+    return claims
 
 
 def _size() -> Records:
@@ -269,7 +272,7 @@ def _size() -> Records:
 
 
 def _people() -> Records:
-    off = [each for each in TABLE_6 if abs(each.difference - each.printed_difference) > 0.005]
+    off = [scores for scores in TABLE_6 if abs(scores.difference - scores.printed_difference) > 0.005]
     return [
         claim_record(
             "FVP-19 (a)",
@@ -293,19 +296,19 @@ def _people() -> Records:
 
 
 def _rows(model: Model, test_set: int) -> list[Quality]:
-    return [each for each in ROWS if (each.model, each.test_set) == (model, test_set)]
+    return [cell for cell in ROWS if (cell.model, cell.test_set) == (model, test_set)]
 
 
 def _span(values: Iterable[float]) -> str:
-    found = sorted(values)
-    return f"{found[0]:.2f} to {found[-1]:.2f}"
+    ordered = sorted(values)
+    return f"{ordered[0]:.2f} to {ordered[-1]:.2f}"
 
 
-def _cell(each: Quality) -> str:
-    return f"{MODELS[each.model]} {each.row}, set {each.test_set}, beam {each.beam}"
+def _cell(cell: Quality) -> str:
+    return f"{MODELS[cell.model]} {cell.row}, set {cell.test_set}, beam {cell.beam}"
 
 
-def _average(each: Mean) -> str:
+def _average(average: Mean) -> str:
     names = {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain"}
-    printed = each.printed
-    return f"{MODELS[printed.model]} {printed.row}, beam {printed.beam}, {names[each.what]}"
+    printed = average.printed
+    return f"{MODELS[printed.model]} {printed.row}, beam {printed.beam}, {names[average.what]}"

@@ -236,16 +236,16 @@ WAYS = ("simple", "by sentences")
 
 
 def _cells() -> tuple[Quality, ...]:
-    found = []
+    cells = []
     for line in _TABLE_3.split("\n")[1:-1]:
-        model, row, *numbers = line.split()
+        word, row, *numbers = line.split()
         for place, (beam, batch) in enumerate(SEARCHES):
-            found.append(Quality(_model(model), row, 1, beam, batch, *map(float, numbers[3 * place : 3 * place + 3])))
-    for place, own in enumerate(MODELS):
+            cells.append(Quality(_model(word), row, 1, beam, batch, *map(float, numbers[3 * place : 3 * place + 3])))
+    for place, model in enumerate(MODELS):
         for line in _TABLE_4.split("\n")[1:-1]:
             row, *numbers = line.split()
-            found.append(Quality(own, row, 2, *SEARCHES[1], *map(float, numbers[3 * place : 3 * place + 3])))
-    return tuple(found)
+            cells.append(Quality(model, row, 2, *SEARCHES[1], *map(float, numbers[3 * place : 3 * place + 3])))
+    return tuple(cells)
 
 
 def _model(word: str) -> Model:
@@ -254,9 +254,9 @@ def _model(word: str) -> Model:
 
 CELLS = _cells()
 """Tables 3 (set 1, both searches) and 4 (set 2, beam 2 and batch 20), averages included, to the digit."""
-ROWS = tuple(each for each in CELLS if each.row not in GROUPS)
+ROWS = tuple(cell for cell in CELLS if cell.row not in GROUPS)
 """Those of directions."""
-AVERAGES = tuple(each for each in CELLS if each.row in GROUPS)
+AVERAGES = tuple(cell for cell in CELLS if cell.row in GROUPS)
 """Those printed as averages."""
 
 
@@ -288,24 +288,24 @@ class Mean:
         """
         allowed = 0.0151 if self.decimals == 2 else 0.0751
         near = [
-            way for way, own in zip(WAYS, (self.simple, self.by_sentences), strict=True) if abs(own - self.value) <= allowed
+            name for name, mean in zip(WAYS, (self.simple, self.by_sentences), strict=True) if abs(mean - self.value) <= allowed
         ]
         return near[0] if near else ""
 
 
 def means() -> list[Mean]:
-    """Of every printed average."""
-    found = []
+    """Return both means beside every printed average."""
+    averages = []
     for printed in AVERAGES:
-        own = [
-            each
+        directions = [
+            cell
             for row in GROUPS[printed.row]
-            for each in ROWS
-            if (each.model, each.row, each.test_set, each.beam) == (printed.model, row, printed.test_set, printed.beam)
+            for cell in ROWS
+            if (cell.model, cell.row, cell.test_set, cell.beam) == (printed.model, row, printed.test_set, printed.beam)
         ]
-        weights = [SENTENCES[printed.test_set][each.row] for each in own]
+        weights = [SENTENCES[printed.test_set][cell.row] for cell in directions]
         for what in ("baseline", "clustered", "gain_percent"):
-            values = [float(getattr(each, what)) for each in own]
+            values = [float(getattr(cell, what)) for cell in directions]
             weighted = sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
-            found.append(Mean(printed, what, fmean(values), weighted))
-    return found
+            averages.append(Mean(printed, what, fmean(values), weighted))
+    return averages

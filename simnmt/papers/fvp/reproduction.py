@@ -73,7 +73,7 @@ def reproduce(
     layers = read_benches(shipped_benches() if benches is None else benches)
     if model is None:
         given = {**texts.by_option(), "--part": parts, "--quick": quick}
-        if asked := [option for option, own in given.items() if own]:
+        if asked := [option for option, value in given.items() if value]:
             raise InputError(f"{asked[0]} without a model to study", remedy="give --model FOLDER as well")
         return all_claims(read_studies(shipped_studies() if studies is None else studies), layers)
     if studies and len(studies) > 1:
@@ -82,26 +82,26 @@ def reproduce(
     return all_claims([study_model(model, texts, kept=kept, parts=parts, quick=quick, say=say)], layers, quick=quick)
 
 
-def summary(found: Reproduction) -> str:
-    """What a part of the vocabulary keeps and gains on each model, then how many claims hold."""
-    said = []
-    for study in found.studies:
+def summary(reproduction: Reproduction) -> str:
+    """Describe what a part of the vocabulary keeps and gains on each model, and how many claims hold."""
+    sentences = []
+    for study in reproduction.studies:
         if not study.chosen:
             continue
-        same = sorted(100 * each.identical for each in study.chosen)
-        share = sorted(100 * each.share.mean for each in study.chosen)
-        gain = sorted(100 * (each.measured - 1.0) for each in study.chosen)
-        changes = sorted(change for each in study.chosen if (change := bleu_change(each)) is not None)
-        ways = " and ".join(dict.fromkeys(f"{each.label} with {method_label(each)}" for each in study.chosen))
+        same = sorted(100 * decoding.identical for decoding in study.chosen)
+        share = sorted(100 * decoding.share.mean for decoding in study.chosen)
+        gain = sorted(100 * (decoding.measured - 1.0) for decoding in study.chosen)
+        changes = sorted(change for decoding in study.chosen if (change := bleu_change(decoding)) is not None)
+        methods = " and ".join(dict.fromkeys(f"{decoding.label} with {method_label(decoding)}" for decoding in study.chosen))
         bleu = f", moving BLEU by {_span(changes, 2, '+')}," if changes else ""
-        said.append(
-            f"{study.model.name} ({ways}): {_span(share, 1)} % of {study.model.vocab:,} columns active a step leave "
+        sentences.append(
+            f"{study.model.name} ({methods}): {_span(share, 1)} % of {study.model.vocab:,} columns active a step leave "
             f"{_span(same, 1)} % of the sentences as they were{bleu} and change the speed of "
             f"decoding by {_span(gain, 1, '+')} %."
         )
-    if not found.studies:
-        said.append(f"Published figures alone; what is ours {NEEDS}.")
-    return " ".join([*said, f"{describe_verdicts(found.claims)}."])
+    if not reproduction.studies:
+        sentences.append(f"Published figures alone; what is ours {NEEDS}.")
+    return " ".join([*sentences, f"{describe_verdicts(reproduction.claims)}."])
 
 
 def _span(values: list[float], decimals: int, sign: str = "") -> str:
@@ -109,64 +109,66 @@ def _span(values: list[float], decimals: int, sign: str = "") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def document(found: Reproduction) -> dict[str, Any]:
-    """What `--json` prints."""
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the document that `--json` prints."""
     return {
         "paper": published.REFERENCE,
-        "summary": summary(found),
-        "claims": found.claims,
-        "tables": tables(found),
+        "summary": summary(reproduction),
+        "claims": reproduction.claims,
+        "tables": tables(reproduction),
         "marks": {
             "figure_2": published.FIGURE_2,
             "figure_2_clusters": published.FIGURE_2_CLUSTERS,
             "figure_3_best": published.FIGURE_3_BEST,
             "figure_4": {str(top): share for top, share in published.FIGURE_4.items()},
         },
-        "models": table_rows.models(found.studies),
+        "models": table_rows.models(reproduction.studies),
         "slips": list(published.SLIPS),
-        "notes": notes(found),
+        "notes": notes(reproduction),
     }
 
 
-def tables(found: Reproduction) -> list[dict[str, Any]]:
-    """Each with `id`, `title` and `rows`; what was not measured has no rows."""
-    own = found.studies
+def tables(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return every table with `id`, `title` and `rows`; a table without measurements has no rows."""
+    studies = reproduction.studies
     return [
         {
             "id": "setting",
             "title": "The paper's setting (FVP-13)",
-            "rows": [{"what": what, "said": said} for what, said in published.SETTING],
+            "rows": [{"what": what, "said": statement} for what, statement in published.SETTING],
         },
-        {"id": "real", "title": "Real decoding of held-out text", "rows": table_rows.real(own)},
+        {"id": "real", "title": "Real decoding of held-out text", "rows": table_rows.real(studies)},
         {"id": "table-1", "title": "Table 1: sentences", "rows": table_rows.table_1()},
-        {"id": "table-2", "title": "Table 2: the projection of a step", "rows": table_rows.table_2(own)},
-        {"id": "table-3", "title": "Table 3: BLEU and speed, set 1", "rows": table_rows.quality(own, 1)},
-        {"id": "table-4", "title": "Table 4: BLEU and speed, set 2", "rows": table_rows.quality(own, 2)},
+        {"id": "table-2", "title": "Table 2: the projection of a step", "rows": table_rows.table_2(studies)},
+        {"id": "table-3", "title": "Table 3: BLEU and speed, set 1", "rows": table_rows.quality(studies, 1)},
+        {"id": "table-4", "title": "Table 4: BLEU and speed, set 2", "rows": table_rows.quality(studies, 2)},
         {"id": "averages", "title": "Averages of Tables 3 and 4, recomputed", "rows": table_rows.averages()},
-        {"id": "table-5", "title": "Table 5: memory", "rows": table_rows.table_5(own)},
+        {"id": "table-5", "title": "Table 5: memory", "rows": table_rows.table_5(studies)},
         {"id": "table-6", "title": "Table 6: human evaluation", "rows": table_rows.table_6()},
-        {"id": "amdahl", "title": "The output layer by Amdahl's law", "rows": table_rows.amdahl(own)},
-        {"id": "figure-2", "title": "Figure 2: knowledge of languages", "rows": table_rows.cells(own, "by_language")},
-        {"id": "figure-3", "title": "Figure 3: speed by clusters and K", "rows": table_rows.speeds(own)},
-        {"id": "tried", "title": "How r and K were chosen", "rows": table_rows.tried(own)},
-        {"id": "sweep", "title": "Clusters and K", "rows": table_rows.cells(own, "sweep")},
-        {"id": "volume", "title": "Training text", "rows": table_rows.cells(own, "volume")},
-        {"id": "figure-4", "title": "Figure 4: each cluster's columns", "rows": table_rows.per_cluster(own)},
-        {"id": "bench", "title": "The output layer by itself", "rows": bench_rows(found.benches)},
-        {"id": "break-even", "title": "Above which share all columns win", "rows": break_even_rows(found.benches)},
+        {"id": "amdahl", "title": "The output layer by Amdahl's law", "rows": table_rows.amdahl(studies)},
+        {"id": "figure-2", "title": "Figure 2: knowledge of languages", "rows": table_rows.cells(studies, "by_language")},
+        {"id": "figure-3", "title": "Figure 3: speed by clusters and K", "rows": table_rows.speeds(studies)},
+        {"id": "tried", "title": "How r and K were chosen", "rows": table_rows.tried(studies)},
+        {"id": "sweep", "title": "Clusters and K", "rows": table_rows.cells(studies, "sweep")},
+        {"id": "volume", "title": "Training text", "rows": table_rows.cells(studies, "volume")},
+        {"id": "figure-4", "title": "Figure 4: each cluster's columns", "rows": table_rows.per_cluster(studies)},
+        {"id": "bench", "title": "The output layer by itself", "rows": bench_rows(reproduction.benches)},
+        {"id": "break-even", "title": "Above which share all columns win", "rows": break_even_rows(reproduction.benches)},
         {"id": "derived", "title": "What follows from the printed figures", "rows": derived_rows()},
-        {"id": "runs", "title": "How it was measured", "rows": table_rows.runs(own)},
+        {"id": "runs", "title": "How it was measured", "rows": table_rows.runs(studies)},
     ]
 
 
 def derived_rows() -> list[dict[str, Any]]:
-    """Figures that follow from printed ones."""
-    return [{"what": each.what, "value": each.value, "unit": each.unit, "meaning": each.meaning} for each in derived()]
+    """Return the figures derived from printed ones."""
+    return [
+        {"what": figure.what, "value": figure.value, "unit": figure.unit, "meaning": figure.meaning} for figure in derived()
+    ]
 
 
-def notes(found: Reproduction) -> list[str]:
-    """What limits the numbers."""
-    said = [
+def notes(reproduction: Reproduction) -> list[str]:
+    """Return the limits of the figures, one note each."""
+    sentences = [
         "Published figures are of a V100 in float16 with vocabularies of 250,000 and 128,000; ours of one box’s processor in "
         "float32 with small models and small vocabularies. Shares and ratios can be compared, times cannot.",
         "Projecting onto a part of the vocabulary is not exact: every row says how many sentences stay the same, or that it is "
@@ -174,9 +176,9 @@ def notes(found: Reproduction) -> list[str]:
         "The line through Table 2 and its break-even are of six points a model; ZCode M3’s lie between 12 and 16 %.",
         "The paper’s text holds single points of figures 2 to 4, which are marked; its curves are not in it.",
     ]
-    if not found.studies:
-        return [*said, f"Published figures alone: what is ours {NEEDS}."]
-    said += [
+    if not reproduction.studies:
+        return [*sentences, f"Published figures alone: what is ours {NEEDS}."]
+    sentences += [
         "The share of V, over held-out steps at batch 1, is what dense decoding of held-out text would have had active; "
         "`identical` of a sweep counts sentences of greedy decoding without a miss, since up to its first miss a sentence is "
         "decoded alike both ways. What real decoding keeps is of its own beam and batch, in the row of that decoding alone.",
@@ -187,39 +189,39 @@ def notes(found: Reproduction) -> list[str]:
         "Real decoding takes turns, round by round: with all of the vocabulary (plain, and with the fused output layer), and "
         "with a part of it. Amdahl’s prediction is from the output layer’s share of the plain decoder’s time.",
     ]
-    if found.quick or any(run.quick for study in found.studies for run in study.runs):
-        said.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
-    for study in found.studies:
+    if reproduction.quick or any(run.quick for study in reproduction.studies for run in study.runs):
+        sentences.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
+    for study in reproduction.studies:
         for run, labels in _last(study):
-            said += [f"{study.model.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]
-    return said
+            sentences += [f"{study.model.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]
+    return sentences
 
 
 def _last(study: Study) -> list[tuple[PartRun, list[str]]]:
-    """Runs whose figures stand in the study, each with the directions that no later run of its part measured again."""
-    found, known = [], set[tuple[str, str]]()
+    """Return the runs whose figures the study holds, with the directions that no later run of the part measured again."""
+    latest, known = [], set[tuple[str, str]]()
     for run in reversed(study.runs):
         labels = [label for label in run.labels if (run.part, label) not in known]
         known |= {(run.part, label) for label in labels}
         if labels:
-            found.append((run, labels))
-    return found[::-1]
+            latest.append((run, labels))
+    return latest[::-1]
 
 
-def as_text(found: Reproduction) -> str:
-    """Tables 2 to 5 with ours beside them, Amdahl's law, the sweep's ends and what was chosen of it, and a line per claim."""
-    rows = {table["id"]: table["rows"] for table in tables(found)}
-    told = [
-        summary(found),
+def as_text(reproduction: Reproduction) -> str:
+    """Format Tables 2 to 5 with our figures, Amdahl's law, the sweep's extremes and chosen cells, and a line per claim."""
+    rows = {table["id"]: table["rows"] for table in tables(reproduction)}
+    sections = [
+        summary(reproduction),
         _projection(rows["table-2"]),
         _quality("Table 3", rows["table-3"]),
         _quality("Table 4", rows["table-4"]),
         _memory(rows["table-5"]),
         _amdahl(rows["amdahl"]),
         _sweep(_extremes(rows["sweep"], rows["table-3"])),
-        format_claims(found.claims),
+        format_claims(reproduction.claims),
     ]
-    return "\n\n".join(part for part in told if part)
+    return "\n\n".join(part for part in sections if part)
 
 
 def _projection(rows: list[dict[str, Any]]) -> str:
@@ -302,18 +304,18 @@ def _amdahl(rows: list[dict[str, Any]]) -> str:
 
 
 def _extremes(sweep: list[dict[str, Any]], decoded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fewest and the most clusters of each direction and K, and what was decoded with."""
+    """Return the cells with the fewest and the most clusters of each direction and K, and those that were decoded with."""
     spans: dict[tuple[Any, ...], list[int]] = {}
     for row in sweep:
         spans.setdefault((row["model"], row["label"], row["top"]), []).append(row["clusters"])
     chosen = {(row["model"], row["row"], row["way"]) for row in decoded}
 
-    def is_told(row: dict[str, Any]) -> bool:
-        own = spans[row["model"], row["label"], row["top"]]
-        way = format_clusters(row["clusters"], row["top"])
-        return row["clusters"] in (min(own), max(own)) or (row["model"], row["label"], way) in chosen
+    def is_shown(row: dict[str, Any]) -> bool:
+        clusters = spans[row["model"], row["label"], row["top"]]
+        method = format_clusters(row["clusters"], row["top"])
+        return row["clusters"] in (min(clusters), max(clusters)) or (row["model"], row["label"], method) in chosen
 
-    return [row for row in sweep if is_told(row)]
+    return [row for row in sweep if is_shown(row)]
 
 
 def _sweep(rows: list[dict[str, Any]]) -> str:

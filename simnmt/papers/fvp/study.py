@@ -86,7 +86,7 @@ class PartRun(Configuration):
     machine: str
     """Processor and what else says how fast it is."""
     others_cpus: float | None
-    """CPUs' worth of time that others used when the part began; None where the box does not tell."""
+    """CPUs' worth of time that others used when the part began; None if the box keeps no account of it."""
     versions: dict[str, str]
     """Of the libraries."""
     method: str | None
@@ -95,7 +95,7 @@ class PartRun(Configuration):
     quick: bool = False
     """With few sentences, clusters and rounds."""
     settings: dict[str, JsonValue] | None = None
-    """How much was measured, see `StudySettings`; None in files of before it was told."""
+    """How much was measured, see `StudySettings`; None in files older than this field."""
     notes: tuple[str, ...] = ()
     """What was left out, or sampled: one sentence each."""
 
@@ -103,9 +103,9 @@ class PartRun(Configuration):
 class Cell(Configuration):
     """Cluster sets of one direction, at one r and K, held against held-out text (FVP-08, FVP-11).
 
-    Steps are the contexts of dense greedy decoding of the held-out text. Up to its first miss a sentence is decoded alike both
-    ways, so that without decoding again `identical` is what clustered greedy decoding of single sentences comes to, ties and
-    rounding aside.
+    Steps are the contexts of dense greedy decoding of the held-out text. A sentence is decoded alike with and without
+    clusters up to its first miss, so `identical` is, without decoding again, the share of single sentences that clustered
+    greedy decoding leaves the same, ties and rounding aside.
     """
 
     label: str
@@ -187,7 +187,7 @@ class RoundsKept(Configuration):
 
 
 class DecodingResult(Configuration):
-    """What real decoding of a text came to, one way."""
+    """Quality and timing of decoding a text with one method."""
 
     bleu: float | None
     tokens_per_s: Annotated[float, Field(gt=0.0)]
@@ -201,7 +201,7 @@ class DecodingResult(Configuration):
     body_s: Seconds
     """The rest of all steps, as `layer_s`."""
     layer_rounds_s: tuple[Seconds, ...] = ()
-    """One a round, as `rounds_s`; empty in files of before they were told."""
+    """One a round, as `rounds_s`; empty in files older than this field."""
     body_rounds_s: tuple[Seconds, ...] = ()
 
 
@@ -232,7 +232,7 @@ class Decoded(Configuration):
     token_agreement: Share
     """Of the longer of both, tokens that are the same at the same place."""
     miss_rate: Share
-    """Along this way's own path: rows and steps whose dense token is not active."""
+    """Of the rows and steps on the path of `part`, those whose dense token is not active."""
     share: Spread
     """Of V, over steps: columns multiplied, of all rows together."""
     share_of_emitted: Annotated[float, Field(ge=0.0)]
@@ -253,7 +253,7 @@ class Decoded(Configuration):
     layer_ratio_over_fused: Annotated[float, Field(gt=0.0)]
     gains: tuple[Ratio, ...] = ()
     """Tokens a second over those of `dense`, one a round: not the ratio of seconds, where both write other numbers of tokens.
-    Empty in files of before they were told, like those below."""
+    This field and those below are empty in files older than they are."""
     gains_over_fused: tuple[Ratio, ...] = ()
     layer_ratios: tuple[Ratio, ...] = ()
     """See `layer_ratio`, one a round."""

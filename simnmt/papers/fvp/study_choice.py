@@ -20,83 +20,83 @@ Trial = Callable[[Cell], Sequence[TriedCell]]
 
 
 def columns_of(cell: Cell) -> float:
-    """r + V': what a row is multiplied with at batch 1 on average, centroids included (FVP-09)."""
+    """Return r + V', the mean columns that a row is multiplied with at batch 1, centroids included (FVP-09)."""
     return cell.clusters + cell.share_of_emitted * cell.emitted
 
 
-def contenders(found: Sequence[Cell], least_identical: float, most_share: float) -> list[Cell]:
-    """Cells worth decoding, those that multiply least first; with each more sentences stay the same greedily.
+def contenders(swept: Sequence[Cell], least_identical: float, most_share: float) -> list[Cell]:
+    """Return the cells worth decoding: products grow along the list, and so do the sentences that stay the same greedily.
 
-    Left out: cells with more than `most_share` of V active on average, with less than `least_identical` of the sentences, and
-    those that multiply more than another without keeping more. Where nothing is left, the one of the first kept that keeps
-    most, or of all.
+    Leaves out cells with more than `most_share` of V active on average, with less than `least_identical` of the sentences,
+    and cells that multiply more than another without keeping more. If none is left, returns the cell that keeps most among
+    those within `most_share`, or among all.
     """
-    within = [each for each in found if each.share.mean <= most_share] or list(found)
+    within = [cell for cell in swept if cell.share.mean <= most_share] or list(swept)
     front: list[Cell] = []
-    for each in sorted(within, key=lambda each: (columns_of(each), -each.identical, each.clusters)):
-        if not front or each.identical > front[-1].identical:
-            front.append(each)
-    return [each for each in front if each.identical >= least_identical] or front[-1:]
+    for cell in sorted(within, key=lambda cell: (columns_of(cell), -cell.identical, cell.clusters)):
+        if not front or cell.identical > front[-1].identical:
+            front.append(cell)
+    return [cell for cell in front if cell.identical >= least_identical] or front[-1:]
 
 
 def try_contenders(cells: Sequence[Cell], trial: Trial) -> list[TriedCell]:
-    """The contenders' trials: after each, the half that multiplies more is dropped where it was good, else the other half."""
-    found: list[TriedCell] = []
+    """Return the contenders' trials: a good trial drops the half that multiplies more, any other trial the other half."""
+    trials: list[TriedCell] = []
     first, behind = 0, len(cells)
     while first < behind:
         middle = (first + behind) // 2
-        own = trial(cells[middle])
-        found += own
-        if all(each.good for each in own):
+        cell_trials = trial(cells[middle])
+        trials += cell_trials
+        if all(entry.good for entry in cell_trials):
             behind = middle
         else:
             first = middle + 1
-    return found
+    return trials
 
 
 def choice(tried: Sequence[TriedCell]) -> tuple[int, int]:
-    """r and K: of the cells that were good with every search they were tried with, the one that multiplies least.
+    """Return r and K of the cell that multiplies least among those that were good with every search tried.
 
-    Where none was, the one that keeps most sentences with the search that keeps fewest.
+    If none was good, return the cell that keeps most sentences with the search that keeps fewest.
     """
     cells: dict[tuple[int, int], list[TriedCell]] = {}
-    for each in tried:
-        cells.setdefault((each.clusters, each.top), []).append(each)
-    good = {cell: own for cell, own in cells.items() if all(each.good for each in own)}
+    for trial in tried:
+        cells.setdefault((trial.clusters, trial.top), []).append(trial)
+    good = {cell: cell_trials for cell, cell_trials in cells.items() if all(trial.good for trial in cell_trials)}
     if good:
         return min(good, key=lambda cell: (good[cell][0].columns, cell))
-    return max(cells, key=lambda cell: (min(each.identical for each in cells[cell]), -cells[cell][0].columns))
+    return max(cells, key=lambda cell: (min(trial.identical for trial in cells[cell]), -cells[cell][0].columns))
 
 
 class Trials:
-    """See `Trial`; what dense decoding says is found out once a search."""
+    """Run trials, see `Trial`; dense decoding runs once a search."""
 
     def __init__(
         self,
         translator: Translator,
         sentences: Sentences,
         settings: StudySettings,
-        way_of: Callable[[Cell], MakeVocabulary],
+        make_vocabulary_of: Callable[[Cell], MakeVocabulary],
         say: Callable[[str], None],
     ) -> None:
-        """`sentences`: of the development half; `say`: is told of what comes next."""
+        """`sentences`: of the development half; `say`: reports progress."""
         self._translator, self._sentences, self._settings = translator, sentences, settings
-        self._way_of, self._say = way_of, say
+        self._make_vocabulary_of, self._say = make_vocabulary_of, say
         self._dense: dict[tuple[int, int], tuple[BatchedRun, float | None]] = {}
 
     def __call__(self, cell: Cell) -> list[TriedCell]:
-        """The last search, which is the widest, goes first."""
-        settings, found, way = self._settings, list[TriedCell](), self._way_of(cell)
+        """Try a cell with every search, beginning with the last one, which is the widest."""
+        settings, trials, make_vocabulary = self._settings, list[TriedCell](), self._make_vocabulary_of(cell)
         for beam, batch in reversed(settings.searches):
             self._say(f"{cell.label}: trying {cell.clusters:,} clusters, K {cell.top}, beam {beam}, batch {batch}")
-            runner = Runner(self._translator, self._sentences, beam, batch, way)
+            runner = Runner(self._translator, self._sentences, beam, batch, make_vocabulary)
             if (beam, batch) not in self._dense:
                 dense = runner.run("dense")
                 self._dense[beam, batch] = dense, runner.bleu(dense)
             (before, bleu_dense), after = self._dense[beam, batch], runner.run("part")
             same, bleu = alike(before, after), runner.bleu(after)
             near = bleu is None or bleu_dense is None or abs(bleu - bleu_dense) <= settings.most_bleu_change
-            found.append(
+            trials.append(
                 TriedCell(
                     label=cell.label,
                     clusters=cell.clusters,
@@ -112,6 +112,6 @@ class Trials:
                     good=near and same.identical >= settings.least_identical,
                 )
             )
-            if not found[-1].good:
+            if not trials[-1].good:
                 break
-        return found
+        return trials

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class VocabularyPart(NamedTuple):
-    """What is known of a part of the vocabulary, as `Decoded` tells it."""
+    """The settings of a part of the vocabulary, as in `Decoded`."""
 
     way: Literal["clustered", "ibm1", "attention"]
     clusters: int | None = None
@@ -123,9 +123,9 @@ def decode_with_search(
     active_mass: float | None = None,
     guard: RoundGuard | None = None,
 ) -> Decoded:
-    """With one search, see `decoded_in_turn`."""
+    """Decode with one search, see `decode_with_searches`."""
     searches = [(beam, batch)]
-    (found,) = decode_with_searches(
+    (decoded,) = decode_with_searches(
         translator,
         sentences,
         part,
@@ -137,7 +137,7 @@ def decode_with_search(
         active_mass=active_mass,
         guard=guard,
     )
-    return found
+    return decoded
 
 
 def decode_with_searches(
@@ -154,11 +154,12 @@ def decode_with_searches(
     guard: RoundGuard | None = None,
     stretch_size: int | None = None,
 ) -> list[Decoded]:
-    """Decode with each search (beam, batch) in guarded rounds, each stretch all three ways in turn; then once with an audit.
+    """Decode with each search (beam, batch) in guarded rounds, each stretch with all three methods; then once with an audit.
 
-    Body and output layer are watched, and each stretch begins with another way. `emitted`: distinct tokens that dense decoding
-    of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has them measured
-    again; `stretch_size`: its sentences, by default `LEAST_STRETCH_SIZE` or a batch. Raises what decoding raises.
+    Body and output layer are timed, and the method that goes first changes with each stretch. `emitted`: distinct tokens that
+    dense decoding of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has
+    them measured again; `stretch_size`: sentences of a stretch, by default `LEAST_STRETCH_SIZE` or a batch. Raises what
+    decoding raises.
     """
     guard = guard or RoundGuard()
     results = []
@@ -176,9 +177,9 @@ def _methods_of(runner: Runner) -> Callable[[int, Sentences, Checkpoint], dict[M
     def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Method, Watched]:
         first = number % len(METHODS)
         watched: dict[Method, Watched] = {}
-        for way in METHODS[first:] + METHODS[:first]:
+        for method in METHODS[first:] + METHODS[:first]:
             checkpoint()
-            watched[way] = runner.watched(way, stretch)
+            watched[method] = runner.watched(method, stretch)
         return watched
 
     return decode
@@ -194,7 +195,7 @@ def speeds(
     rounds: int,
     guard: RoundGuard | None = None,
 ) -> list[SpeedFound]:
-    """Of each part, tokens a second over plain dense decoding's, round by round, all in turn (figure 3)."""
+    """Measure the tokens a second of each part over plain dense decoding's, round by round, all in turn (figure 3)."""
     sentences = sentences.in_batch_order(batch)
     dense = Runner(translator, sentences, beam, batch)
     runners = [Runner(translator, sentences, beam, batch, part) for part in parts]
@@ -237,21 +238,22 @@ def _judged(
 ) -> Decoded:
     model, sources = translator.model, sentences.sources
     runs: dict[Method, list[Watched]] = {
-        way: [Watched.concatenate([stretch[way] for stretch in one_round]) for one_round in measured.rounds] for way in METHODS
+        method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
+        for method in METHODS
     }
     whole: dict[Method, BatchedRun] = {
-        way: concatenate_runs([stretch[way].run for stretch in measured.whole]) for way in METHODS
+        method: concatenate_runs([stretch[method].run for stretch in measured.whole]) for method in METHODS
     }
-    dense, fused, own = (_decoding_result(runner, runs[way], whole[way]) for way in METHODS)
+    dense, fused, part = (_decoding_result(runner, runs[method], whole[method]) for method in METHODS)
     account = SubsetAccount()
     audited = runner.run("part", audit=True, account=account)
     compared = agreement(
         model, sources, whole["dense"].hypotheses, audited.hypotheses, beam=runner.beam, max_len=sentences.most
     )
     shares = spread(np.asarray(account.columns), model.vocab)
-    gains, over_fused = (_gains(runs[way], runs["part"]) for way in ("dense", "fused"))
-    layer, layer_over_fused = (_a_step(runs[way], runs["part"], _layer_s) for way in ("dense", "fused"))
-    share, ratio = median(each.layer_s / each.run.total_s for each in runs["dense"]), median(layer)
+    gains, over_fused = (_gains(runs[method], runs["part"]) for method in ("dense", "fused"))
+    layer, layer_over_fused = (_a_step(runs[method], runs["part"], _layer_s) for method in ("dense", "fused"))
+    share, ratio = median(dense_round.layer_s / dense_round.run.total_s for dense_round in runs["dense"]), median(layer)
     return Decoded(
         label=label,
         **cut._asdict(),
@@ -260,7 +262,7 @@ def _judged(
         sentences=len(sources),
         dense=dense,
         fused=fused,
-        part=own,
+        part=part,
         identical=compared.equal / len(sources),
         near_ties=len(compared.near_ties),
         token_agreement=compared.equal_tokens,
@@ -270,7 +272,7 @@ def _judged(
         emitted=emitted,
         layer_share=share,
         layer_ratio=ratio,
-        step_ratio=median(_a_step(runs["dense"], runs["part"], lambda each: each.layer_s + each.body_s)),
+        step_ratio=median(_a_step(runs["dense"], runs["part"], lambda decoding: decoding.layer_s + decoding.body_s)),
         predicted=1.0 / (1.0 - share + share / ratio),
         measured=median(gains),
         measured_over_fused=median(over_fused),
@@ -289,26 +291,26 @@ def _decoding_result(runner: Runner, runs: Sequence[Watched], whole: BatchedRun)
     return DecodingResult(
         bleu=runner.bleu(whole),
         tokens_per_s=median(_speed(one_round.run) for one_round in runs),
-        rounds_s=tuple(each.run.total_s for each in runs),
+        rounds_s=tuple(decoding.run.total_s for decoding in runs),
         steps=steps,
         layer_s=steps * median(one_round.layer_s / len(one_round.run.active) for one_round in runs),
         body_s=steps * median(one_round.body_s / len(one_round.run.active) for one_round in runs),
-        layer_rounds_s=tuple(each.layer_s for each in runs),
-        body_rounds_s=tuple(each.body_s for each in runs),
+        layer_rounds_s=tuple(decoding.layer_s for decoding in runs),
+        body_rounds_s=tuple(decoding.body_s for decoding in runs),
     )
 
 
-def _layer_s(each: Watched) -> float:
-    return each.layer_s
+def _layer_s(decoding: Watched) -> float:
+    return decoding.layer_s
 
 
 def _a_step(before: Sequence[Watched], after: Sequence[Watched], of: Callable[[Watched], float]) -> tuple[float, ...]:
-    """How many times a step took what it takes now, by round."""
+    """Return the speed-up of a step by round: seconds a step before over seconds a step after."""
     return tuple(
-        (of(other) / len(other.run.active)) / (of(own) / len(own.run.active)) for other, own in zip(before, after, strict=True)
+        (of(old) / len(old.run.active)) / (of(new) / len(new.run.active)) for old, new in zip(before, after, strict=True)
     )
 
 
 def _gains(before: Sequence[Watched], after: Sequence[Watched]) -> tuple[float, ...]:
-    """Tokens a second over what they were, by round."""
+    """Return the tokens a second after over those before, by round."""
     return tuple(_speed(new.run) / _speed(old.run) for old, new in zip(before, after, strict=True))

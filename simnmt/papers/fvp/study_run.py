@@ -78,11 +78,11 @@ from simnmt.papers.fvp.study_sweep import (
 from simnmt.profile.projection_cost import ProjectionCost
 
 Say = Callable[[str], None]
-"""Is told of what comes next."""
+"""Reports progress."""
 
 
 class StudyBench:
-    """One model and its texts; every method is a part, and makes its entries of the study for the directions it is given."""
+    """Measure the parts of a study for one model and the texts of its directions, with one method a part."""
 
     def __init__(
         self,
@@ -94,26 +94,27 @@ class StudyBench:
         guard: RoundGuard,
     ) -> None:
         self._translator, self._model, self._settings = translator, translator.model, settings
-        self._directions, self._kept, self._say = {each.label: each for each in directions}, kept, say
+        self._directions, self._kept, self._say = {direction.label: direction for direction in directions}, kept, say
         self._guard = guard
         self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
         self._contexts: dict[str, DirectionContexts] = {}
         self._cost: ProjectionCost | None = None
         self.tried: dict[str, tuple[TriedCell, ...]] = {}
-        """Of the directions whose r and K have been chosen here."""
+        """By direction, the trials that chose r and K during this run."""
 
     def labels(self, part: Part) -> list[str]:
-        """The directions that a part can be measured of. Raises `CalibrationError` where there is none."""
-        found = [label for label, each in self._directions.items() if part != "candidates" or each.train_targets is not None]
-        if not found:
+        """Return the directions for which a part can be measured. Raises `CalibrationError` if there is none."""
+        directions = self._directions.items()
+        labels = [label for label, direction in directions if part != "candidates" or direction.train_targets is not None]
+        if not labels:
             _refuse("no translations of any training text, which word alignments need", "give the targets of a direction too")
-        if part == "by_language" and len(found) < 2:
+        if part == "by_language" and len(labels) < 2:
             _refuse("one direction has no other to be mixed with", "give the texts of two directions of one model")
-        return found
+        return labels
 
     def measured(self, part: Part, study: Study) -> Iterator[Any]:
-        """The entries of a part; `study`: what is known so far, from whose sweep r and K are chosen."""
-        ways: Mapping[Part, Callable[[Study], Iterator[Any]]] = {
+        """Measure and yield the entries of a part; `study`: the results so far, from whose sweep r and K are chosen."""
+        entries_of: Mapping[Part, Callable[[Study], Iterator[Any]]] = {
             "sweep": self._sweep,
             "volume": self._volume,
             "by_language": self._by_language,
@@ -123,34 +124,34 @@ class StudyBench:
             "speeds": self._speeds,
             "candidates": self._candidates,
         }
-        return ways[part](study)
+        return entries_of[part](study)
 
     def notes(self, part: Part, study: Study) -> list[str]:
-        """What was left out or sampled, and how r and K were chosen, one sentence each."""
-        settings, found = self._settings, list[str]()
+        """Describe what was left out or sampled, and how r and K were chosen, in one sentence each."""
+        settings, notes = self._settings, list[str]()
         if left := sorted(set(self._directions) - set(self.labels(part))):
-            found.append(f"{', '.join(left)}: left out, since no translations of the training text were given.")
-        lines = {(each.label, each.role): each.lines for each in study.texts}
+            notes.append(f"{', '.join(left)}: left out, since no translations of the training text were given.")
+        lines = {(text.label, text.role): text.lines for text in study.texts}
         for label, of in self._contexts.items():
             read, seen = of.training.sentences, settings.clustered_contexts
             if read < (there := lines.get((label, "train"), read)):
-                found.append(f"{label}: the first {read:,} sentences that are not empty, of {there:,} lines of training text.")
+                notes.append(f"{label}: the first {read:,} sentences that are not empty, of {there:,} lines of training text.")
             if len(of.training) > seen and part != "candidates":
-                found.append(
+                notes.append(
                     f"{label}: k-means saw {seen:,} of {len(of.training):,} contexts, drawn at random; the others joined their "
                     "nearest centroid, and active sets are made of all."
                 )
         if part == "chosen":
-            found += self._how_chosen(study)
-        return found
+            notes += self._how_chosen(study)
+        return notes
 
     @staticmethod
     def guard_note(entries: Sequence[Any]) -> str:
         """Summarise what the guard rejected among the timed entries of a part."""
         kept = list({id(entry.rounds): entry.rounds for entry in entries}.values())
-        rejected, measured = sum(each.rejected for each in kept), sum(each.measured for each in kept)
-        others = max((each.worst_others_cpus or 0.0 for each in kept), default=0.0)
-        spread = max((each.worst_reference_spread for each in kept), default=0.0)
+        rejected, measured = sum(rounds.rejected for rounds in kept), sum(rounds.measured for rounds in kept)
+        others = max((rounds.worst_others_cpus or 0.0 for rounds in kept), default=0.0)
+        spread = max((rounds.worst_reference_spread for rounds in kept), default=0.0)
         return (
             f"{rejected} of {measured} timed stretches of rounds were disturbed: others used up to "
             f"{others:.1f} CPUs, and reference work beside a stretch varied by up to {100 * spread:.0f} %."
@@ -162,8 +163,8 @@ class StudyBench:
             if label in settings.chosen:
                 yield f"{label}: r and K were named."
                 continue
-            tried = self.tried.get(label) or tuple(each for each in study.tried if each.label == label)
-            enough = any(all(each.good for each in tried if each.columns == own.columns) for own in tried)
+            tried = self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
+            enough = any(all(trial.good for trial in tried if trial.columns == candidate.columns) for candidate in tried)
             rule = (
                 f"the cell that multiplies least of those that keep {settings.least_identical:.0%} of the sentences, and BLEU "
                 f"within {settings.most_bleu_change:g}, with every search, with at most {settings.most_share:.0%} of V active "
@@ -196,16 +197,17 @@ class StudyBench:
 
     def _by_language(self, study: Study) -> Iterator[Cell]:
         settings = self._settings
-        of = {label: self._of(label) for label in self._directions}
-        mixed = join_contexts([each.training for each in of.values()])
-        alike_large = {label: _mix(list(of.values()), len(own.training)) for label, own in of.items()}
+        contexts_of = {label: self._of(label) for label in self._directions}
+        mixed = join_contexts([contexts.training for contexts in contexts_of.values()])
+        directions = list(contexts_of.values())
+        alike_large = {label: _mix(directions, len(contexts.training)) for label, contexts in contexts_of.items()}
         for clusters in settings.language_clusters:
-            for label, own in of.items():
+            for label, contexts in contexts_of.items():
                 self._say(f"{label}: {clusters:,} clusters, by direction and by target")
-                yield from cells(self._model, own, own.training, clusters, settings.tops, self._clusterer, "both")
-                yield from cells(self._model, own, mixed, clusters, settings.tops, self._clusterer, "target")
+                yield from cells(self._model, contexts, contexts.training, clusters, settings.tops, self._clusterer, "both")
+                yield from cells(self._model, contexts, mixed, clusters, settings.tops, self._clusterer, "target")
                 same = alike_large[label]
-                yield from cells(self._model, own, same, clusters, settings.tops, self._clusterer, "mixed, same size")
+                yield from cells(self._model, contexts, same, clusters, settings.tops, self._clusterer, "mixed, same size")
 
     def _per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
         for label in self._directions:
@@ -217,41 +219,41 @@ class StudyBench:
             chosen, top = self._choice(label, study)
             for clusters in sorted({chosen, settings.shown_clusters}):
                 tops = settings.tops if clusters == settings.shown_clusters else (top,)
-                for own in self._sets(label, clusters, tops):
-                    yield memory(self._model, own)
+                for cluster_set in self._sets(label, clusters, tops):
+                    yield memory(self._model, cluster_set)
 
     def _chosen(self, study: Study) -> Iterator[Decoded]:
         for label, direction in self._directions.items():
             clusters, top = self._choice(label, study)
-            (own,) = self._sets(label, clusters, (top,))
+            (cluster_set,) = self._sets(label, clusters, (top,))
             cut = VocabularyPart("clustered", clusters=clusters, top=top)
-            mass = active_mass(self._model, self._of(label), own)
-            yield from self._decoded(direction, self._clusters_way(own), cut, mass)
+            mass = active_mass(self._model, self._of(label), cluster_set)
+            yield from self._decoded(direction, self._make_clustered(cluster_set), cut, mass)
 
     def _speeds(self, study: Study) -> Iterator[Speed]:
         settings = self._settings
         for label, direction in self._directions.items():
-            own = [each for r in settings.speed_clusters for each in self._sets(label, r, settings.tops)]
+            sets = [cluster_set for r in settings.speed_clusters for cluster_set in self._sets(label, r, settings.tops)]
             sentences = self._test(direction).first(settings.speed_sentences)
             for beam, batch in settings.searches:
-                self._say(f"{label}: speed of {len(own)} cluster sets, beam {beam}, batch {batch}")
-                ways = [self._clusters_way(each) for each in own]
-                told = speeds(
-                    self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds, guard=self._guard
+                self._say(f"{label}: speed of {len(sets)} cluster sets, beam {beam}, batch {batch}")
+                makers = [self._make_clustered(cluster_set) for cluster_set in sets]
+                measured_speeds = speeds(
+                    self._translator, sentences, makers, beam=beam, batch=batch, rounds=settings.rounds, guard=self._guard
                 )
-                for each, found in zip(own, told, strict=True):
+                for cluster_set, speed in zip(sets, measured_speeds, strict=True):
                     yield Speed(
                         label=label,
-                        clusters=len(each.sets),
-                        top=each.top,
+                        clusters=len(cluster_set.sets),
+                        top=cluster_set.top,
                         beam=beam,
                         batch=batch,
                         sentences=len(sentences.sources),
-                        ratios=found.ratios,
-                        gain=median(found.ratios) - 1.0,
-                        identical=found.alike.identical,
-                        token_agreement=found.alike.token_agreement,
-                        rounds=found.kept,
+                        ratios=speed.ratios,
+                        gain=median(speed.ratios) - 1.0,
+                        identical=speed.alike.identical,
+                        token_agreement=speed.alike.token_agreement,
+                        rounds=speed.kept,
                     )
 
     def _candidates(self, study: Study) -> Iterator[Decoded]:
@@ -267,17 +269,17 @@ class StudyBench:
                         self._translator, sources, targets, count=settings.candidates, align=align, always=always
                     )
                     cut = VocabularyPart(align, candidates=settings.candidates, always=always)
-                    yield from self._decoded(direction, self._lists_way(lists), cut)
+                    yield from self._decoded(direction, self._make_listed(lists), cut)
 
     def _decoded(
-        self, direction: Direction, way: MakeVocabulary, cut: VocabularyPart, mass: float | None = None
+        self, direction: Direction, make_vocabulary: MakeVocabulary, cut: VocabularyPart, mass: float | None = None
     ) -> Iterator[Decoded]:
         label, settings = direction.label, self._settings
         self._say(f"{label}: decoding with {cut.way} columns, {len(settings.searches)} searches in turn")
         yield from decode_with_searches(
             self._translator,
             self._test(direction),
-            way,
+            make_vocabulary,
             cut,
             label=label,
             searches=settings.searches,
@@ -292,7 +294,7 @@ class StudyBench:
         return Sentences.of(self._translator, text.test, text.test_references)
 
     def _of(self, label: str) -> DirectionContexts:
-        """Contexts of a direction's texts, decoded when they are first asked for."""
+        """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
             direction, settings, top = self._directions[label], self._settings, self._settings.most_top
             training = self._kept.of(f"{label}, training", training_lines(direction, settings.train_sentences), top)
@@ -305,16 +307,16 @@ class StudyBench:
         return cluster_sets(self._model, label, self._of(label).training, clusters, tops, self._clusterer)
 
     def _choice(self, label: str, study: Study) -> tuple[int, int]:
-        """r and K of a direction: as named, as chosen before, or chosen now."""
+        """Return r and K of a direction: from the settings, from earlier trials, or from trials run now."""
         settings = self._settings
         if label in settings.chosen:
             return settings.chosen[label]
-        tried = self.tried.get(label) or tuple(each for each in study.tried if each.label == label)
+        tried = self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
         if not tried:
-            found = [each for each in study.sweep if each.label == label]
-            if not found:
+            swept_cells = [cell for cell in study.sweep if cell.label == label]
+            if not swept_cells:
                 _refuse(f"nothing is known to choose r and K of {label} by", "measure the sweep first, or name them")
-            worth = contenders(found, settings.least_identical, settings.most_share)
+            worth = contenders(swept_cells, settings.least_identical, settings.most_share)
             tried = self.tried[label] = tuple(try_contenders(worth, self._trials(label)))
         return choice(tried)
 
@@ -323,26 +325,26 @@ class StudyBench:
         text = held_out(self._directions[label], settings.heldout_sentences)
         sentences = Sentences.of(self._translator, text.development, text.development_references)
 
-        def way_of(cell: Cell) -> MakeVocabulary:
-            (own,) = self._sets(label, cell.clusters, (cell.top,))
-            return self._clusters_way(own)
+        def make_vocabulary_of(cell: Cell) -> MakeVocabulary:
+            (cluster_set,) = self._sets(label, cell.clusters, (cell.top,))
+            return self._make_clustered(cluster_set)
 
-        return Trials(self._translator, sentences.first(settings.tried_sentences), settings, way_of, self._say)
+        return Trials(self._translator, sentences.first(settings.tried_sentences), settings, make_vocabulary_of, self._say)
 
-    def _clusters_way(self, own: ClusterSet) -> MakeVocabulary:
-        def way(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
-            return self._costed(clustered(own, audit=audit, account=account))
+    def _make_clustered(self, cluster_set: ClusterSet) -> MakeVocabulary:
+        def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
+            return self._costed(clustered(cluster_set, audit=audit, account=account))
 
-        return way
+        return make
 
-    def _lists_way(self, lists: CandidateLists) -> MakeVocabulary:
-        def way(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
+    def _make_listed(self, lists: CandidateLists) -> MakeVocabulary:
+        def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
             return self._costed(listed(lists, audit=audit, account=account))
 
-        return way
+        return make
 
     def _costed(self, vocabulary: RestrictedVocabulary) -> RestrictedVocabulary:
-        """With products made as a translator makes them; what they cost is measured once, and shared."""
+        """Return the vocabulary with the measured cost of products, which is measured once and shared."""
         if self._cost is None:
             self._cost = with_measured_cost(vocabulary, self._model).cost
         return replace(vocabulary, cost=self._cost)
@@ -353,10 +355,10 @@ class StudyBench:
 
 
 def _mix(of: Sequence[DirectionContexts], count: int) -> Contexts:
-    """So many contexts of all directions together, the beginning of each, as equal in number as they are there."""
+    """Join the first contexts of every direction to `count` in all, as equally as their numbers allow."""
     parts, left = [], count
-    for at, each in enumerate(sorted(of, key=lambda each: len(each.training))):
-        parts.append(first_contexts(each.training, max(1, left // (len(of) - at))))
+    for at, contexts in enumerate(sorted(of, key=lambda contexts: len(contexts.training))):
+        parts.append(first_contexts(contexts.training, max(1, left // (len(of) - at))))
         left -= len(parts[-1])
     return join_contexts(parts)
 
@@ -381,14 +383,14 @@ def run_study(
     progress: Callable[[str], None] = lambda _: None,
     guard: RoundGuard | None = None,
 ) -> Study:
-    """Measure `parts` for these directions of the model that lies in `folder`, in the order of `PARTS`.
+    """Measure `parts` for these directions of the model in `folder`, in the order of `PARTS`.
 
-    `out`: the study's file; what it holds of other parts and directions stays, and it is written anew after each part.
-    `kept`: a folder for contexts, which every part needs and which take minutes to decode; `guard`: of the timed rounds.
-    Raises `CalibrationError` for a
-    file of another model, for directions of one label, and what reading, clustering and decoding raise.
+    `out`: the study's file; entries of other parts and directions stay, and the file is rewritten after each part.
+    `kept`: a folder for contexts, which every part needs and which take minutes to decode; `guard`: checks the timed rounds.
+    Raises `CalibrationError` for a file of another model and for directions with the same label, and what reading,
+    clustering and decoding raise.
     """
-    labels = [each.label for each in directions]
+    labels = [direction.label for direction in directions]
     if not labels or len(set(labels)) < len(labels):
         what = f"directions labelled {', '.join(labels) or 'not at all'}"
         raise CalibrationError(what, remedy="give texts of one or more directions, each with a label of its own")
@@ -398,14 +400,14 @@ def run_study(
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
         bench = StudyBench(translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
-        for part in (each for each in PARTS if each in parts):
+        for part in (name for name in PARTS if name in parts):
             others, begin_s = processor_use.others_cpus(), time.perf_counter()
             if part in TIMED_PARTS and others is not None and processor_use.is_busy(others, describe(libraries=False)):
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
             labels = bench.labels(part)
-            if left := [each.label for each in directions if each.label not in labels]:
+            if left := [direction.label for direction in directions if direction.label not in labels]:
                 progress(f"{part}: not of {', '.join(left)}, since no translations of the training text were given")
-            found = tuple(bench.measured(part, study))
+            entries = tuple(bench.measured(part, study))
             run = PartRun(
                 part=part,
                 labels=tuple(labels),
@@ -419,30 +421,31 @@ def run_study(
                 seed=settings.seed,
                 quick=settings.quick,
                 settings=settings.told(),
-                notes=(*bench.notes(part, study), *([bench.guard_note(found)] if part in TIMED_PARTS else [])),
+                notes=(*bench.notes(part, study), *([bench.guard_note(entries)] if part in TIMED_PARTS else [])),
             )
-            study = merge_part(study, part, found, run, bench.tried)
+            study = merge_part(study, part, entries, run, bench.tried)
             if out is not None:
                 write_study(out, study)
     return study
 
 
 def merge_part(
-    study: Study, part: Part, found: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[TriedCell, ...]] | None = None
+    study: Study, part: Part, entries: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[TriedCell, ...]] | None = None
 ) -> Study:
-    """The study with these entries of a part, in the place of all that it held of the part for the run's directions.
+    """Return the study with `entries` in place of its earlier entries of this part for the run's directions.
 
-    `tried`: by direction, what r and K were chosen by; after another sweep they are chosen again.
+    `tried`: by direction, the trials that chose r and K; a new sweep discards earlier trials.
     """
     tried = tried or {}
     again = set(tried) | (set(run.labels) if part == "sweep" else set())
-    choices = [each for each in study.tried if each.label not in again] + [each for own in tried.values() for each in own]
-    stay = [each for each in getattr(study, part) if each.label not in run.labels]
-    return study.model_copy(update={part: (*stay, *found), "runs": (*study.runs, run), "tool": TOOL, "tried": tuple(choices)})
+    choices = [trial for trial in study.tried if trial.label not in again]
+    choices += [trial for trials in tried.values() for trial in trials]
+    stay = [entry for entry in getattr(study, part) if entry.label not in run.labels]
+    return study.model_copy(update={part: (*stay, *entries), "runs": (*study.runs, run), "tool": TOOL, "tried": tuple(choices)})
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | None) -> Study:
-    """The study that the file holds, or a new one, with the texts of these directions."""
+    """Return the study in the file `out`, or a new one, with the texts of these directions."""
     texts = tuple(studied_texts(directions))
     check_held_out(texts)
     if out is None or not out.exists():
@@ -451,8 +454,8 @@ def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | Non
     if study.model.sha256 != model.sha256:
         raise CalibrationError(f"a study of another model, {study.model.name}", path=out, remedy="choose another file")
     check_texts(study, texts, out)
-    now = {(each.label, each.role) for each in texts}
-    stay = [each for each in study.texts if (each.label, each.role) not in now]
+    now = {(text.label, text.role) for text in texts}
+    stay = [text for text in study.texts if (text.label, text.role) not in now]
     return study.model_copy(update={"texts": (*stay, *texts)})
 
 
@@ -465,7 +468,7 @@ def _studied(folder: Path, translator: Translator) -> StudiedModel:
         sha256=sha256_of(folder / WEIGHTS_FILE),
         vocab=vocab,
         width=width,
-        parameters=sum(each.numel() for each in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameter_bytes=model_bytes(model),
     )
 
@@ -476,11 +479,11 @@ def _machine() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 @contextmanager

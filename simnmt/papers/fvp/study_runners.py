@@ -25,10 +25,10 @@ METHODS: tuple[Method, ...] = ("dense", "fused", "part")
 COLLECT = 10
 """Batches whose sentences are sorted by length before they are cut."""
 WARMING = 20
-"""Sentences decoded each way before a clock runs."""
+"""Sentences decoded with each method before timing starts."""
 
 MakeVocabulary = Callable[[bool, SubsetAccount], RestrictedVocabulary]
-"""A part of the vocabulary, audited or not, that tells an account."""
+"""Makes a part of the vocabulary, audited or not, that records its work in an account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Sentences:
 
     @classmethod
     def of(cls, translator: Translator, lines: Sequence[str], references: Sequence[str] | None = None) -> Sentences:
-        """Sources without a word or too long for the model are left out. Raises `CalibrationError` where none is left."""
+        """Encode the lines; leave out empty and too long sources. Raises `CalibrationError` if none is left."""
         longest = translator.model.max_positions or LONGEST_SOURCE
         encoded = [tuple(ids) for ids in translator.source.encode(lines)]
         kept = [at for at, ids in enumerate(encoded) if 1 < len(ids) <= longest]
         if not kept:
             raise CalibrationError("no sentence that the model can read", remedy="give a text, one sentence a line")
-        told = None if references is None else tuple(references[at] for at in kept)
-        return cls(tuple(encoded[at] for at in kept), told)
+        kept_references = None if references is None else tuple(references[at] for at in kept)
+        return cls(tuple(encoded[at] for at in kept), kept_references)
 
     @property
     def most(self) -> list[int]:
@@ -112,7 +112,7 @@ def concatenate_runs(runs: Sequence[BatchedRun]) -> BatchedRun:
 
 
 class Runner:
-    """The same sentences with one search, decoded one way or another."""
+    """Decodes the same sentences with one search and any method."""
 
     def __init__(
         self, translator: Translator, sentences: Sentences, beam: int, batch: int, part: MakeVocabulary | None = None
@@ -122,12 +122,12 @@ class Runner:
         self.beam, self.batch = beam, batch
 
     def run(
-        self, way: Method, *, audit: bool = False, account: SubsetAccount | None = None, sentences: Sentences | None = None
+        self, method: Method, *, audit: bool = False, account: SubsetAccount | None = None, sentences: Sentences | None = None
     ) -> BatchedRun:
-        """One decoding, of these sentences or of others; `account` is told of a part."""
+        """Decode these sentences or others once; `account` records the work of a part."""
         given = sentences or self._sentences
         vocabulary = None
-        if way == "part":
+        if method == "part":
             if self._part is None:
                 raise ValueError("no part of the vocabulary to decode with")
             vocabulary = self._part(audit, account or SubsetAccount())
@@ -137,14 +137,14 @@ class Runner:
             batching_of(self.batch),
             beam=self.beam,
             max_len=given.most,
-            fused=way == "fused",
+            fused=method == "fused",
             vocabulary=vocabulary,
         )
 
-    def warm(self, ways: Sequence[Method] = METHODS) -> None:
-        """A few sentences that nobody times."""
-        for way in ways:
-            self.run(way, sentences=self._sentences.first(WARMING))
+    def warm(self, methods: Sequence[Method] = METHODS) -> None:
+        """Decode a few sentences without timing them."""
+        for method in methods:
+            self.run(method, sentences=self._sentences.first(WARMING))
 
     def stretch_size(self, least: int) -> int:
         """Return the sentences of a stretch: `least` or more, in whole batches, so that they are those of the whole text.
@@ -153,37 +153,37 @@ class Runner:
         """
         return self.batch * ceil(least / self.batch)
 
-    def watched(self, way: Method, sentences: Sentences | None = None) -> Watched:
+    def watched(self, method: Method, sentences: Sentences | None = None) -> Watched:
         """Decode these sentences or others, with a clock around body and output layer of each step."""
         account = SubsetAccount(clock=perf_counter)
         with watched(cast("TranslationModel", self._model)) as seconds:
-            run = self.run(way, account=account, sentences=sentences)
+            run = self.run(method, account=account, sentences=sentences)
         body_s = seconds["body"]
-        if way == "part":
+        if method == "part":
             return Watched(run, body_s, sum(account.assign_s) + sum(account.product_s) + sum(account.search_s))
         return Watched(run, body_s, sum(seconds.values()) - body_s)
 
     def bleu(self, run: BatchedRun) -> float | None:
-        """Of what came out; None where no references are known. Raises `NmtError` without sacrebleu."""
+        """Return the BLEU of a run; None without references. Raises `NmtError` without sacrebleu."""
         if self._sentences.references is None:
             return None
-        texts = self._translator.target.decode([list(each.tokens) for each in run.hypotheses])
+        texts = self._translator.target.decode([list(hypothesis.tokens) for hypothesis in run.hypotheses])
         metric = need("sacrebleu.metrics").BLEU()
         return float(metric.corpus_score(texts, [list(self._sentences.references)]).score)
 
 
 def batching_of(batch: int) -> Batching:
-    """Batches of one as they come, larger ones sorted by length."""
+    """Return the batching: batches of one as they come, larger ones sorted by length."""
     return mini(1) if batch == 1 else maxi(batch, COLLECT * batch)
 
 
 def written_tokens(run: BatchedRun) -> int:
-    """Tokens, end tokens included."""
-    return sum(len(each.tokens) + 1 for each in run.hypotheses)
+    """Return the tokens written, end tokens included."""
+    return sum(len(hypothesis.tokens) + 1 for hypothesis in run.hypotheses)
 
 
 class Similarity(NamedTuple):
-    """How much two decodings say the same."""
+    """How far two decodings agree."""
 
     identical: float
     """Of the sentences."""
@@ -192,8 +192,8 @@ class Similarity(NamedTuple):
 
 
 def alike(one: BatchedRun, other: BatchedRun) -> Similarity:
-    """Token by token; ties and rounding count as differences too."""
-    pairs = [(own.tokens, its.tokens) for own, its in zip(one.hypotheses, other.hypotheses, strict=True)]
+    """Compare two runs token by token; ties and rounding count as differences too."""
+    pairs = [(first.tokens, second.tokens) for first, second in zip(one.hypotheses, other.hypotheses, strict=True)]
     tokens = sum(max(map(len, pair)) for pair in pairs)
     same = sum(first == second for pair in pairs for first, second in zip(*pair, strict=False))
     return Similarity(sum(first == second for first, second in pairs) / len(pairs), same / tokens if tokens else 1.0)

@@ -52,7 +52,7 @@ class HeldOut:
 
 
 def training_lines(direction: Direction, most: int) -> list[str]:
-    """The first so many lines that are not empty. Raises `CalibrationError` where there is none, and what reading raises."""
+    """Return the first `most` lines that are not empty. Raises `CalibrationError` if there is none, and what reading raises."""
     lines = list(islice((line for line in TextLines(direction.train, kept="head", pipes=False) if line.strip()), most))
     if not lines:
         raise CalibrationError("no sentence in it", path=direction.train, remedy="give a text, one sentence a line")
@@ -60,17 +60,17 @@ def training_lines(direction: Direction, most: int) -> list[str]:
 
 
 def training_pairs(direction: Direction, most: int) -> Iterator[tuple[str, str]]:
-    """The first so many lines with their translations, where neither is empty. Raises as `training_lines` does."""
+    """Return the first `most` pairs of a line and its translation, neither empty. Raises as `training_lines` does."""
     if direction.train_targets is None:
         raise CalibrationError(
             f"no translations of {direction.label}'s training text, which word alignments need", remedy="give its targets too"
         )
     pairs = _paired(direction.train, direction.train_targets, kept="head")
-    return islice(((source, told) for source, told in pairs if source.strip() and told.strip()), most)
+    return islice(((source, target) for source, target in pairs if source.strip() and target.strip()), most)
 
 
 def held_out(direction: Direction, most: int) -> HeldOut:
-    """Both halves, of each the first so many lines at most. Raises `CalibrationError` for fewer than two lines."""
+    """Return both halves, each with at most its first `most` lines. Raises `CalibrationError` for fewer than two lines."""
     if direction.references is None:
         pairs = [(line, "") for line in TextLines(direction.heldout, kept="all", pipes=False) if line.strip()]
     else:
@@ -79,28 +79,30 @@ def held_out(direction: Direction, most: int) -> HeldOut:
         raise CalibrationError("fewer than two sentences", path=direction.heldout, remedy="give a text, one sentence a line")
     half = (len(pairs) + 1) // 2
     test, development = pairs[:half][:most], pairs[half:][:most]
-    told = [None if direction.references is None else tuple(own for _, own in half) for half in (test, development)]
-    return HeldOut(tuple(line for line, _ in development), tuple(line for line, _ in test), *told)
+    references = [
+        None if direction.references is None else tuple(reference for _, reference in part) for part in (test, development)
+    ]
+    return HeldOut(tuple(line for line, _ in development), tuple(line for line, _ in test), *references)
 
 
 def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
-    """Every file that is read, by what is in it."""
-    for each in directions:
+    """Yield every text that the study reads, with its role, SHA-256 and line count."""
+    for direction in directions:
         files: tuple[tuple[Role, Path | None], ...] = (
-            ("train", each.train),
-            ("targets", each.train_targets),
-            ("heldout", each.heldout),
-            ("references", each.references),
+            ("train", direction.train),
+            ("targets", direction.train_targets),
+            ("heldout", direction.heldout),
+            ("references", direction.references),
         )
         for role, path in files:
             if path is not None:
                 lines = TextLines(path, pipes=False).drain()
-                yield StudiedText(label=each.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)
+                yield StudiedText(label=direction.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)
 
 
 def check_texts(study: Study, texts: Sequence[StudiedText], path: Path | None) -> None:
-    """Raises `CalibrationError` where the study is of other texts of these directions and roles."""
-    now = {(each.label, each.role): each.sha256 for each in texts}
+    """Raise `CalibrationError` if the study used other texts for these directions and roles."""
+    now = {(text.label, text.role): text.sha256 for text in texts}
     for before in study.texts:
         if now.get((before.label, before.role), before.sha256) != before.sha256:
             what = f"a study of another text {before.name} for {before.label}"
@@ -108,16 +110,16 @@ def check_texts(study: Study, texts: Sequence[StudiedText], path: Path | None) -
 
 
 def check_held_out(texts: Sequence[StudiedText]) -> None:
-    """Raises `CalibrationError` for held-out text that is a training text, of whatever direction."""
-    train = {each.sha256: each for each in texts if each.role == "train"}
-    for each in texts:
-        if each.role == "heldout" and each.sha256 in train:
-            what = f"{each.name} is {each.label}'s held-out text and {train[each.sha256].label}'s training text"
+    """Raise `CalibrationError` if a held-out text is also a training text of any direction."""
+    train = {text.sha256: text for text in texts if text.role == "train"}
+    for text in texts:
+        if text.role == "heldout" and text.sha256 in train:
+            what = f"{text.name} is {text.label}'s held-out text and {train[text.sha256].label}'s training text"
             raise CalibrationError(what, remedy="hold out sentences that nothing is made of")
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file, in hexadecimal. Raises `CalibrationError` where it cannot be read."""
+    """Return the SHA-256 of a file in hexadecimal. Raises `CalibrationError` if it cannot be read."""
     digest = hashlib.sha256()
     try:
         check_regular(path, MOST_TENSOR_BYTES)
@@ -131,12 +133,12 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 def _paired(sources: Path, targets: Path, *, kept: Kept) -> Iterator[tuple[str, str]]:
     texts = (TextLines(path, kept=kept, pipes=False) for path in (sources, targets))  # not pipes: texts are read several times
-    for source, told in zip_longest(*texts):
-        if source is None or told is None:
+    for source, target in zip_longest(*texts):
+        if source is None or target is None:
             raise CalibrationError(
                 f"not as many lines as {sources}", path=targets, remedy="give one translation a line, in the order of the text"
             )
-        yield source, told
+        yield source, target
 
 
 _TEXTS = ("train_sentences", "heldout_sentences")
@@ -201,15 +203,15 @@ class StudySettings:
     method: str | None = None
     """Of k-means: sklearn or faiss; None: whichever is usual here."""
     quick: bool = False
-    """Is told of each part: of so little text that nothing is judged by it."""
+    """Marks every part as measured on too little text to judge claims by."""
 
     @property
     def grid(self) -> dict[int, tuple[int, ...]]:
-        """Every r of the sweep with its K, both ascending."""
-        found = {clusters: set(self.tops) for clusters in self.clusters}
+        """Return every r of the sweep with its values of K, both ascending."""
+        tops_of = {clusters: set(self.tops) for clusters in self.clusters}
         for clusters in self.fine_clusters:
-            found.setdefault(clusters, set()).update(self.fine_tops)
-        return {clusters: tuple(sorted(tops)) for clusters, tops in sorted(found.items()) if tops}
+            tops_of.setdefault(clusters, set()).update(self.fine_tops)
+        return {clusters: tuple(sorted(tops)) for clusters, tops in sorted(tops_of.items()) if tops}
 
     @property
     def most_top(self) -> int:
@@ -217,16 +219,16 @@ class StudySettings:
         return max((*self.tops, *(self.fine_tops if self.fine_clusters else ())))
 
     def told(self) -> dict[str, Any]:
-        """As JSON has them."""
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return found
+        """Return the settings as JSON values."""
+        settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return settings
 
     def measured_by(self, run: PartRun) -> bool:
-        """Whether a part's measurement was of all that these settings ask of it; one that does not tell counts."""
+        """Return whether a run covers all that these settings ask of its part; a full run without settings counts."""
         if self.quick or run.settings is None:
             return self.quick or not run.quick
-        own = self.told()
-        return not run.quick and all(_holds(run.settings.get(name), own[name]) for name in _READ[run.part])
+        wanted = self.told()
+        return not run.quick and all(_holds(run.settings.get(name), wanted[name]) for name in _READ[run.part])
 
     def __post_init__(self) -> None:
         counts = [
@@ -240,7 +242,7 @@ class StudySettings:
         ]
         counts += [self.train_sentences, self.clustered_contexts, self.heldout_sentences, self.volumes, self.rounds]
         counts += [self.shown_clusters, self.speed_sentences, self.candidates, self.tried_sentences]
-        counts += [each for pair in (*self.searches, *self.chosen.values()) for each in pair]
+        counts += [count for pair in (*self.searches, *self.chosen.values()) for count in pair]
         if min(counts) < 1 or min(self.always, default=0) < 0:
             raise CalibrationError("a study of less than one of something", remedy="give 1 or more of each")
         if not self.tops or not self.clusters:
@@ -248,7 +250,7 @@ class StudySettings:
 
 
 def _holds(had: Any, wanted: Any) -> bool:
-    """As much, or all of a list."""
+    """Return whether `had` is at least `wanted`, or contains all of it if it is a list."""
     if isinstance(wanted, list):
-        return isinstance(had, list) and all(each in had for each in wanted)
+        return isinstance(had, list) and all(member in had for member in wanted)
     return isinstance(had, int) and had >= wanted

@@ -37,12 +37,12 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTokens:
-    """What dense greedy decoding of a text wrote, sentence by sentence, each in the order of its steps."""
+    """The tokens that dense greedy decoding of a text wrote, sentence by sentence, in the order of the steps."""
 
     tokens: NDArray[np.int64]
     """[steps], end tokens included."""
     sentences: NDArray[np.int64]
-    """[steps]: the sentence of each, ascending."""
+    """[steps]: the sentence of each step, ascending."""
 
     def __post_init__(self) -> None:
         if not len(self.tokens) or np.any(np.diff(self.sentences) < 0):
@@ -77,20 +77,20 @@ class ActiveBits:
         """Columns of each set."""
 
     def holds(self, sets: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each token stands in the set beside it."""
-        found: NDArray[np.bool_] = self._active[sets, tokens]
-        return found
+        """Return whether each token is in the set at the same place, shape (tokens,)."""
+        contains: NDArray[np.bool_] = self._active[sets, tokens]
+        return contains
 
     def of(self, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which columns are active, [sets, vocab]."""
-        found: NDArray[np.bool_] = self._active[sets]
-        return found
+        """Return which columns are active, [sets, vocab]."""
+        active: NDArray[np.bool_] = self._active[sets]
+        return active
 
     def unions(self, sets: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-        """Columns of the union of each step's sets, where the sequence of `sets` runs down `rows` lanes side by side.
+        """Count the columns of the union of each step's sets, with the sequence of `sets` split into `rows` lanes.
 
-        Each lane is a run of the sequence, so that a step has one row of each: decoding whose places are filled again at once.
-        What is left over, less than a step of each lane, is left out.
+        Each lane is a consecutive run of the sequence and gives one row to every step, as if a finished sentence were replaced
+        at once. Steps that do not fill every lane are left out.
         """
         steps = len(sets) // rows
         lanes = sets[: steps * rows].reshape(rows, steps).T
@@ -102,7 +102,7 @@ class ActiveBits:
 
 
 def outcome(bits: ActiveBits, nearest: NDArray[np.int64], heldout: HeldOutTokens, rows: int) -> Outcome:
-    """Held-out text with these sets; `nearest`: the cluster of each of its steps; `rows`: of the unions, or all there are."""
+    """Return how held-out text fares with these sets; `nearest`: the cluster of each step; `rows`: most rows of a union."""
     hit = bits.holds(nearest, heldout.tokens)
     rows = min(rows, len(nearest))
     _, sentence = np.unique(heldout.sentences, return_inverse=True)
@@ -117,8 +117,8 @@ def outcome(bits: ActiveBits, nearest: NDArray[np.int64], heldout: HeldOutTokens
 
 
 def spread(columns: NDArray[np.int64], vocab: int) -> Spread:
-    """Shares of the vocabulary, of so many columns."""
-    least, p10, median, p90, most = (float(each) / vocab for each in np.quantile(columns, (0.0, 0.1, 0.5, 0.9, 1.0)))
+    """Return the spread of these column counts as shares of the vocabulary."""
+    least, p10, median, p90, most = (float(quantile) / vocab for quantile in np.quantile(columns, (0.0, 0.1, 0.5, 0.9, 1.0)))
     return Spread(mean=float(columns.mean()) / vocab, least=least, p10=p10, median=median, p90=p90, most=most)
 
 
@@ -127,7 +127,7 @@ BATCH = 128
 
 
 SILENT_S = 10.0
-"""Seconds of decoding that need no word."""
+"""Seconds of decoding before progress is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,28 +141,28 @@ class DirectionContexts:
 
     @property
     def tokens(self) -> HeldOutTokens:
-        """What dense decoding wrote of the held-out text."""
+        """Return the tokens that dense decoding wrote for the held-out text."""
         return HeldOutTokens(self.development.top[:, 0].long().numpy(), self.development.sentence.long().numpy())
 
     @property
     def emitted(self) -> int:
-        """Distinct tokens that dense decoding wrote of both texts."""
+        """Return the number of distinct tokens that dense decoding wrote for both texts."""
         return len(torch.unique(torch.cat((self.training.emitted, self.development.emitted))))
 
 
 def beginning(contexts: Contexts, sentences: int) -> Contexts:
-    """Those of the first so many sentences."""
+    """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
 
 def first_contexts(contexts: Contexts, count: int) -> Contexts:
-    """The first so many, of which the last sentence may be a part; contexts sentence by sentence."""
-    found = contexts.of(torch.arange(min(count, len(contexts))))
-    return replace(found, sentences=int(found.sentence.max()) + 1)
+    """Return the first `count` contexts, which are in sentence order; the last sentence may be cut."""
+    first = contexts.of(torch.arange(min(count, len(contexts))))
+    return replace(first, sentences=int(first.sentence.max()) + 1)
 
 
 def by_sentence(contexts: Contexts) -> Contexts:
-    """The same, sentence by sentence, each in the order of its steps."""
+    """Return the contexts sentence by sentence, in the order of the steps."""
     return contexts.of(torch.sort(contexts.sentence, stable=True).indices)
 
 
@@ -170,7 +170,7 @@ class KeptContexts:
     """Decodes text, or finds what an earlier run decoded."""
 
     def __init__(self, translator: Translator, model_sha256: str, folder: Path | None, say: Callable[[str], None]) -> None:
-        """`folder`: where contexts are kept, None: nowhere; `say`: is told of what takes long."""
+        """`folder`: where contexts are kept, None: nowhere; `say`: reports what takes long."""
         self._translator, self._model, self.folder, self._say = translator, model_sha256, folder, say
 
     def of(self, what: str, lines: Sequence[str], top: int) -> Contexts:
@@ -193,7 +193,7 @@ class KeptContexts:
 
 
 def _tenths(say: Callable[[str], None]) -> Callable[[str, float | None], None]:
-    """Says each tenth once, where there are minutes to tell of."""
+    """Return a progress callback that reports each tenth once, after `SILENT_S` seconds."""
     next_share, begin_s = 0.1, time.monotonic()
 
     def progress(what: str, share: float | None) -> None:
@@ -213,8 +213,8 @@ def _write_contexts(path: Path, contexts: Contexts) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(path, {name: getattr(contexts, name) for name in _NAMES})
     except (OSError, SafetensorError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise CalibrationError(f"cannot be written: {said}", path=path, remedy="choose another folder") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CalibrationError(f"cannot be written: {reason}", path=path, remedy="choose another folder") from None
 
 
 def _read_contexts(path: Path, sentences: int) -> Contexts:
@@ -226,7 +226,7 @@ def _read_contexts(path: Path, sentences: int) -> Contexts:
     return Contexts(hidden, top, sentence, emitted, sentences)
 
 
-_TOLD = ("inertia", "iterations", "method", "seed")
+_NOTED_FIELDS = ("inertia", "iterations", "method", "seed")
 _NOTE = "simnmt_clustering"
 _ASSIGN_ROWS = 1 << 14
 """Contexts whose bytes are copied at a time."""
@@ -249,43 +249,43 @@ class Clusterer:
         return min(len(contexts), self.most)
 
     def clusters(self, contexts: Contexts, clusters: int) -> Clustering:
-        """All contexts in clusters; the inertia is that of those which k-means saw. Raises what `cluster` raises.
+        """Cluster all contexts; the inertia is of the contexts that k-means saw. Raises what `cluster` raises.
 
-        Kept clusters are those of the same contexts, whatever they were called. Raises `CalibrationError` where their file is
-        damaged.
+        Clusters kept on disk are looked up by their contexts, not by name. Raises `CalibrationError` if their file is damaged.
         """
         if self.folder is None:
-            return self._found(contexts, clusters)
+            return self._cluster(contexts, clusters)
         path = self.folder / f"clusters-{self._key(contexts, clusters)}.safetensors"
         if path.is_file():
             return _read_clusters(path)
-        found = self._found(contexts, clusters)
-        _write_clusters(path, found)
-        return found
+        clustering = self._cluster(contexts, clusters)
+        _write_clusters(path, clustering)
+        return clustering
 
-    def _found(self, contexts: Contexts, clusters: int) -> Clustering:
+    def _cluster(self, contexts: Contexts, clusters: int) -> Clustering:
         if len(contexts) <= self.most:
             return cluster(contexts, clusters, seed=self.seed, method=self.method)
         drawn = stream(self.seed, 0, "clustered contexts").choice(len(contexts), self.most, replace=False)
-        found = cluster(contexts.hidden[torch.from_numpy(drawn).sort().values], clusters, seed=self.seed, method=self.method)
-        return replace(found, labels=assign(contexts.hidden, Centroids.of(found.centroids)))
+        sample = contexts.hidden[torch.from_numpy(drawn).sort().values]
+        clustering = cluster(sample, clusters, seed=self.seed, method=self.method)
+        return replace(clustering, labels=assign(contexts.hidden, Centroids.of(clustering.centroids)))
 
     def _key(self, contexts: Contexts, clusters: int) -> str:
-        told = f"{clusters} {self.seed} {self.seen(contexts)} {check_method(self.method)} {list(contexts.hidden.shape)}"
-        digest = hashlib.sha256(told.encode())
+        identity = f"{clusters} {self.seed} {self.seen(contexts)} {check_method(self.method)} {list(contexts.hidden.shape)}"
+        digest = hashlib.sha256(identity.encode())
         for first in range(0, len(contexts), _ASSIGN_ROWS):
             digest.update(contexts.hidden[first : first + _ASSIGN_ROWS].numpy().tobytes())
         return digest.hexdigest()[:32]
 
 
-def _write_clusters(path: Path, found: Clustering) -> None:
-    note = json.dumps({name: getattr(found, name) for name in _TOLD})
+def _write_clusters(path: Path, clustering: Clustering) -> None:
+    note = json.dumps({name: getattr(clustering, name) for name in _NOTED_FIELDS})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {"centroids": found.centroids, "labels": found.labels}, {_NOTE: note})
+        write_tensors(path, {"centroids": clustering.centroids, "labels": clustering.labels}, {_NOTE: note})
     except (OSError, SafetensorError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise CalibrationError(f"cannot be written: {said}", path=path, remedy="choose another folder") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CalibrationError(f"cannot be written: {reason}", path=path, remedy="choose another folder") from None
 
 
 def _read_clusters(path: Path) -> Clustering:
@@ -308,7 +308,7 @@ _PIECE = 256
 def cluster_sets(
     model: StepModel, label: str, contexts: Contexts, clusters: int, tops: Sequence[int], clusterer: Clusterer
 ) -> Iterator[ClusterSet]:
-    """The same clusters with the active sets of each K."""
+    """Cluster once and yield the clusters with the active sets of each K."""
     clustering = clusterer.clusters(contexts, clusters)
     for top in tops:
         yield ClusterSet.of(label, contexts, clustering, model, top=top)
@@ -323,62 +323,62 @@ def cells(
     clusterer: Clusterer,
     knowledge: Knowledge = "both",
 ) -> Iterator[Cell]:
-    """One for each K, from clusters of `training`, which may be of more than this direction, or of less of it."""
+    """Yield one cell for each K, from clusters of `training`, which may mix directions or be part of one."""
     nearest, heldout, emitted = None, of.tokens, of.emitted
-    for own in cluster_sets(model, of.label, training, clusters, tops, clusterer):
+    for cluster_set in cluster_sets(model, of.label, training, clusters, tops, clusterer):
         if nearest is None:
-            nearest = assign(of.development.hidden, own.centroids).numpy()
-        bits = active_bits(own)
-        found = outcome(bits, nearest, heldout, UNION_ROWS)
+            nearest = assign(of.development.hidden, cluster_set.centroids).numpy()
+        bits = active_bits(cluster_set)
+        heldout_outcome = outcome(bits, nearest, heldout, UNION_ROWS)
         yield Cell(
             label=of.label,
             knowledge=knowledge,
             clusters=clusters,
-            top=own.top,
+            top=cluster_set.top,
             training_sentences=training.sentences,
             training_contexts=len(training),
             clustered_contexts=clusterer.seen(training),
             heldout_sentences=heldout.sentence_count,
             heldout_tokens=len(heldout.tokens),
             sets=spread(bits.sizes, bits.vocab),
-            share=found.share,
-            union=found.union,
-            union_rows=found.union_rows,
+            share=heldout_outcome.share,
+            union=heldout_outcome.union,
+            union_rows=heldout_outcome.union_rows,
             emitted=emitted,
-            share_of_emitted=found.share.mean * bits.vocab / emitted,
-            union_of_emitted=found.union.mean * bits.vocab / emitted,
-            miss_rate=found.miss_rate,
-            identical=found.identical,
-            set_bytes=own.sets.columns.untyped_storage().nbytes(),
-            bundle_bytes=own.sets.nbytes + own.centroids.nbytes,
+            share_of_emitted=heldout_outcome.share.mean * bits.vocab / emitted,
+            union_of_emitted=heldout_outcome.union.mean * bits.vocab / emitted,
+            miss_rate=heldout_outcome.miss_rate,
+            identical=heldout_outcome.identical,
+            set_bytes=cluster_set.sets.columns.untyped_storage().nbytes(),
+            bundle_bytes=cluster_set.sets.nbytes + cluster_set.centroids.nbytes,
         )
 
 
-def active_bits(own: ClusterSet) -> ActiveBits:
-    """Its active sets."""
-    return ActiveBits(own.sets.starts.numpy(), own.sets.columns.numpy(), own.sets.vocab)
+def active_bits(cluster_set: ClusterSet) -> ActiveBits:
+    """Return the active sets as bits."""
+    return ActiveBits(cluster_set.sets.starts.numpy(), cluster_set.sets.columns.numpy(), cluster_set.sets.vocab)
 
 
-def sizes(own: ClusterSet) -> ClusterSizes:
-    """How large its active sets are (figure 4)."""
-    found = own.sets.sizes()
+def sizes(cluster_set: ClusterSet) -> ClusterSizes:
+    """Return the sizes of the active sets (figure 4)."""
+    set_sizes = cluster_set.sets.sizes()
     return ClusterSizes(
-        label=own.label,
-        clusters=len(found),
-        top=own.top,
-        columns=tuple(found.sort(descending=True).values.tolist()),
-        first=int(found[0]),
+        label=cluster_set.label,
+        clusters=len(set_sizes),
+        top=cluster_set.top,
+        columns=tuple(set_sizes.sort(descending=True).values.tolist()),
+        first=int(set_sizes[0]),
     )
 
 
-def memory(model: StepModel, own: ClusterSet) -> Memory:
-    """What it holds beside the model (FVP-12)."""
-    account = ClusterBundle.of(model, [own]).account()
+def memory(model: StepModel, cluster_set: ClusterSet) -> Memory:
+    """Return the bytes that the clusters need beside the model (FVP-12)."""
+    account = ClusterBundle.of(model, [cluster_set]).account()
     assert account.share is not None, "a model has weights"
     return Memory(
-        label=own.label,
-        clusters=len(own.sets),
-        top=own.top,
+        label=cluster_set.label,
+        clusters=len(cluster_set.sets),
+        top=cluster_set.top,
         centroid_bytes=account.centroids,
         norm_bytes=account.norms,
         set_bytes=account.indices,
@@ -389,17 +389,17 @@ def memory(model: StepModel, own: ClusterSet) -> Memory:
     )
 
 
-def active_mass(model: StepModel, of: DirectionContexts, own: ClusterSet) -> float:
-    """Of the model's probability, what lies on active columns at batch 1: the mean over contexts of the development half."""
-    bits, hidden = active_bits(own), of.development.hidden
+def active_mass(model: StepModel, of: DirectionContexts, cluster_set: ClusterSet) -> float:
+    """Return the mean probability on active columns at batch 1, over contexts of the development half."""
+    bits, hidden = active_bits(cluster_set), of.development.hidden
     hidden = hidden[:: max(1, -(-len(hidden) // MASS_CONTEXTS))].contiguous().to(model.weight.dtype)
-    nearest = assign(hidden.float(), own.centroids).numpy()
-    found = 0.0
+    nearest = assign(hidden.float(), cluster_set.centroids).numpy()
+    mass = 0.0
     with torch.inference_mode():
         for first in range(0, len(hidden), _PIECE):
             logits = model.project(hidden[first : first + _PIECE]).float()
             if model.pad_token != model.eos_token:
                 logits[:, model.pad_token] = -torch.inf
             active = torch.from_numpy(bits.of(nearest[first : first + _PIECE]))
-            found += float((logits.softmax(dim=1) * active).sum())
-    return min(1.0, found / len(hidden))
+            mass += float((logits.softmax(dim=1) * active).sum())
+    return min(1.0, mass / len(hidden))

@@ -22,317 +22,320 @@ UNMEASURED = "not exact: not measured"
 
 
 def agreement(identical: float, tokens: float | None = None) -> str:
-    """What changes, in words (XP-03)."""
-    said = f"not exact: {100 * identical:.1f} % of the sentences the same"
-    return said if tokens is None else f"{said}, {100 * tokens:.2f} % of the tokens"
+    """Describe how many sentences and tokens stay the same (XP-03)."""
+    text = f"not exact: {100 * identical:.1f} % of the sentences the same"
+    return text if tokens is None else f"{text}, {100 * tokens:.2f} % of the tokens"
 
 
 def table_1() -> Rows:
-    """Sentences."""
-    return [{"direction": each, "set_1": SENTENCES[1][each], "set_2": SENTENCES[2][each]} for each in DIRECTIONS]
+    """Return the sentences of each direction and test set (Table 1)."""
+    return [
+        {"direction": direction, "set_1": SENTENCES[1][direction], "set_2": SENTENCES[2][direction]} for direction in DIRECTIONS
+    ]
 
 
 def table_2(studies: Sequence[Study]) -> Rows:
-    """Time of a projection: printed, what the line through it says, limits by counting; and our output layers of a step."""
+    """Return projection times: printed, fitted by a line, limited by operation counts, and measured for our output layers."""
     rows: Rows = []
     for model, name in MODELS.items():
         line = fit(model)
-        for each in rows_of(model):
+        for projection in rows_of(model):
             rows.append(
                 {
                     "kind": "published",
                     "model": name,
-                    "row": each.direction,
+                    "row": projection.direction,
                     "way": "",
                     "beam": 2,
                     "batch": 20,
-                    "active_percent": each.active_percent,
-                    "us": each.us,
-                    "line_us": line.us(each.active_percent),
-                    "ratio": each.ratio,
-                    "operation_limit": operation_limit(each),
-                    "implied_share": implied_share(each),
+                    "active_percent": projection.active_percent,
+                    "us": projection.us,
+                    "line_us": line.us(projection.active_percent),
+                    "ratio": projection.ratio,
+                    "operation_limit": operation_limit(projection),
+                    "implied_share": implied_share(projection),
                     "agreement": AS_PRINTED if model == "m3" else UNPRINTED,
                 }
             )
-    for study, own in decoded(studies):
+    for study, decoding in decoded(studies):
         rows.append(
             {
                 "kind": "measured",
                 "model": study.model.name,
-                "row": own.label,
-                "way": method_label(own),
-                "beam": own.beam,
-                "batch": own.batch,
-                "active_percent": 100 * own.share.mean,
-                "us": 1e6 * own.part.layer_s / own.part.steps,
+                "row": decoding.label,
+                "way": method_label(decoding),
+                "beam": decoding.beam,
+                "batch": decoding.batch,
+                "active_percent": 100 * decoding.share.mean,
+                "us": 1e6 * decoding.part.layer_s / decoding.part.steps,
                 "line_us": None,
-                "ratio": own.layer_ratio,
-                "operation_limit": 1.0 / (own.share.mean + (own.clusters or 0) / study.model.vocab),
-                "implied_share": own.layer_share,
-                "agreement": agreement(own.identical, own.token_agreement),
+                "ratio": decoding.layer_ratio,
+                "operation_limit": 1.0 / (decoding.share.mean + (decoding.clusters or 0) / study.model.vocab),
+                "implied_share": decoding.layer_share,
+                "agreement": agreement(decoding.identical, decoding.token_agreement),
             }
         )
     return rows
 
 
 def quality(studies: Sequence[Study], test_set: int) -> Rows:
-    """Table 3 (set 1) or 4 (set 2): BLEU and gains end to end; with the first, ours."""
+    """Return BLEU and end-to-end gains of Table 3 (set 1, with our measurements) or Table 4 (set 2)."""
     rows: Rows = [
         {
             "kind": "published",
-            "model": MODELS[each.model],
-            "row": each.row,
+            "model": MODELS[cell.model],
+            "row": cell.row,
             "way": "",
-            "beam": each.beam,
-            "batch": each.batch,
-            "bleu": each.baseline,
-            "bleu_part": each.clustered,
-            "bleu_change": each.bleu_change,
-            "gain_percent": each.gain_percent,
-            "agreement": AS_PRINTED if each.model == "m3" else UNPRINTED,
+            "beam": cell.beam,
+            "batch": cell.batch,
+            "bleu": cell.baseline,
+            "bleu_part": cell.clustered,
+            "bleu_change": cell.bleu_change,
+            "gain_percent": cell.gain_percent,
+            "agreement": AS_PRINTED if cell.model == "m3" else UNPRINTED,
         }
-        for each in CELLS
-        if each.test_set == test_set
+        for cell in CELLS
+        if cell.test_set == test_set
     ]
     if test_set == 1:
         rows += [
             {
                 "kind": "measured",
                 "model": study.model.name,
-                "row": own.label,
-                "way": method_label(own),
-                "beam": own.beam,
-                "batch": own.batch,
-                "bleu": own.dense.bleu,
-                "bleu_part": own.part.bleu,
-                "bleu_change": bleu_change(own),
-                "gain_percent": 100 * (own.measured - 1.0),
-                "agreement": agreement(own.identical, own.token_agreement),
+                "row": decoding.label,
+                "way": method_label(decoding),
+                "beam": decoding.beam,
+                "batch": decoding.batch,
+                "bleu": decoding.dense.bleu,
+                "bleu_part": decoding.part.bleu,
+                "bleu_change": bleu_change(decoding),
+                "gain_percent": 100 * (decoding.measured - 1.0),
+                "agreement": agreement(decoding.identical, decoding.token_agreement),
             }
-            for study, own in decoded(studies)
+            for study, decoding in decoded(studies)
         ]
     return rows
 
 
 def averages() -> Rows:
-    """Every printed average beside both means."""
+    """Return every printed average beside both recomputed means."""
     return [
         {
-            "table": 2 + each.printed.test_set,
-            "model": MODELS[each.printed.model],
-            "row": each.printed.row,
-            "beam": each.printed.beam,
-            "what": {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain, %"}[each.what],
-            "printed": each.value,
-            "simple": each.simple,
-            "by_sentences": each.by_sentences,
-            "follows": each.follows or "neither",
-            "decimals": each.decimals,
+            "table": 2 + average.printed.test_set,
+            "model": MODELS[average.printed.model],
+            "row": average.printed.row,
+            "beam": average.printed.beam,
+            "what": {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain, %"}[average.what],
+            "printed": average.value,
+            "simple": average.simple,
+            "by_sentences": average.by_sentences,
+            "follows": average.follows or "neither",
+            "decimals": average.decimals,
         }
-        for each in means()
+        for average in means()
     ]
 
 
 def table_5(studies: Sequence[Study]) -> Rows:
-    """Memory: printed; the presets by their shapes; ours as allocated."""
+    """Return memory figures: printed, computed from the shapes of the presets, and allocated by our models."""
     rows: Rows = [
         {
             "kind": "published",
-            "model": MODELS[each.model],
-            "row": each.direction,
+            "model": MODELS[printed.model],
+            "row": printed.direction,
             "clusters": None,
-            "model_mb": 1e3 * each.baseline_gb,
-            "more_mb": 1e3 * (each.clustered_gb - each.baseline_gb),
-            "more_percent": each.more_percent,
+            "model_mb": 1e3 * printed.baseline_gb,
+            "more_mb": 1e3 * (printed.clustered_gb - printed.baseline_gb),
+            "more_percent": printed.more_percent,
         }
-        for each in TABLE_5
+        for printed in TABLE_5
     ]
     rows += [
         {
             "kind": "inferred",
-            "model": f"{MODELS[each.model]}, weights",
-            "row": f"sets of {100 * each.mean_share:.2g} % ({each.shares_of}), {CENTROID_BYTES[each.centroid_bytes]} centroids",
-            "clusters": each.clusters,
-            "model_mb": (each.account.model or 0) / 1e6,
-            "more_mb": each.account.total / 1e6,
-            "more_percent": 100 * each.of_model,
+            "model": f"{MODELS[preset.model]}, weights",
+            "row": f"sets of {100 * preset.mean_share:.2g} % ({preset.shares_of}), "
+            f"{CENTROID_BYTES[preset.centroid_bytes]} centroids",
+            "clusters": preset.clusters,
+            "model_mb": (preset.account.model or 0) / 1e6,
+            "more_mb": preset.account.total / 1e6,
+            "more_percent": 100 * preset.of_model,
         }
-        for each in preset_memory(studies)
+        for preset in preset_memory(studies)
     ]
     rows += [
         {
             "kind": "measured",
             "model": study.model.name,
-            "row": f"{own.label}, K = {own.top}",
-            "clusters": own.clusters,
+            "row": f"{bundle.label}, K = {bundle.top}",
+            "clusters": bundle.clusters,
             "model_mb": study.model.parameter_bytes / 1e6,
-            "more_mb": own.total_bytes / 1e6,
-            "more_percent": 100 * own.share_of_model,
+            "more_mb": bundle.total_bytes / 1e6,
+            "more_percent": 100 * bundle.share_of_model,
         }
         for study in studies
-        for own in study.memory
+        for bundle in study.memory
     ]
     return rows
 
 
 def table_6() -> Rows:
-    """People's scores."""
+    """Return the human evaluation scores."""
     return [
         {
-            "direction": each.direction,
-            "baseline": each.baseline,
-            "clustered": each.clustered,
-            "printed_difference": each.printed_difference,
-            "difference": each.difference,
-            "level": each.level or "none",
+            "direction": scores.direction,
+            "baseline": scores.baseline,
+            "clustered": scores.clustered,
+            "printed_difference": scores.printed_difference,
+            "difference": scores.difference,
+            "level": scores.level or "none",
         }
-        for each in TABLE_6
+        for scores in TABLE_6
     ]
 
 
 def decoded(studies: Sequence[Study]) -> list[tuple[Study, Decoded]]:
-    """Of every study what was chosen, and its candidate lists."""
-    return [(study, own) for study in studies for own in (*study.chosen, *study.candidates)]
+    """Return each study with its decodings by the chosen clusters and by candidate lists."""
+    return [(study, decoding) for study in studies for decoding in (*study.chosen, *study.candidates)]
 
 
 def cells(studies: Sequence[Study], part: str) -> Rows:
-    """Of `sweep`, `volume` or `by_language`; shares are of V."""
-    return [_cell(study, own) for study in studies for own in _cells(study, part)]
+    """Return the rows of part `sweep`, `volume` or `by_language`; shares are of V."""
+    return [_cell(study, cell) for study in studies for cell in _cells(study, part)]
 
 
 def _cells(study: Study, part: str) -> Iterable[Cell]:
-    found: Iterable[Cell] = getattr(study, part)
-    return found
+    part_cells: Iterable[Cell] = getattr(study, part)
+    return part_cells
 
 
-def _cell(study: Study, own: Cell) -> dict[str, Any]:
+def _cell(study: Study, cell: Cell) -> dict[str, Any]:
     return {
         "model": study.model.name,
-        "label": own.label,
-        "knowledge": own.knowledge,
-        "clusters": own.clusters,
-        "top": own.top,
-        "training_sentences": own.training_sentences,
-        "training_contexts": own.training_contexts,
-        "share_mean": own.share.mean,
-        "share_p90": own.share.p90,
-        "share_most": own.share.most,
-        "union_mean": own.union.mean,
-        "union_rows": own.union_rows,
-        "set_most": own.sets.most,
-        "share_of_emitted": own.share_of_emitted,
-        "union_of_emitted": own.union_of_emitted,
-        "emitted": own.emitted,
+        "label": cell.label,
+        "knowledge": cell.knowledge,
+        "clusters": cell.clusters,
+        "top": cell.top,
+        "training_sentences": cell.training_sentences,
+        "training_contexts": cell.training_contexts,
+        "share_mean": cell.share.mean,
+        "share_p90": cell.share.p90,
+        "share_most": cell.share.most,
+        "union_mean": cell.union.mean,
+        "union_rows": cell.union_rows,
+        "set_most": cell.sets.most,
+        "share_of_emitted": cell.share_of_emitted,
+        "union_of_emitted": cell.union_of_emitted,
+        "emitted": cell.emitted,
         "vocab": study.model.vocab,
-        "miss_rate": own.miss_rate,
-        "identical": own.identical,
-        "agreement": agreement(own.identical),
-        "set_bytes": own.set_bytes,
-        "bundle_bytes": own.bundle_bytes,
+        "miss_rate": cell.miss_rate,
+        "identical": cell.identical,
+        "agreement": agreement(cell.identical),
+        "set_bytes": cell.set_bytes,
+        "bundle_bytes": cell.bundle_bytes,
     }
 
 
 def per_cluster(studies: Sequence[Study]) -> Rows:
-    """Every cluster's active columns, the largest set first."""
+    """Return the active columns of every cluster, the largest set first."""
     return [
         {
             "model": study.model.name,
-            "label": own.label,
-            "clusters": own.clusters,
-            "top": own.top,
+            "label": sizes.label,
+            "clusters": sizes.clusters,
+            "top": sizes.top,
             "vocab": study.model.vocab,
-            "first": own.first,
-            "columns": list(own.columns),
+            "first": sizes.first,
+            "columns": list(sizes.columns),
         }
         for study in studies
-        for own in study.per_cluster
+        for sizes in study.per_cluster
     ]
 
 
 def speeds(studies: Sequence[Study]) -> Rows:
-    """Tokens a second over dense ones by r and K, with the sentences of the same decoding that stay the same."""
+    """Return the gain in tokens/s over dense decoding by r and K, with the agreement of the same decoding."""
     return [
         {
             "model": study.model.name,
-            "label": own.label,
-            "clusters": own.clusters,
-            "top": own.top,
-            "beam": own.beam,
-            "batch": own.batch,
-            "sentences": own.sentences,
-            "gain_percent": 100 * own.gain,
-            "low_percent": 100 * (min(own.ratios) - 1.0) if own.ratios else None,
-            "high_percent": 100 * (max(own.ratios) - 1.0) if own.ratios else None,
-            "agreement": UNMEASURED if own.identical is None else agreement(own.identical, own.token_agreement),
+            "label": speed.label,
+            "clusters": speed.clusters,
+            "top": speed.top,
+            "beam": speed.beam,
+            "batch": speed.batch,
+            "sentences": speed.sentences,
+            "gain_percent": 100 * speed.gain,
+            "low_percent": 100 * (min(speed.ratios) - 1.0) if speed.ratios else None,
+            "high_percent": 100 * (max(speed.ratios) - 1.0) if speed.ratios else None,
+            "agreement": UNMEASURED if speed.identical is None else agreement(speed.identical, speed.token_agreement),
         }
         for study in studies
-        for own in study.speeds
+        for speed in study.speeds
     ]
 
 
 def tried(studies: Sequence[Study]) -> Rows:
-    """By which decodings of the development half r and K were chosen."""
+    """Return the decodings of the development half from which r and K were chosen."""
     return [
         {"model": study.model.name}
-        | own.model_dump()
-        | {"agreement": agreement(own.identical, own.token_agreement), "vocab": study.model.vocab}
+        | trial.model_dump()
+        | {"agreement": agreement(trial.identical, trial.token_agreement), "vocab": study.model.vocab}
         for study in studies
-        for own in study.tried
+        for trial in study.tried
     ]
 
 
 def real(studies: Sequence[Study]) -> Rows:
-    """Real decoding, cell by cell: what is active, what stays the same."""
+    """Return active shares, agreement and speed of every real decoding."""
     return [
         {
             "model": study.model.name,
-            "label": own.label,
-            "way": method_label(own),
-            "beam": own.beam,
-            "batch": own.batch,
-            "sentences": own.sentences,
+            "label": decoding.label,
+            "way": method_label(decoding),
+            "beam": decoding.beam,
+            "batch": decoding.batch,
+            "sentences": decoding.sentences,
             "vocab": study.model.vocab,
-            "share_mean": own.share.mean,
-            "share_most": own.share.most,
-            "share_of_emitted": own.share_of_emitted,
-            "emitted": own.emitted,
-            "miss_rate": own.miss_rate,
-            "identical": own.identical,
-            "near_ties": own.near_ties,
-            "active_mass": own.active_mass,
-            "token_agreement": own.token_agreement,
-            "agreement": agreement(own.identical, own.token_agreement),
-            "tokens_per_s": own.dense.tokens_per_s,
-            "tokens_per_s_fused": own.fused.tokens_per_s,
-            "tokens_per_s_part": own.part.tokens_per_s,
+            "share_mean": decoding.share.mean,
+            "share_most": decoding.share.most,
+            "share_of_emitted": decoding.share_of_emitted,
+            "emitted": decoding.emitted,
+            "miss_rate": decoding.miss_rate,
+            "identical": decoding.identical,
+            "near_ties": decoding.near_ties,
+            "active_mass": decoding.active_mass,
+            "token_agreement": decoding.token_agreement,
+            "agreement": agreement(decoding.identical, decoding.token_agreement),
+            "tokens_per_s": decoding.dense.tokens_per_s,
+            "tokens_per_s_fused": decoding.fused.tokens_per_s,
+            "tokens_per_s_part": decoding.part.tokens_per_s,
         }
-        for study, own in decoded(studies)
+        for study, decoding in decoded(studies)
     ]
 
 
 def amdahl(studies: Sequence[Study]) -> Rows:
-    """Predicted and measured speed-up end to end, of each cell (XP-07)."""
+    """Return the predicted and measured end-to-end speed-up of every decoding (XP-07)."""
     return [
         {
             "model": study.model.name,
-            "label": own.label,
-            "way": method_label(own),
-            "beam": own.beam,
-            "batch": own.batch,
-            "layer_share": own.layer_share,
-            "layer_ratio": own.layer_ratio,
-            "body_ratio": body_ratio(own),
-            "step_ratio": own.step_ratio,
-            "predicted": own.predicted,
-            "measured": own.measured,
-            "rounds": ratios(own),
-            "measured_over_fused": own.measured_over_fused,
-            "layer_ratio_over_fused": own.layer_ratio_over_fused,
-            "off": own.predicted / own.measured - 1.0,
-            "agreement": agreement(own.identical, own.token_agreement),
+            "label": decoding.label,
+            "way": method_label(decoding),
+            "beam": decoding.beam,
+            "batch": decoding.batch,
+            "layer_share": decoding.layer_share,
+            "layer_ratio": decoding.layer_ratio,
+            "body_ratio": body_ratio(decoding),
+            "step_ratio": decoding.step_ratio,
+            "predicted": decoding.predicted,
+            "measured": decoding.measured,
+            "rounds": ratios(decoding),
+            "measured_over_fused": decoding.measured_over_fused,
+            "layer_ratio_over_fused": decoding.layer_ratio_over_fused,
+            "off": decoding.predicted / decoding.measured - 1.0,
+            "agreement": agreement(decoding.identical, decoding.token_agreement),
         }
-        for study, own in decoded(studies)
+        for study, decoding in decoded(studies)
     ]
 
 

@@ -83,14 +83,14 @@ def _shared(chances: int) -> float:
 
 
 def verdict_over_cases(cases: Iterable[Sequence[bool]]) -> str:
-    """The verdict of several cases, each a truth value per seed or round: a case is clear where all say the same."""
+    """Return the verdict of several cases, each a truth value per seed or round; a case is clear if all its values agree."""
     return worst_verdict(HOLDS if all(seeds) else UNCLEAR if any(seeds) else FAILS for seeds in cases)
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
-    """Of several cases' verdicts the one that counts: a claim holds where it does in all of them."""
-    found = list(verdicts)
-    return next((each for each in (FAILS, UNCLEAR, HOLDS) if each in found), UNKNOWN)
+    """Return the worst of several cases' verdicts: a claim holds only if it holds in every case."""
+    present = list(verdicts)
+    return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
 
 
 def describe_verdicts(records: Sequence[Mapping[str, Any]]) -> str:
@@ -102,7 +102,7 @@ def describe_verdicts(records: Sequence[Mapping[str, Any]]) -> str:
     verdicts: dict[str, list[str]] = {}
     for record in records:
         verdicts.setdefault(record["bare"], []).append(record["verdict"])
-    outcomes = [_over_configurations(own) for own in verdicts.values()]
+    outcomes = [_over_configurations(claim_verdicts) for claim_verdicts in verdicts.values()]
     partly = outcomes.count(_PARTLY)
     parts = [
         f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
@@ -126,9 +126,9 @@ def _over_configurations(verdicts: Sequence[str]) -> str:
 
 
 def format_claims(records: Sequence[Mapping[str, Any]]) -> str:
-    """A line per claim, and how many hold."""
+    """Return a line per claim, and how many hold."""
     lines = [
-        f"{str(each['verdict']).capitalize()}: {each['id']}. {each['claim']} ({each['ours'] or each['why']})."
-        for each in records
+        f"{str(record['verdict']).capitalize()}: {record['id']}. {record['claim']} ({record['ours'] or record['why']})."
+        for record in records
     ]
     return "\n".join([*lines, f"{describe_verdicts(records)}."])

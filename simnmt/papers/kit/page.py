@@ -63,19 +63,19 @@ def render_paper(
     listed: bool = False,
     pictures: Iterable[Record] = (),
 ) -> str:
-    """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out.
+    """Return the page as text. `document`: what `--json` prints, with `summary`; `tables` without a line are left out.
 
     A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
     says of ours and why has a line for each part between semicolons. `pictures`: sections of pipelines, after all tables.
     """
     doubts = document.get("doubts", ())
-    setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
-    shown = [each for each in tables if each["lines"]]
-    places = {each["id"] for each in shown}
+    setting = next(table["rows"] for table in document["tables"] if table["id"] == "setting")
+    shown = [table for table in tables if table["lines"]]
+    places = {table["id"] for table in shown}
     return fill_template(
         "paper_page.html.j2",
         _SCRIPTS,
-        [{**each, "before": each.get("before") if each.get("before") in places else None} for each in drawings],
+        [{**drawing, "before": drawing.get("before") if drawing.get("before") in places else None} for drawing in drawings],
         listed=listed,
         document={"summary": "", **document},
         eyebrow="simnmt reproduce",
@@ -92,7 +92,7 @@ def render_paper(
 
 
 def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> list[list[dict[str, Any]]]:
-    """The records of each claim together, in the order of the first of them.
+    """Return the records grouped by claim, in the order of each claim's first record.
 
     `doubts`: the profiles with warnings; a claim that rests on measurements of such a profile says so in its `basis`.
     """
@@ -123,9 +123,9 @@ Rows = Sequence[Row]
 
 
 def line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:
-    """A line through the rows in the order of their key `x`, at `value` of each."""
-    own = sorted(rows, key=lambda row: row[x])
-    return {"name": name, "x": [round(row[x], 6) for row in own], "y": [value(row) for row in own]}
+    """Return a line through the rows, sorted by their key `x`, with the heights `value(row)`."""
+    in_order = sorted(rows, key=lambda row: row[x])
+    return {"name": name, "x": [round(row[x], 6) for row in in_order], "y": [value(row) for row in in_order]}
 
 
 def bars(names: Sequence[str], unit: str, reading: str, series: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
@@ -135,17 +135,18 @@ def bars(names: Sequence[str], unit: str, reading: str, series: Mapping[str, Seq
 
 
 def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows that are alike in `keys`, in the order in which they come."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    """Group the rows by the values of `keys`; groups and rows keep their order."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
 
 
 def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:
-    """Rows of each part of each whole, which is named as well where there are several."""
+    """Group the rows by `whole` and `part`; the label names the whole if there are several."""
     several = len({row[whole] for row in rows}) > 1
-    return [(f"{first}, {second}" if several else second, own) for (first, second), own in grouped(rows, whole, part).items()]
+    groups = grouped(rows, whole, part).items()
+    return [(f"{first}, {second}" if several else second, group) for (first, second), group in groups]
 
 
 def section(
@@ -175,7 +176,7 @@ def section(
         "id": identifier,
         "title": title,
         "note": note,
-        "content": {"of": [own for _, own in choices]},
+        "content": {"of": [content for _, content in choices]},
         "figures": [figure],
         "before": before or identifier.removesuffix("-drawn"),
     }

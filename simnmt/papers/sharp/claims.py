@@ -26,7 +26,7 @@ DEVICE = "a trained model"
 
 
 def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -> Records:
-    """All three; without a trained model that nothing decides them. `random_share`: of distinct states, with random weights."""
+    """Return all three claims, undecided without a trained model. `random_share`: share of distinct states, random weights."""
     theirs, text = (
         "99.9 % and more",
         f"With all rungs {100 * LEAST_SAME:.1f} % of the words stay the same, and with exact ones all do",
@@ -34,19 +34,19 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
     unique = f"Of a beam of {published.BEAM} hypotheses' previous states {100 * published.UNIQUE_SHARE:.0f} % differ"
     printed = f"{100 * published.UNIQUE_SHARE:.0f} %"
     if not agreements:
-        asked = "needs a trained model: give --model and --text"
-        told = f"{asked}; with random weights {100 * random_share:.0f} %, which the gain of merging here goes with"
+        remedy = "needs a trained model: give --model and --text"
+        reason = f"{remedy}; with random weights {100 * random_share:.0f} %, which the gain of merging here goes with"
         return [
-            claim_record("SHARP-10 (a)", text, theirs, "", UNKNOWN, asked, basis="needs --model"),
+            claim_record("SHARP-10 (a)", text, theirs, "", UNKNOWN, remedy, basis="needs --model"),
             _bleu(()),
-            claim_record("SHARP-09", unique, printed, "", UNKNOWN, told, basis="needs --model"),
+            claim_record("SHARP-09", unique, printed, "", UNKNOWN, reason, basis="needs --model"),
         ]
     ours = "; ".join(
-        f"{each.settings.words()} {100 * each.share:.2f} % of {each.tokens:,} words, {each.sentences_same} of {each.sentences} "
+        f"{rung.settings.words()} {100 * rung.share:.2f} % of {rung.tokens:,} words, {rung.sentences_same} of {rung.sentences} "
         "sentences"
-        for each in agreements[1:]
+        for rung in agreements[1:]
     )
-    exact = all(each.tokens_same == each.tokens for each in agreements if each.settings.exact)
+    exact = all(rung.tokens_same == rung.tokens for rung in agreements if rung.settings.exact)
     share = agreements[-1].distinct_share
     return [
         claim_record(
@@ -54,7 +54,7 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
             text,
             theirs,
             ours,
-            exact and all(each.share >= LEAST_SAME for each in agreements),
+            exact and all(rung.share >= LEAST_SAME for rung in agreements),
             "likeliest words along the baseline's translations; sentences are translated by themselves",
             device=DEVICE,
             basis="measured",
@@ -74,16 +74,16 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
 
 
 def _bleu(agreements: Sequence[RungAgreement]) -> dict[str, Any]:
-    """The change by each rung so far, whose largest counts."""
+    """Return the claim about BLEU, judged by the largest change of any rung."""
     text, theirs = f"No rung changes BLEU by {MOST_BLEU_CHANGE} or more", f"below {MOST_BLEU_CHANGE}"
     changes = [
-        (each.settings.words(), each.bleu - agreements[0].bleu)
-        for each in agreements[1:]
-        if each.bleu is not None and agreements[0].bleu is not None
+        (rung.settings.words(), rung.bleu - agreements[0].bleu)
+        for rung in agreements[1:]
+        if rung.bleu is not None and agreements[0].bleu is not None
     ]
     if not changes:
-        asked = "needs a trained model and references: give --model, --text and --references"
-        return claim_record("SHARP-10 (b)", text, theirs, "", UNKNOWN, asked, basis="needs --references")
+        remedy = "needs a trained model and references: give --model, --text and --references"
+        return claim_record("SHARP-10 (b)", text, theirs, "", UNKNOWN, remedy, basis="needs --references")
     return claim_record(
         "SHARP-10 (b)",
         text,
@@ -112,14 +112,14 @@ BOX = "this box"
 
 
 def ratio_verdict(ratios: Sequence[float], holds: Callable[[float], bool]) -> str:
-    """Of a ratio by round: clear where its quartiles and its median say the same."""
-    return verdict_over_cases([[holds(float(each)) for each in np.quantile(ratios, (0.25, 0.5, 0.75))]])
+    """Return the verdict on a ratio measured by round: clear if its quartiles and its median agree."""
+    return verdict_over_cases([[holds(float(quantile)) for quantile in np.quantile(ratios, (0.25, 0.5, 0.75))]])
 
 
 def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Records:
-    """Every claim; those of the paper's figures alone, and those that nothing here can decide, need no device.
+    """Return every claim; claims about printed figures alone, and undecidable ones, need no device.
 
-    A `quick` look, or one without compiled kernels, decides nothing that is measured.
+    A `quick` look, or one without compiled kernels, decides no measured claim.
     """
     measured = [*_ladder(speeds, agreements), *_products(speeds), *_systems(speeds)]
     why = "a quick look" if quick else "" if speeds.level else "without compiled kernels"
@@ -139,8 +139,8 @@ def _box_record(text: str, theirs: str, ours: str, verdict: bool | str, why: str
 
 def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records:
     rungs, table = speeds.ladder["polynomial"], speeds.ladder["table"]
-    place = next(number for number, each in enumerate(LADDER) if each.key == "activations")
-    steps = {own.key: own.ratios(before) for before, own in pairwise(rungs)}
+    place = next(number for number, rung in enumerate(LADDER) if rung.key == "activations")
+    steps = {rung.key: rung.ratios(before) for before, rung in pairwise(rungs)}
     kept = {key: ratio_verdict(ratios, lambda ratio: ratio >= LEAST_STEP) for key, ratios in steps.items()}
     total = rungs[-1].ratios(rungs[0])
     by_table, by_polynomial = table[place].ratios(table[place - 1]), rungs[place].ratios(rungs[place - 1])
@@ -148,8 +148,8 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records
     return [
         _box_record(
             f"Every rung is at least {LEAST_STEP} times as fast as the one before it, source side included",
-            "; ".join(f"{each.name} {each.step:.3f}" for each in LADDER if each.step is not None),
-            "; ".join(f"{each.name} {_median(steps[each.key]):.3f}" for each in LADDER[1:]),
+            "; ".join(f"{rung.name} {rung.step:.3f}" for rung in LADDER if rung.step is not None),
+            "; ".join(f"{rung.name} {_median(steps[rung.key]):.3f}" for rung in LADDER[1:]),
             worst_verdict(kept.values()),
             _which(kept),
             "SHARP-11 (a)",
@@ -168,7 +168,7 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records
             f"{theirs_step:.3f}, with vector instructions for the rest",
             f"table {_median(by_table):.3f}; beside the paper a polynomial {_median(by_polynomial):.3f}, which is "
             f"{_median(rungs[place].ratios(table[place])):.3f} over the table; alone, ns an element: "
-            + ", ".join(f"{way} {1e9 * seconds:.2f}" for way, seconds in speeds.activation_s.items()),
+            + ", ".join(f"{activation} {1e9 * seconds:.2f}" for activation, seconds in speeds.activation_s.items()),
             ratio_verdict(by_table, lambda ratio: ratio > 1.0),
             "over the library's functions, one element at a time; the table alone is judged",
             "SHARP-08",
@@ -193,38 +193,38 @@ def _kept_words(agreements: Sequence[RungAgreement]) -> str:
 def _products(speeds: SharpSpeeds) -> Records:
     low, high = published.PRODUCT_BATCHES
     least, most = published.PRODUCT_RATIO
-    hot = [each for each in speeds.products if not each.cold and low <= each.batch <= high]
-    cold = [each for each in speeds.products if each.cold and low <= each.batch <= high]
-    libraries = sorted({each.best_library for each in hot})
-    verdicts = [ratio_verdict(each.ratios("library"), lambda ratio: ratio >= least) for each in hot]
+    hot = [product_time for product_time in speeds.products if not product_time.cold and low <= product_time.batch <= high]
+    cold = [product_time for product_time in speeds.products if product_time.cold and low <= product_time.batch <= high]
+    libraries = sorted({product_time.best_library for product_time in hot})
+    verdicts = [ratio_verdict(product_time.ratios("library"), lambda ratio: ratio >= least) for product_time in hot]
 
-    def told(own: Sequence[Any], name: str) -> str:
-        return ", ".join(f"{each.ratio(name):.2f} at {each.batch}" for each in own)
+    def format_ratios(products: Sequence[Any], name: str) -> str:
+        return ", ".join(f"{product_time.ratio(name):.2f} at {product_time.batch}" for product_time in products)
 
     return [
         _box_record(
             f"16-bit products are {least:.0f} to {most:.0f} times as fast as 32-bit ones at batches of {low} to {high}",
             f"{least:.0f} to {most:.0f}, curve not in the text",
-            f"over the library {told(hot, 'library')}; weights from memory {told(cold, 'library')}",
+            f"over the library {format_ratios(hot, 'library')}; weights from memory {format_ratios(cold, 'library')}",
             worst_verdict(verdicts),
             f"the library: {' or '.join(libraries)}, whichever is faster; {least:.0f} is asked for. Over float32 packed "
-            f"the same way, where half the bytes can give 2, and nothing is asked: {told(hot, 'float32')}; weights from memory "
-            f"{told(cold, 'float32')}",
+            f"the same way, where half the bytes can give 2, and nothing is asked: {format_ratios(hot, 'float32')}; "
+            f"weights from memory {format_ratios(cold, 'float32')}",
             "SHARP-18",
         ),
     ]
 
 
 def _systems(speeds: SharpSpeeds) -> Records:
-    known = {each.key: each for each in speeds.systems}
+    known = {system.key: system for system in speeds.systems}
     pairs = [pair for above, below in pairwise(ORDER) for pair in product(above, below)]
     asked = {pair: known[pair[0]].ratios(known[pair[1]]) for pair in pairs if set(pair) <= set(known)}
     order = {f"{a} before {b}": ratio_verdict(ratios, lambda ratio: ratio > 1.0) for (a, b), ratios in asked.items()}
     records = [
         _box_record(
             "Speed: S1 before S3, S2 and S4, S5 and S6, and S7 last",
-            ", ".join(f"{each.key} {each.words_per_s}" for each in published.SYSTEMS if each.key in known),
-            ", ".join(f"{each.key} {each.words_per_s:.0f}" for each in known.values()),
+            ", ".join(f"{system.key} {system.words_per_s}" for system in published.SYSTEMS if system.key in known),
+            ", ".join(f"{system.key} {system.words_per_s:.0f}" for system in known.values()),
             worst_verdict(order.values()) if order else UNKNOWN,
             _which(order),
             "SHARP-15 (a)",
@@ -262,21 +262,20 @@ def _similar(known: dict[str, DecoderTime]) -> dict[str, Any]:
 
 
 def layer_ratios(known: dict[str, DecoderTime]) -> list[float]:
-    """A 1024-GRU layer over a 1024-FC layer by round: S2 beyond S1, over a fourth of S4 beyond S3, scaled to the width.
+    """Return the time of a 1024-GRU layer over a 1024-FC layer by round: S2 - S1 over (S4 - S3) / 4, scaled to the width.
 
-    Of the decoders alone: the source side of all four is the same.
-
-    NaN of a round whose noise leaves one of the two no time.
+    Uses decoder times alone, since the source side of all four systems is the same. A round is NaN if noise leaves one of
+    the two layers no time.
     """
     s1, s2, s3, s4 = (np.array(known[key].decoder_s) for key in ("S1", "S2", "S3", "S4"))
     gru_s, fc_s = s2 - s1, (s4 - s3) / 4 * (1024 / 768) ** 2
-    told = (gru_s > 0) & (fc_s > 0)
-    return [float(each) for each in np.divide(gru_s, fc_s, out=np.full(len(s1), np.nan), where=told)]
+    measurable = (gru_s > 0) & (fc_s > 0)
+    return [float(ratio) for ratio in np.divide(gru_s, fc_s, out=np.full(len(s1), np.nan), where=measurable)]
 
 
 def _layer(known: dict[str, DecoderTime]) -> dict[str, Any]:
     rounds = layer_ratios(known)
-    ratios = [each for each in rounds if not np.isnan(each)]
+    ratios = [ratio for ratio in rounds if not np.isnan(ratio)]
     enough = 2 * len(ratios) > len(rounds)
     noisy = f", {len(rounds) - len(ratios)} of {len(rounds)} told nothing" if len(ratios) < len(rounds) else ""
     return _box_record(
@@ -312,8 +311,8 @@ def _printed() -> Records:
         claim_record(
             "SHARP-11 (c)",
             "The printed factors of Table 1 follow from its speeds",
-            ", ".join(f"{each.printed_factor:.2f}" for each in LADDER),
-            ", ".join(f"{each.factor:.3f}" for each in LADDER),
+            ", ".join(f"{rung.printed_factor:.2f}" for rung in LADDER),
+            ", ".join(f"{rung.factor:.3f}" for rung in LADDER),
             False,
             f"an unrounded baseline of {low:.2f} to {high:.2f}, which prints as 96, gives all but one, which needs "
             f"{odd[0]:.2f} to {odd[1]:.2f}",
@@ -336,8 +335,8 @@ def _median(ratios: Sequence[float]) -> float:
 def _which(verdicts: dict[str, str]) -> str:
     against = [key for key, verdict in verdicts.items() if verdict == FAILS]
     unclear = [key for key, verdict in verdicts.items() if verdict not in (FAILS, HOLDS)]
-    told = [
+    exceptions = [
         *([f"not with {', '.join(against)}"] if against else []),
         *([f"rounds differ with {', '.join(unclear)}"] if unclear else []),
     ]
-    return "; ".join(told) or "in every case looked at"
+    return "; ".join(exceptions) or "in every case looked at"

@@ -17,64 +17,63 @@ if TYPE_CHECKING:
 
 
 def product_share(speeds: SharpSpeeds) -> float:
-    """Of the baseline's time in products by weights, at the packed float32 product's rate.
+    """Return the share of the baseline's time in products by weights, at the packed float32 product's rate.
 
-    Above 1 where products alone ran slower than in the decoder: then nothing is foretold by it.
+    A share above 1 means that products alone ran slower than in the decoder; it predicts nothing then.
     """
     baseline = speeds.ladder["polynomial"][0]
     return _products_s(speeds, baseline) / baseline.word_s
 
 
 def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list[float]:
-    """Of each rung, times as fast as the baseline."""
+    """Return the predicted speed-up of each rung over the baseline."""
 
-    def counted_s(each: DecoderTime) -> float:
+    def counted_s(rung: DecoderTime) -> float:
         return (
-            _products_s(speeds, each)
-            + each.attention * _multiply_add_s(_of_rows(speeds, speeds.setting.beam, cold=False), "float32")
-            + each.activations * speeds.activation_s[each.settings.activations]
+            _products_s(speeds, rung)
+            + rung.attention * _multiply_add_s(_of_rows(speeds, speeds.setting.beam, cold=False), "float32")
+            + rung.activations * speeds.activation_s[rung.settings.activations]
         )
 
     baseline = ladder[0]
-    # Counted operations are never all that is done; where they come out above what was measured, nothing else is left.
+    # Some operations are not counted; if the counted ones take longer than was measured, the remainder is 0.
     rest_s = max(baseline.word_s - counted_s(baseline), 0.0)
-    return [(counted_s(baseline) + rest_s) / (counted_s(each) + rest_s) for each in ladder]
+    return [(counted_s(baseline) + rest_s) / (counted_s(rung) + rest_s) for rung in ladder]
 
 
 def product_gain(speeds: SharpSpeeds) -> float:
-    """The second rung's products over the baseline's, by measured rates."""
+    """Return the speed-up of the second rung's products over the baseline's, by measured rates."""
     baseline, int16, *_ = speeds.ladder["polynomial"]
     return _products_s(speeds, baseline) / _products_s(speeds, int16)
 
 
 def predicted_int16(speeds: SharpSpeeds) -> float | None:
-    """Amdahl alone, of the second rung: the product's share and its speed-up (XP-07); None where the share is above 1."""
+    """Predict the second rung's speed-up by Amdahl's law from the products' share and speed-up (XP-07); None above share 1."""
     share = product_share(speeds)
     return end_to_end(share, product_gain(speeds)) if share <= 1.0 else None
 
 
-def predicted_over(own: DecoderTime, other: DecoderTime) -> float:
-    """Times as fast as another system, by multiply-adds alone."""
-    return other.multiply_adds / own.multiply_adds
+def predicted_over(system: DecoderTime, other: DecoderTime) -> float:
+    """Predict the speed-up of `system` over `other` by multiply-adds alone."""
+    return other.multiply_adds / system.multiply_adds
 
 
-def _products_s(speeds: SharpSpeeds, each: DecoderTime) -> float:
-    """A word's products at the rate of weights from memory, or from the cache where it holds all of them.
+def _products_s(speeds: SharpSpeeds, decoder: DecoderTime) -> float:
+    """Return the seconds of a word's products, at the cache's rate if it holds all weights, else at the memory's.
 
     A source layer's state weights are read once a position and stay in the cache meanwhile.
     """
-    name, size = ("int16", 2) if each.settings.gemm == "int16" else ("float32", 4)
-    beam = each.settings.beam
-    cold = size * each.products / beam > speeds.cache_bytes
-    return each.products * _multiply_add_s(_of_rows(speeds, beam, cold=cold), name) + each.source_recurrent * _multiply_add_s(
-        _of_rows(speeds, 1, cold=False), name
-    )
+    name, size = ("int16", 2) if decoder.settings.gemm == "int16" else ("float32", 4)
+    beam = decoder.settings.beam
+    cold = size * decoder.products / beam > speeds.cache_bytes
+    weights_s = decoder.products * _multiply_add_s(_of_rows(speeds, beam, cold=cold), name)
+    return weights_s + decoder.source_recurrent * _multiply_add_s(_of_rows(speeds, 1, cold=False), name)
 
 
 def _of_rows(speeds: SharpSpeeds, rows: int, *, cold: bool) -> ProductTime:
-    """The measured product whose number of rows is nearest."""
-    return min((each for each in speeds.products if each.cold == cold), key=lambda each: abs(each.batch - rows))
+    """Return the measured product whose number of rows is nearest."""
+    return min((product for product in speeds.products if product.cold == cold), key=lambda product: abs(product.batch - rows))
 
 
-def _multiply_add_s(found: ProductTime, name: str) -> float:
-    return found.median_s(name) / (found.batch * found.size**2)
+def _multiply_add_s(product: ProductTime, name: str) -> float:
+    return product.median_s(name) / (product.batch * product.size**2)

@@ -79,12 +79,13 @@ PRODUCT_BATCHES = (2, 8)
 
 
 def implied_baselines() -> tuple[tuple[float, float], tuple[float, float]]:
-    """Unrounded speeds of the baseline, least and greatest: that give all printed factors but the odd one, and that give that.
+    """Return two ranges (least, greatest) of the baseline's unrounded speed, in words a second.
 
-    Both in words a second; they do not meet, and the first would print as 96 (SHARP-11).
+    The first gives all printed factors but the odd one, and would print as 96; the second gives the odd one. They do not
+    meet (SHARP-11).
     """
-    others = [each.implied_baseline for each in LADDER[1:] if each.key != ODD_FACTOR]
-    (odd,) = (each.implied_baseline for each in LADDER if each.key == ODD_FACTOR)
+    others = [rung.implied_baseline for rung in LADDER[1:] if rung.key != ODD_FACTOR]
+    (odd,) = (rung.implied_baseline for rung in LADDER if rung.key == ODD_FACTOR)
     return (max(low for low, _ in others), min(high for _, high in others)), odd
 
 
@@ -124,7 +125,7 @@ SYSTEMS = (
     System("E2", "3 x S4", 38.5, 65, members=3),
 )
 """Table 2, the paper's own (SHARP-15)."""
-BY_KEY = {each.key: each for each in SYSTEMS}
+BY_KEY = {system.key: system for system in SYSTEMS}
 CLEARLY_FASTER = 2.0
 """What is asked of E1 over S7 (SHARP-15's accept)."""
 FC_OVER_GRU = 6
@@ -141,31 +142,31 @@ class Derived:
 
 
 def speed_over(one: str, other: str) -> float:
-    """Printed speed of one system of Table 2 over another's."""
+    """Return the printed speed of one system of Table 2 over another's."""
     first, second = BY_KEY[one].words_per_s, BY_KEY[other].words_per_s
     assert first is not None and second is not None
     return first / second
 
 
 def seconds_per_word(key: str) -> float:
-    """Of a system of Table 2, by its printed speed."""
+    """Return the seconds a word of a system of Table 2, by its printed speed."""
     words = BY_KEY[key].words_per_s
     assert words is not None
     return 1.0 / words
 
 
 def derived() -> tuple[Derived, ...]:
-    """What follows from Table 2 (SHARP-13, 14, 15, 17)."""
+    """Derive the figures that follow from Table 2 (SHARP-13, 14, 15, 17)."""
     fc = {(more, less): 1e3 * (seconds_per_word(more) - seconds_per_word(less)) for more, less in (("S4", "S3"), ("S6", "S4"))}
-    per_fc = {key: each / (4 if key[0] == "S4" else 8) for key, each in fc.items()}
+    per_fc = {key: layers_ms / (4 if key[0] == "S4" else 8) for key, layers_ms in fc.items()}
     gru_ms = 1e3 * (seconds_per_word("S2") - seconds_per_word("S1"))
-    wide = {key: each * (1024 / 768) ** 2 for key, each in per_fc.items()}
-    found = [Derived(f"ms of one 768-FC layer, from {a} and {b}", ms, "SHARP-13") for (a, b), ms in sorted(per_fc.items())]
-    found += [
+    wide = {key: layer_ms * (1024 / 768) ** 2 for key, layer_ms in per_fc.items()}
+    figures = [Derived(f"ms of one 768-FC layer, from {a} and {b}", ms, "SHARP-13") for (a, b), ms in sorted(per_fc.items())]
+    figures += [
         Derived(f"a 1024-GRU layer over a 1024-FC layer, FC from {a} and {b}", gru_ms / ms, "6 by matrices")
         for (a, b), ms in sorted(wide.items())
     ]
-    found += [
+    figures += [
         Derived("E1's speed over half of S4's", 2 * speed_over("E1", "S4"), "two members, one after the other: 1"),
         Derived("E2's speed over a third of S4's", 3 * speed_over("E2", "S4"), "three members, one after the other: 1"),
         Derived("E1's speed over S7's", speed_over("E1", "S7"), "over 3 times, by the text"),
@@ -174,7 +175,7 @@ def derived() -> tuple[Derived, ...]:
         Derived("BLEU of S2 over S1", BY_KEY["S2"].bleu - BY_KEY["S1"].bleu, "half of it, by the text"),
         Derived("BLEU of E1 over S4", BY_KEY["E1"].bleu - BY_KEY["S4"].bleu, "0.9, by the text"),
     ]
-    return tuple(found)
+    return tuple(figures)
 
 
 UNMEASURED = (

@@ -21,26 +21,26 @@ ClaimText = tuple[str, str, str]
 
 
 def shipped_studies() -> list[Path]:
-    """Their files, by name; none where none comes with simnmt."""
+    """Return the files of the shipped studies, sorted by name."""
     return sorted((shipped_files.folder("calibration") / "sti").glob("study-*.json"))
 
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
-    """Raises `CalibrationError` for a file that is no study, and `InputError` for two of one model and task."""
+    """Read studies; raise `CalibrationError` for other files, and `InputError` for two studies of one model and task."""
     from simnmt.calibrate.study import read_study
     from simnmt.papers.sti.study import Study
 
-    found: dict[str, tuple[Path, Study]] = {}
+    study_by_name: dict[str, tuple[Path, Study]] = {}
     for path in paths:
         study = read_study(path, Study)
-        before, _ = found.setdefault(study.name, (path, study))
+        before, _ = study_by_name.setdefault(study.name, (path, study))
         if before is not path:
             raise InputError(f"{before} and {path}: two studies of {study.name}", remedy="name one of them")
-    return [study for _, study in found.values()]
+    return [study for _, study in study_by_name.values()]
 
 
 def study_record(
-    study: Study, way: ClaimText, ours: str, verdict: bool | str, why: str = "", device: str = ""
+    study: Study, claim_text: ClaimText, ours: str, verdict: bool | str, why: str = "", device: str = ""
 ) -> dict[str, Any]:
     """Return the record of one claim, by one model's measurement on the costs of `device`, if it depends on any.
 
@@ -48,7 +48,7 @@ def study_record(
     accuracy beside them was measured.
     """
     name = f"{study.name}, {device}" if device else study.name
-    return claim_record(*way, ours, verdict, why, device=name, basis=basis_of(study, [device] if device else []))
+    return claim_record(*claim_text, ours, verdict, why, device=name, basis=basis_of(study, [device] if device else []))
 
 
 def basis_of(study: Study, devices: Sequence[str]) -> str:
@@ -57,15 +57,15 @@ def basis_of(study: Study, devices: Sequence[str]) -> str:
     return next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
 
 
-def unmeasured_record(way: ClaimText, study: Study | None, part: str) -> dict[str, Any]:
-    """The same where the part that decides it was not measured."""
+def unmeasured_record(claim_text: ClaimText, study: Study | None, part: str) -> dict[str, Any]:
+    """Return the record of a claim whose deciding part was not measured."""
     if study is None:
-        return claim_record(*way, "", UNKNOWN, NEEDS, basis="needs --study")
-    return claim_record(*way, "", UNKNOWN, f"the study has no part `{part}`", device=study.name, basis="needs --study")
+        return claim_record(*claim_text, "", UNKNOWN, NEEDS, basis="needs --study")
+    return claim_record(*claim_text, "", UNKNOWN, f"the study has no part `{part}`", device=study.name, basis="needs --study")
 
 
 Say = Callable[[str], None]
-"""Is told of what comes next."""
+"""Receives a message on the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class StudySource:
 
     @property
     def asked(self) -> bool:
-        """Whether anything is to be studied; raises `InputError` where only half of it is said."""
+        """True if a study is requested; raises `InputError` if the options are incomplete."""
         needed = {"--store": self.store, "--task": self.task}
         given = [option for option, path in needed.items() if path is not None]
         if given and len(given) < len(needed):
@@ -99,7 +99,7 @@ class StudySource:
             "--part": self.parts,
             "--quick": self.quick,
         }
-        if not given and (useless := [option for option, own in beside.items() if own]):
+        if not given and (useless := [option for option, value in beside.items() if value]):
             raise InputError(f"{useless[0]} without a store to study", remedy="give --store and --task as well")
         return bool(given)
 

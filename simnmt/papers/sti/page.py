@@ -28,7 +28,7 @@ IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
 
 
 def drawings(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
-    """One section each; what was not measured has none."""
+    """Return a section for each drawing whose data were measured."""
     grid, sizes, uniform = tables["grid"], tables["sizes"], tables["uniform"]
     sections = [_memory(grid, sizes), _deadlines(grid)] if grid else []
     sections += [_sizes(sizes)] if sizes else []
@@ -38,18 +38,18 @@ def drawings(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
 def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
     """Figure 7: accuracy against parameters held between executions, one deadline at a time."""
 
-    def content(own: Rows) -> dict[str, Any]:
-        first = own[0]
+    def content(rows: Rows) -> dict[str, Any]:
+        first = rows[0]
         swept = [
             row for row in sizes if all(row[key] == first[key] for key in ("study", "deadline_ms")) and row["held_mb"] > 0.0
         ]
-        known = [row for row in own if row["accuracy"] is not None]
+        known = [row for row in rows if row["accuracy"] is not None]
         plans = {row["held_mb"]: row for row in (*known, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
         lines = [_line("STI", list(plans.values()), "held_mb")] if plans else []
         for method in IN_MEMORY:
             points = [row for row in known if row["method"] == method]
             lines += [_line(method, points, "held_mb") | {"mode": "markers"}] if points else []
-        held = [value for each in lines for value in each["x"]]
+        held = [value for curve in lines for value in curve["x"]]
         for row in known if held else ():
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
                 name = _method_name(row["method"], row["preload_share"])
@@ -62,8 +62,8 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
 
     choices = [
         (f"{name}, {100 * share:g} %", content(group))
-        for name, own in labelled_groups(grid, "study", "device")
-        for (share,), group in grouped(own, "deadline_share").items()
+        for name, device_rows in labelled_groups(grid, "study", "device")
+        for (share,), group in grouped(device_rows, "deadline_share").items()
     ]
     return section(
         "figure-7-drawn",
@@ -72,17 +72,17 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
         choices,
         "Accuracy by parameters held in memory between executions",
         before="gains",
-        shown=next((place for place, (_, own) in enumerate(choices) if _points_of_sti(own) > MANY), 0),
+        shown=next((place for place, (_, drawing) in enumerate(choices) if _points_of_sti(drawing) > MANY), 0),
     )
 
 
 def _points_of_sti(content: Row) -> int:
-    return next((len(each["x"]) for each in content["lines"] if each["name"] == "STI"), 0)
+    return next((len(curve["x"]) for curve in content["lines"] if curve["name"] == "STI"), 0)
 
 
 def _deadlines(grid: Rows) -> dict[str, Any]:
-    def content(own: Rows) -> dict[str, Any]:
-        known = [row for row in own if row["accuracy"] is not None]
+    def content(rows: Rows) -> dict[str, Any]:
+        known = [row for row in rows if row["accuracy"] is not None]
         lines = [
             _line(_method_name(method, share), group, "deadline_ms")
             for (method, share), group in grouped(known, "method", "preload_share").items()
@@ -97,15 +97,15 @@ def _deadlines(grid: Rows) -> dict[str, Any]:
         "deadlines-drawn",
         "Accuracy by deadline",
         "Each way’s best submodel under each deadline; what is late is marked.",
-        [(name, content(own)) for name, own in labelled_groups(grid, "study", "device")],
+        [(name, content(device_rows)) for name, device_rows in labelled_groups(grid, "study", "device")],
         "Accuracy by deadline",
         before="submodels",
     )
 
 
 def _sizes(sizes: Rows) -> dict[str, Any]:
-    def content(own: Rows) -> dict[str, Any]:
-        known = [row for row in own if row["accuracy"] is not None]
+    def content(rows: Rows) -> dict[str, Any]:
+        known = [row for row in rows if row["accuracy"] is not None]
         lines = [
             _line(f"{100 * share:g} % of the whole computation", group, "preload_mb")
             for (share,), group in grouped(known, "deadline_share").items()
@@ -116,18 +116,18 @@ def _sizes(sizes: Rows) -> dict[str, Any]:
         "sizes-drawn",
         "Accuracy by the preload buffer’s size",
         "A line a deadline; the paper has 1 and 5 MB.",
-        [(name, content(own)) for name, own in labelled_groups(sizes, "study", "device")],
+        [(name, content(device_rows)) for name, device_rows in labelled_groups(sizes, "study", "device")],
         "Accuracy by preload buffer",
     )
 
 
 def _uniform(rows: Rows) -> dict[str, Any]:
     choices = []
-    for (study,), own in grouped(rows, "study").items():
-        whole = max(own, key=lambda row: (row["layers"], row["slices"], row["bits"]))
+    for (study,), study_rows in grouped(rows, "study").items():
+        whole = max(study_rows, key=lambda row: (row["layers"], row["slices"], row["bits"]))
         for name in ("bits", "layers", "slices"):
             others = [other for other in ("bits", "layers", "slices") if other != name]
-            swept = [row for row in own if all(row[other] == whole[other] for other in others)]
+            swept = [row for row in study_rows if all(row[other] == whole[other] for other in others)]
             fixed = " and ".join(f"{whole[other]} {other}" for other in others)
             lines = [_line(f"with {fixed}", swept, name)]
             choices.append((f"{study}: {name}", _content(name, lines, "Every shard at the same bits.", linear="y")))
@@ -141,7 +141,7 @@ def _uniform(rows: Rows) -> dict[str, Any]:
 
 
 def _content(x: str, lines: Sequence[Row], reading: str, *, linear: bool | str) -> dict[str, Any]:
-    values = [value for each in lines for value in each["y"]]
+    values = [value for curve in lines for value in curve["y"]]
     low, high = min(values, default=0.0), max(values, default=100.0)
     span = [5.0 * floor(low / 5.0) - 1.0, min(100.5, high + 2.0)]
     return {"x": x, "y": "accuracy, %", "reading": reading, "lines": list(lines), "linear": linear, "span": span}
@@ -175,7 +175,7 @@ def pictures(timelines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _all(group: Mapping[str, Any]) -> list[PipelineTimes]:
     moments = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
-    return [PipelineTimes(each["name"], *(each[name] for name in moments)) for each in group["pipelines"]]
+    return [PipelineTimes(pipeline["name"], *(pipeline[name] for name in moments)) for pipeline in group["pipelines"]]
 
 
 Record = Mapping[str, Any]
@@ -184,7 +184,7 @@ Records = Sequence[Record]
 
 def render_sti(document: Record) -> str:
     """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
-    rows = {each["id"]: each["rows"] for each in document["tables"]}
+    rows = {record["id"]: record["rows"] for record in document["tables"]}
     return render_paper(
         document,
         heading="Elastic pipelining, reproduced",
@@ -200,7 +200,7 @@ def render_sti(document: Record) -> str:
             _pipeline(rows["pipeline"]),
             _simulated(rows["simulated"]),
             greedy(rows["greedy"]),
-            _said(rows["said"]),
+            _single_figures(rows["said"]),
             _derived(rows["derived"]),
             _lost(rows["lost"]),
             devices(rows["devices"]),
@@ -308,7 +308,7 @@ def _simulated(rows: Records) -> dict[str, Any]:
     )
 
 
-def _said(rows: Records) -> dict[str, Any]:
+def _single_figures(rows: Records) -> dict[str, Any]:
     return table(
         "said",
         "Single figures of the text",

@@ -103,7 +103,7 @@ def _derived_gains() -> list[Derived]:
         Derived("mean gain over StdPL-full", full, "points", f"{published.FULL_GAIN:g}"),
         Derived("mean gain over StdPL-2 and StdPL-6", low, "points", f"{published.LOW_GAIN:g}"),
         Derived("mean gain over all baselines", both, "points", f"{published.MEAN_GAIN:g}", "on demand and PreloadModel"),
-        Derived("smallest mean gain over a pipeline", min(min(own.values()) for own in published.GAINS.values()), "points",
+        Derived("smallest mean gain over a pipeline", min(min(gains.values()) for gains in published.GAINS.values()), "points",
                 f"{published.INTRO_GAINS[0]:g} to {published.INTRO_GAINS[1]:g} in the introduction"),
     ]  # fmt: skip
 
@@ -145,7 +145,7 @@ def _motivation() -> Records:
 def _gains() -> Records:
     all_of, full, low = mean_gain(), mean_gain("StdPL-32"), mean_gain("StdPL-2", "StdPL-6")
     both = (all_of + published.PRELOAD_GAIN) / 2
-    least = min(min(own.values()) for own in published.GAINS.values())
+    least = min(min(gains.values()) for gains in published.GAINS.values())
     return [
         claim_record(
             "STI-22 (g)",

@@ -21,10 +21,10 @@ FASTER_BY, MOST_STALL, LARGEST_ERROR, LEAST_PLANS, UNPACKS_BY, EVEN = 4.0, 0.15,
 
 
 def why_unjudged(figures: Mapping[str, Any]) -> str | None:
-    """Why these figures can be held against no bar; None where they can."""
+    """Return why these figures cannot be judged; None if they can."""
     if any(figures[name] != getattr(BERT_BASE, name) for name in ("layers", "heads", "width", "ffn")):
         return "the model is not of BERT's base size"
-    if not all(each["cold"] for each in [*figures["faster"], *figures["grid"]]):
+    if not all(row["cold"] for row in [*figures["faster"], *figures["grid"]]):
         return "the store's file could not be dropped from memory, so that reads were not cold"
     return None
 
@@ -38,12 +38,12 @@ def stall_free(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def bars(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the project asks of each part, what was found, and whether that is enough; none where it cannot be judged."""
+    """Return each required bar with the measured value and whether it is reached; empty if the figures cannot be judged."""
     if why_unjudged(figures) is not None:
         return []
     unpacked, free = figures["unpack"], stall_free(figures)
     least, errors = min(row["ratio"] for row in figures["faster"]), [abs(row["error"]) for row in figures["grid"]]
-    found = [
+    checks = [
         ("unpacking over the best of torch and numba, least over bits", unpacked["least_ratio"], ">=", UNPACKS_BY),
         ("unpacking 6 bits, of the speed of 2", unpacked["six_over_two"], ">=", EVEN),
         ("6 bits in a pipeline over 32 bits loaded first, least over paces", least, ">=", FASTER_BY),
@@ -53,7 +53,7 @@ def bars(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
     return [
         {"bar": what, "found": value, "asked": f"{sign} {bar:g}", "reached": value >= bar if sign == ">=" else value <= bar}
-        for what, value, sign, bar in found
+        for what, value, sign, bar in checks
     ]
 
 
@@ -64,31 +64,31 @@ _METHODS = (("load_then_run", "32 bits loaded first"), ("bits_6", "pipeline, 6 b
 
 
 def shipped_pipeline() -> Measured | None:
-    """The measurement that comes with simnmt, if one does."""
-    found = sorted((shipped_files.folder("calibration") / "sti").glob("pipeline-*.json"))
-    return read_pipeline(found[0]) if found else None
+    """Return the shipped measurement; None if there is none."""
+    paths = sorted((shipped_files.folder("calibration") / "sti").glob("pipeline-*.json"))
+    return read_pipeline(paths[0]) if paths else None
 
 
 def read_pipeline(path: Path) -> Measured:
-    """Raises `InputError` for a file of anything else."""
+    """Read a measurement of `benchmarks.sti_pipeline`; raise `InputError` for any other file."""
     remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
     try:
-        found = json.loads(read_bounded(path))
+        measured = json.loads(read_bounded(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
     except (ValueError, RecursionError):
         raise InputError("no JSON", path=path, remedy=remedy) from None
     try:
-        if not isinstance(found, dict) or found["version"] != 2:
+        if not isinstance(measured, dict) or measured["version"] != 2:
             raise InputError("no measurement of a pipeline that is known here", path=path, remedy=remedy)
-        pipeline_rows(found)
-        simulated_rows(found)
-        unpack_ratios(found)
-        machine_of(found)
-        why_unjudged(found)
+        pipeline_rows(measured)
+        simulated_rows(measured)
+        unpack_ratios(measured)
+        machine_of(measured)
+        why_unjudged(measured)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise InputError("no measurement of a pipeline", path=path, remedy=remedy) from None
-    return found
+    return measured
 
 
 def machine_of(measured: Measured) -> str:
@@ -97,8 +97,8 @@ def machine_of(measured: Measured) -> str:
 
 
 def pipeline_rows(measured: Measured | None) -> Rows:
-    """The paper's pipeline of section 2.2, and ours."""
-    own, both_s = motivating_pipeline(), load_then_run_s()
+    """Return the rows of the paper's pipeline of section 2.2 and of the measured ones."""
+    pipeline, both_s = motivating_pipeline(), load_then_run_s()
     rows = [
         _row(
             "six layers, 32 bits loaded first",
@@ -108,17 +108,24 @@ def pipeline_rows(measured: Measured | None) -> Rows:
             both_s - published.DISTIL_LAYERS * published.LAYER_COMP_S,
             1.0,
         ),
-        _row("six layers, pipeline, 32 bits", "published", None, own.latency_s, own.stall_s, both_s / own.latency_s),
+        _row(
+            "six layers, pipeline, 32 bits",
+            "published",
+            None,
+            pipeline.latency_s,
+            pipeline.stall_s,
+            both_s / pipeline.latency_s,
+        ),
     ]
-    for each in measured["faster"] if measured is not None else ():
-        whole_s = float(each["load_then_run_s"])
-        for way, what in _METHODS:
-            latency_s = float(each[f"{way}_s"])
-            ratio = float(each["ratio"]) if way == "bits_6" else whole_s / latency_s
-            stall_s = float(each[f"{way}_stall_s"])
+    for timing in measured["faster"] if measured is not None else ():
+        whole_s = float(timing["load_then_run_s"])
+        for method, what in _METHODS:
+            latency_s = float(timing[f"{method}_s"])
+            ratio = float(timing["ratio"]) if method == "bits_6" else whole_s / latency_s
+            stall_s = float(timing[f"{method}_stall_s"])
             assert measured is not None
             rows.append(
-                _row(f"{measured['layers']} layers, {what}", "measured", float(each["pace_mb"]), latency_s, stall_s, ratio)
+                _row(f"{measured['layers']} layers, {what}", "measured", float(timing["pace_mb"]), latency_s, stall_s, ratio)
             )
     return rows
 
@@ -159,9 +166,9 @@ def simulated_rows(measured: Measured | None) -> Rows:
 
 
 def unpack_ratios(measured: Measured) -> tuple[float, float]:
-    """Native unpacking over the best of torch and numba, the least over bits; and the speed at 6 bits over that at 2."""
-    own = measured["unpack"]
-    return float(own["least_ratio"]), float(own["six_over_two"])
+    """Return the least speedup of native unpacking over torch and numba, and the speed at 6 bits over that at 2."""
+    unpacking = measured["unpack"]
+    return float(unpacking["least_ratio"]), float(unpacking["six_over_two"])
 
 
 NEEDS = "needs a file of `python -m benchmarks.sti_pipeline --out FILE`: give --pipeline"
@@ -189,12 +196,12 @@ EVERY = (FASTER, STALLS, SIMULATED, UNPACKING)
 
 
 def pipeline_claims(measured: Measured | None) -> Records:
-    """Four claims by one measurement; without one, what they need."""
+    """Return the four claims that the measurement decides; without one, records that it is needed."""
     if measured is None:
-        return [claim_record(*way, "", UNKNOWN, NEEDS, basis="needs --pipeline") for way in EVERY]
+        return [claim_record(*claim_text, "", UNKNOWN, NEEDS, basis="needs --pipeline") for claim_text in EVERY]
     unjudged = why_unjudged(measured)
     if unjudged is not None:
-        return [_pipeline_record(measured, way, "", UNKNOWN, unjudged) for way in EVERY]
+        return [_pipeline_record(measured, claim_text, "", UNKNOWN, unjudged) for claim_text in EVERY]
     return [_faster(measured), _stalls(measured), _simulated(measured), _unpacking(measured)]
 
 
@@ -220,7 +227,7 @@ def _simulated(measured: Measured) -> dict[str, Any]:
     if not rows:
         return _pipeline_record(measured, SIMULATED, "", UNKNOWN, "no plan was measured")
     off = [abs(row["off"]) for row in rows]
-    within = sum(each <= LARGEST_ERROR for each in off)
+    within = sum(error <= LARGEST_ERROR for error in off)
     ours = f"{within} of {len(off)} plans; off by {100 * max(off):.1f} % at most, {100 * sum(off) / len(off):.1f} % on average"
     before = max(abs(row["off_before"]) for row in rows)
     why = (
@@ -236,5 +243,5 @@ def _unpacking(measured: Measured) -> dict[str, Any]:
     return _pipeline_record(measured, UNPACKING, ours, least >= UNPACKS_BY and even >= EVEN, "one thread; the least over bits")
 
 
-def _pipeline_record(measured: Measured, way: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
-    return claim_record(*way, ours, verdict, why, device=machine_of(measured), basis="measured")
+def _pipeline_record(measured: Measured, claim_text: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
+    return claim_record(*claim_text, ours, verdict, why, device=machine_of(measured), basis="measured")

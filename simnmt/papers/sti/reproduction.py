@@ -60,10 +60,10 @@ def reproduce(
     return all_claims([study_model(studied, studies[0] if studies else None, say)], measured)
 
 
-def summary(found: Reproduction) -> str:
-    """A line for what planning gains on each model and device, then how many claims hold."""
+def summary(reproduction: Reproduction) -> str:
+    """Return a line per model and device on what planning gains, then how many claims hold."""
     lines = []
-    for study in found.studies:
+    for study in reproduction.studies:
         for device in study.devices:
             planned = comparison.of(study, device, "STI")
             if not planned:
@@ -85,65 +85,65 @@ def summary(found: Reproduction) -> str:
                     f"deadlines, {', '.join(in_time)}; late answers included {', '.join(gains_all_deadlines)}; "
                     f"{count - len(comparison.missed(planned))} of {count} kept."
                 )
-    if not found.studies:
+    if not reproduction.studies:
         lines.append(f"Published figures alone; what is ours {NEEDS}.")
-    return "\n".join([*lines, f"{describe_verdicts(found.claims)}."])
+    return "\n".join([*lines, f"{describe_verdicts(reproduction.claims)}."])
 
 
-def document(found: Reproduction) -> dict[str, Any]:
-    """What `--json` prints."""
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    """Return the document that `--json` prints."""
     return {
         "paper": published.REFERENCE,
-        "summary": summary(found),
-        "claims": found.claims,
-        "tables": tables(found),
-        "timelines": timelines(found.studies),
-        "models": study_rows.models(found.studies),
+        "summary": summary(reproduction),
+        "claims": reproduction.claims,
+        "tables": tables(reproduction),
+        "timelines": timelines(reproduction.studies),
+        "models": study_rows.models(reproduction.studies),
         "slips": list(published.SLIPS),
-        "notes": notes(found),
+        "notes": notes(reproduction),
     }
 
 
-def tables(found: Reproduction) -> list[dict[str, Any]]:
-    """Each with `id`, `title` and `rows`; what was not measured has no rows."""
-    own = found.studies
+def tables(reproduction: Reproduction) -> list[dict[str, Any]]:
+    """Return the tables, each with `id`, `title` and `rows`; a part that was not measured has no rows."""
+    studies = reproduction.studies
     return [
         {
             "id": "setting",
             "title": "The paper's setting (STI-20)",
-            "rows": [{"what": what, "said": said} for what, said in published.SETTING],
+            "rows": [{"what": what, "said": text} for what, text in published.SETTING],
         },
-        {"id": "lost", "title": "Not in source text (STI-26)", "rows": [asdict(each) for each in published.LOST]},
-        {"id": "gains", "title": "Points gained over each other way", "rows": study_rows.gains(own)},
-        {"id": "submodels", "title": "Submodels by deadline", "rows": study_rows.submodels(own)},
-        {"id": "upgrades", "title": "Shards raised by importance and at random", "rows": study_rows.upgrades(own)},
-        {"id": "sizes", "title": "Sizes of the preload buffer", "rows": study_rows.sizes(own)},
-        {"id": "uniform", "title": "Bits, layers and slices", "rows": study_rows.uniform(own)},
-        {"id": "greedy", "title": "The planner beside the exact one", "rows": study_rows.greedy(own)},
-        {"id": "pipeline", "title": "Real pipelines of BERT's base size", "rows": pipeline_rows(found.pipeline)},
-        {"id": "simulated", "title": "Simulated beside measured latency", "rows": simulated_rows(found.pipeline)},
+        {"id": "lost", "title": "Not in source text (STI-26)", "rows": [asdict(lost) for lost in published.LOST]},
+        {"id": "gains", "title": "Points gained over each other way", "rows": study_rows.gains(studies)},
+        {"id": "submodels", "title": "Submodels by deadline", "rows": study_rows.submodels(studies)},
+        {"id": "upgrades", "title": "Shards raised by importance and at random", "rows": study_rows.upgrades(studies)},
+        {"id": "sizes", "title": "Sizes of the preload buffer", "rows": study_rows.sizes(studies)},
+        {"id": "uniform", "title": "Bits, layers and slices", "rows": study_rows.uniform(studies)},
+        {"id": "greedy", "title": "The planner beside the exact one", "rows": study_rows.greedy(studies)},
+        {"id": "pipeline", "title": "Real pipelines of BERT's base size", "rows": pipeline_rows(reproduction.pipeline)},
+        {"id": "simulated", "title": "Simulated beside measured latency", "rows": simulated_rows(reproduction.pipeline)},
         {
             "id": "said",
             "title": "Single figures of the text",
-            "rows": [{"what": what, "said": said} for what, said in published.SAID],
+            "rows": [{"what": what, "said": text} for what, text in published.SAID],
         },
-        {"id": "derived", "title": "What follows from the printed figures", "rows": [asdict(each) for each in derived()]},
-        {"id": "grid", "title": "Every way under every deadline", "rows": study_rows.grid(own)},
-        {"id": "devices", "title": "The costs that plans were made by", "rows": study_rows.devices(own)},
-        {"id": "runs", "title": "How it was measured", "rows": study_rows.runs(own)},
+        {"id": "derived", "title": "What follows from the printed figures", "rows": [asdict(figure) for figure in derived()]},
+        {"id": "grid", "title": "Every way under every deadline", "rows": study_rows.grid(studies)},
+        {"id": "devices", "title": "The costs that plans were made by", "rows": study_rows.devices(studies)},
+        {"id": "runs", "title": "How it was measured", "rows": study_rows.runs(studies)},
     ]
 
 
-def notes(found: Reproduction) -> list[str]:
-    """What limits the numbers."""
-    said = [
+def notes(reproduction: Reproduction) -> list[str]:
+    """Return the limits of the numbers, one sentence or paragraph each."""
+    limits = [
         "The paper’s tables and figures are not in the source text: what its sentences give stands here, and nothing was read "
         "off a picture.",
         "Published figures are of DynaBERT on GLUE, on two boards of 2022.",
     ]
-    if not found.studies:
-        return [*said, f"Published figures alone; what is ours {NEEDS}."]
-    said += [
+    if not reproduction.studies:
+        return [*limits, f"Published figures alone; what is ours {NEEDS}."]
+    limits += [
         "Accuracy is measured: each plan’s submodel answered every example. It is of small classifiers that were trained here, "
         "which stand for fine-tuned ones (STI-27). Streaming at fewer bits is not exact: `agreement` is the share of the "
         "examples that the whole model in 32 bits answers alike (XP-03).",
@@ -154,10 +154,10 @@ def notes(found: Reproduction) -> list[str]:
         "cannot tell from nothing is `not distinguishable`.",
         "Where nothing meets a deadline, the smallest submodel that the way has is run late, and counted as missed.",
     ]
-    said += [_ranked(row) for row in study_rows.models(found.studies)]
-    if any(run.quick for study in found.studies for run in study.runs):
-        said.append("A quick look: few deadlines, orders and examples, whose verdicts say little.")
-    return [*said, *_run_notes(found.studies)]
+    limits += [_ranked(row) for row in study_rows.models(reproduction.studies)]
+    if any(run.quick for study in reproduction.studies for run in study.runs):
+        limits.append("A quick look: few deadlines, orders and examples, whose verdicts say little.")
+    return [*limits, *_run_notes(reproduction.studies)]
 
 
 def _run_notes(studies: Sequence[Any]) -> list[str]:
@@ -165,39 +165,39 @@ def _run_notes(studies: Sequence[Any]) -> list[str]:
 
 
 def _ranked(row: dict[str, Any]) -> str:
-    """On which examples shards were ranked."""
+    """Return a note on the examples by which shards were ranked."""
     if row["importance_on_same"]:
         return (
             f"{row['study']}: shards were ranked on the very examples that accuracy is measured on. What planning gains over "
             "ways without an order, and importance over random orders, looks larger than it is."
         )
     file = row["importance_task"] or "another file"
-    told = f"{row['study']}: shards were ranked on examples of {file}"
+    note = f"{row['study']}: shards were ranked on examples of {file}"
     if row["importance_shared"] is None:
-        return f"{told}; how many of their texts also judge is not known."
-    told += ", which judge nothing"
+        return f"{note}; how many of their texts also judge is not known."
+    note += ", which judge nothing"
     if row["importance_shared"]:
-        told += f", but for {row['importance_shared']:,} of {row['importance_examples']:,}, which are among those that do"
-    return f"{told}."
+        note += f", but for {row['importance_shared']:,} of {row['importance_examples']:,}, which are among those that do"
+    return f"{note}."
 
 
 Rows = list[dict[str, Any]]
 
 
-def as_text(found: Reproduction) -> str:
-    """Gains, submodels, raised shards, real pipelines, what is lost, what follows, and a line per claim."""
-    rows = {table["id"]: table["rows"] for table in tables(found)}
-    told = [
-        summary(found),
+def as_text(reproduction: Reproduction) -> str:
+    """Format gains, submodels, raised shards, real pipelines, derived and lost figures, and a line per claim."""
+    rows = {table["id"]: table["rows"] for table in tables(reproduction)}
+    sections = [
+        summary(reproduction),
         _gains(rows["gains"]),
         _submodels(rows["submodels"]),
         _upgrades(rows["upgrades"]),
         _pipeline(rows["pipeline"]),
         _derived(rows["derived"]),
         _lost(rows["lost"]),
-        format_claims(found.claims),
+        format_claims(reproduction.claims),
     ]
-    return "\n\n".join(part for part in told if part)
+    return "\n\n".join(part for part in sections if part)
 
 
 def _gains(rows: Rows) -> str:
@@ -248,7 +248,7 @@ def _submodels(rows: Rows) -> str:
 
 
 def method_label(row: dict[str, Any]) -> str:
-    """The way, and of STI its buffer."""
+    """Return a label of the method; for STI with its buffer."""
     if row["preload_share"] is None:
         return str(row["method"])
     buffer = f"buffer of {100 * row['preload_share']:.2f} %" if row["preload_share"] else "no buffer"

@@ -106,7 +106,7 @@ class StudiedDevice(Configuration):
     comp_s: tuple[Duration, ...]
     """Of one layer by slices, 1 to all."""
     embed_s: Seconds = 0.0
-    """Computed before the first layer, while the disk reads; 0 where no profile tells it."""
+    """Computed before the first layer, while the disk reads; 0 if no profile records it."""
     head_s: Seconds = 0.0
     """Computed after the last layer."""
     slowed: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
@@ -136,9 +136,9 @@ class ImportanceOrder(Configuration):
     task: str = ""
     """That file's name."""
     examples: Count | None = None
-    """How many of them; None in a study that does not tell."""
+    """How many of them; None if the study does not record it."""
     shared: Count | None = None
-    """Those whose text is also one of the judged task's; None: not known, since a profile or a study tells no texts."""
+    """Those whose text is also one of the judged task's; None: not known, since a profile or a study records no texts."""
 
 
 class PartRun(Configuration):
@@ -151,7 +151,7 @@ class PartRun(Configuration):
     threads: Positive
     machine: str
     others_cpus: float | None
-    """CPUs' worth of time that others used when it began; None where the box does not tell."""
+    """CPUs' worth of time that others used when it began; None if the system does not report it."""
     versions: dict[str, str]
     evaluations: Count
     """Runs over all examples that it took; what was known already counts nothing."""
@@ -334,16 +334,16 @@ class Study(Configuration):
     @model_validator(mode="after")
     def _outcomes_are_of_the_task(self) -> Study:
         size = -(-self.task.examples // 8)
-        if any(len(base64.b64decode(each.correct)) != size for each in self.outcomes):
+        if any(len(base64.b64decode(outcome.correct)) != size for outcome in self.outcomes):
             raise ValueError(f"outcomes of other than {self.task.examples} examples")
         known = {device.name for device in self.devices}
-        if unknown := {*(each.device for each in (*self.grid, *self.sizes)), *(each.device for each in self.greedy)} - known:
+        if unknown := {*(point.device for point in (*self.grid, *self.sizes)), *(case.device for case in self.greedy)} - known:
             raise ValueError(f"points of {', '.join(sorted(unknown))}, which is none of the devices")
         return self
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All that were measured."""
-        points = tuple(each.outcome for each in (*self.grid, *self.sizes) if each.outcome is not None)
-        raised = tuple(out for each in self.upgrades for out in (each.base, each.best, *each.random))
-        return (*(each.outcome for each in self.uniform), *points, *raised)
+        """Return all measured outcomes."""
+        points = tuple(point.outcome for point in (*self.grid, *self.sizes) if point.outcome is not None)
+        raised = tuple(out for upgraded in self.upgrades for out in (upgraded.base, upgraded.best, *upgraded.random))
+        return (*(submodel.outcome for submodel in self.uniform), *points, *raised)

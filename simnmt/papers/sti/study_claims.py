@@ -52,16 +52,16 @@ TIGHT: ClaimText = (
 
 
 def accuracy_claims(study: Study | None) -> Records:
-    """Each claim on each device that the study plans for; of no study, that one is needed."""
+    """Return the accuracy claims on each device of the study; without a study, records that one is needed."""
     every = [*BASELINES.values(), IN_MEMORY, DEADLINES, BUFFER, TIGHT]
     if study is None or not study.grid:
-        return [unmeasured_record(way, study, "grid") for way in every]
-    found: Records = []
-    for method, way in BASELINES.items():
-        found += [_baseline(study, device, method, way) for device in study.devices]
+        return [unmeasured_record(claim_text, study, "grid") for claim_text in every]
+    records: Records = []
+    for method, claim_text in BASELINES.items():
+        records += [_baseline(study, device, method, claim_text) for device in study.devices]
     for claim in (_in_memory, _deadlines, _buffer, _tight):
-        found += [claim(study, device) for device in study.devices]
-    return found
+        records += [claim(study, device) for device in study.devices]
+    return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,41 +110,42 @@ def _compared(study: Study, device: StudiedDevice, method: str) -> _Comparison:
     )
 
 
-def _baseline(study: Study, device: StudiedDevice, method: str, way: ClaimText) -> dict[str, Any]:
-    own, other = comparison.of(study, device, "STI"), comparison.of(study, device, method)
+def _baseline(study: Study, device: StudiedDevice, method: str, claim_text: ClaimText) -> dict[str, Any]:
+    planned, other = comparison.of(study, device, "STI"), comparison.of(study, device, method)
     compared = _compared(study, device, method)
     if compared.gain_all_deadlines is None:
-        return study_record(study, way, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    worse = [share for share in compared.kept if comparison.difference(own, other, share) < 0.0]
+        return study_record(study, claim_text, "", UNKNOWN, "nothing was run under a common deadline", device.name)
+    worse = [share for share in compared.kept if comparison.difference(planned, other, share) < 0.0]
     why = f"less accurate at {comparison.percent(worse)} of the whole computation; " if worse else ""
     why += (
-        f"late answers included {comparison.told(compared.gain_all_deadlines)}, {100 * comparison.accuracy(own):.1f} against "
+        f"late answers included {comparison.told(compared.gain_all_deadlines)}, "
+        f"{100 * comparison.accuracy(planned):.1f} against "
     )
-    why += f"{100 * comparison.accuracy(other):.1f} %, over {compared.deadlines} deadlines, {_misses(own, other)}"
-    return study_record(study, way, compared.describe(), compared.verdict(), why, device.name)
+    why += f"{100 * comparison.accuracy(other):.1f} %, over {compared.deadlines} deadlines, {_misses(planned, other)}"
+    return study_record(study, claim_text, compared.describe(), compared.verdict(), why, device.name)
 
 
 def _in_memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own, other = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
+    planned, other = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
     compared = _compared(study, device, "PreloadModel-32")
     if compared.gain_all_deadlines is None:
         return study_record(study, IN_MEMORY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    equal = [share for share in compared.kept if own[share].shards == other[share].shards]
+    equal = [share for share in compared.kept if planned[share].shards == other[share].shards]
     why = f"same operations under {len(equal)} of these {len(compared.kept)} deadlines"
-    at_equal = comparison.gain(study, own, other, equal) if len(equal) < len(compared.kept) else None
+    at_equal = comparison.gain(study, planned, other, equal) if len(equal) < len(compared.kept) else None
     why += f", there {comparison.told(at_equal)}" if at_equal is not None else ""
     why += f"; late answers included {comparison.told(compared.gain_all_deadlines)} over {compared.deadlines} deadlines"
     return study_record(study, IN_MEMORY, compared.describe(), compared.verdict(WITHIN), why, device.name)
 
 
 def _deadlines(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own, held = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
-    can = [share for share in own if share not in comparison.missed(held)]
-    late = [share for share in comparison.missed(own) if share in can]
+    planned, held = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
+    can = [share for share in planned if share not in comparison.missed(held)]
+    late = [share for share in comparison.missed(planned) if share in can]
     others = "; ".join(
-        f"{method} misses {len(comparison.missed(way))} of {len(way)}"
+        f"{method} misses {len(comparison.missed(other))} of {len(other)}"
         for method in BASELINES
-        if (way := comparison.of(study, device, method))
+        if (other := comparison.of(study, device, method))
     )
     ours = f"{len(can) - len(late)} of {len(can)} kept"
     why = (
@@ -154,48 +155,48 @@ def _deadlines(study: Study, device: StudiedDevice) -> dict[str, Any]:
 
 
 def _buffer(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own, without = comparison.of(study, device, "STI"), comparison.of(study, device, "STI", 0.0)
-    found = comparison.gain(study, own, without)
-    if found is None:
+    planned, without = comparison.of(study, device, "STI"), comparison.of(study, device, "STI", 0.0)
+    gain = comparison.gain(study, planned, without)
+    if gain is None:
         return study_record(study, BUFFER, "", UNKNOWN, "not measured without a buffer", device.name)
-    most = max((comparison.difference(own, without, share), share) for share in comparison.common(own, without))
-    missed_without, missed_with = len(comparison.missed(without)), len(comparison.missed(own))
+    most = max((comparison.difference(planned, without, share), share) for share in comparison.common(planned, without))
+    missed_without, missed_with = len(comparison.missed(without)), len(comparison.missed(planned))
     why = (
         f"at most {comparison.POINTS * most[0]:+.2f} points, at {comparison.percent([most[1]])} of the whole computation; "
         f"without it {missed_without} of {len(without)} deadlines are missed, with it {missed_with}"
     )
-    verdict = HOLDS if found.low > 0.0 else FAILS if found.high < 0.0 else UNCLEAR
-    return study_record(study, BUFFER, comparison.told(found), verdict, why, device.name)
+    verdict = HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR
+    return study_record(study, BUFFER, comparison.told(gain), verdict, why, device.name)
 
 
 def _tight(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    """Tight: fewer layers fit than the paper names for the board, or the lower half of the deadlines."""
-    own = comparison.of(study, device, "STI")
-    shares = list(own)
+    """Compare the gains of the lower half of the deadlines (tight) with those of the upper half (loose)."""
+    planned = comparison.of(study, device, "STI")
+    shares = list(planned)
     tight, loose = shares[: len(shares) // 2], shares[len(shares) // 2 :]
-    said, gaps = [], []
+    gain_texts, gaps = [], []
     for method in ("StdPL-2", "StdPL-6"):
         other = comparison.of(study, device, method)
-        first, second = (comparison.gain(study, own, other, each) for each in (tight, loose))
+        first, second = (comparison.gain(study, planned, other, half) for half in (tight, loose))
         if first is not None and second is not None:
             gaps.append((first, second))
-            said.append(
+            gain_texts.append(
                 f"{method}: {comparison.told(first)} up to {comparison.percent(tight[-1:])}, {comparison.told(second)} beyond"
             )
     if not gaps:
         return study_record(study, TIGHT, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    return study_record(study, TIGHT, "; ".join(said), _larger(gaps), "halves of the deadlines", device.name)
+    return study_record(study, TIGHT, "; ".join(gain_texts), _larger(gaps), "halves of the deadlines", device.name)
 
 
 def _larger(gaps: Sequence[tuple[PairedDifference, PairedDifference]]) -> str:
-    """By intervals that do not touch; else by nothing."""
+    """Return the verdict by intervals that do not touch; UNCLEAR otherwise."""
     if all(first.low > second.high for first, second in gaps):
         return HOLDS
     return FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
 
 
-def _misses(own: comparison.ByDeadline, other: comparison.ByDeadline) -> str:
-    return f"of which the plan misses {len(comparison.missed(own))} and the other {len(comparison.missed(other))}"
+def _misses(planned: comparison.ByDeadline, other: comparison.ByDeadline) -> str:
+    return f"of which the plan misses {len(comparison.missed(planned))} and the other {len(comparison.missed(other))}"
 
 
 RISES: ClaimText = ("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "")
@@ -212,34 +213,38 @@ SIZES: ClaimText = (
 
 
 def fidelity_claims(study: Study | None) -> Records:
-    """Three claims by one study; of none, that they need one."""
+    """Return the three claims that one study decides; without a study, records that one is needed."""
     parts = {"uniform": RISES, "upgrades": IMPORTANCE, "sizes": SIZES}
-    found: Records = []
+    records: Records = []
     if study is None:
-        return [unmeasured_record(way, None, part) for part, way in parts.items()]
-    found.append(_rises(study) if study.uniform else unmeasured_record(RISES, study, "uniform"))
-    found.append(_importance(study) if study.upgrades else unmeasured_record(IMPORTANCE, study, "upgrades"))
-    found.append(_sizes(study) if study.sizes else unmeasured_record(SIZES, study, "sizes"))
-    return found
+        return [unmeasured_record(claim_text, None, part) for part, claim_text in parts.items()]
+    records.append(_rises(study) if study.uniform else unmeasured_record(RISES, study, "uniform"))
+    records.append(_importance(study) if study.upgrades else unmeasured_record(IMPORTANCE, study, "upgrades"))
+    records.append(_sizes(study) if study.sizes else unmeasured_record(SIZES, study, "sizes"))
+    return records
 
 
 def _rises(study: Study) -> dict[str, Any]:
-    """Least against most of each, all else being the whole model."""
-    whole = [each for each in study.uniform if (each.layers, each.slices, each.bits) == _full(study)]
+    """Compare the fewest with the most bits, layers and slices, the other two as in the whole model."""
+    whole = [submodel for submodel in study.uniform if (submodel.layers, submodel.slices, submodel.bits) == _full(study)]
     if not whole:
         return study_record(study, RISES, "", UNKNOWN, "the whole model was not measured")
-    said, verdicts, falls = [], [], 0
+    gain_texts, verdicts, falls = [], [], 0
     for name, others in (("bits", ("layers", "slices")), ("layers", ("slices", "bits")), ("slices", ("layers", "bits"))):
-        own = [each for each in study.uniform if all(getattr(each, other) == getattr(whole[0], other) for other in others)]
-        own.sort(key=lambda each: int(getattr(each, name)))
-        if len(own) < 2:
+        series = [
+            submodel
+            for submodel in study.uniform
+            if all(getattr(submodel, other) == getattr(whole[0], other) for other in others)
+        ]
+        series.sort(key=lambda submodel: int(getattr(submodel, name)))
+        if len(series) < 2:
             continue
-        found = paired_difference(*(each.outcome.right(study.task.examples) for each in (own[-1], own[0])))
-        verdicts.append(HOLDS if found.low > 0.0 else FAILS if found.high < 0.0 else UNCLEAR)
-        falls += sum(after.outcome.accuracy < before.outcome.accuracy for before, after in pairwise(own))
-        said.append(f"{name} from {getattr(own[0], name)} to {getattr(own[-1], name)}: {comparison.told(found)}")
+        gain = paired_difference(*(submodel.outcome.right(study.task.examples) for submodel in (series[-1], series[0])))
+        verdicts.append(HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR)
+        falls += sum(after.outcome.accuracy < before.outcome.accuracy for before, after in pairwise(series))
+        gain_texts.append(f"{name} from {getattr(series[0], name)} to {getattr(series[-1], name)}: {comparison.told(gain)}")
     why = f"one of them at a time, the others as in the whole model; {falls} single steps fall"
-    return study_record(study, RISES, "; ".join(said), worst_verdict(verdicts), why)
+    return study_record(study, RISES, "; ".join(gain_texts), worst_verdict(verdicts), why)
 
 
 def _full(study: Study) -> tuple[int, int, int]:
@@ -247,7 +252,7 @@ def _full(study: Study) -> tuple[int, int, int]:
 
 
 def importance_gain(study: Study, case: Upgraded) -> PairedDifference:
-    """By importance over the mean of the random orders, example by example."""
+    """Return the gain of raising by importance over the mean of the random orders, example by example."""
     return paired_difference(
         case.best.right(study.task.examples).astype(float), comparison.mean_right(study, list(case.random))
     )
@@ -260,52 +265,52 @@ def _importance(study: Study) -> dict[str, Any]:
     gains = [importance_gain(study, case) for case in cases]
     best = [case.best.right(study.task.examples).astype(float) for case in cases]
     by_chance = [comparison.mean_right(study, list(case.random)) for case in cases]
-    found = paired_difference(sum(best[1:], best[0]) / len(best), sum(by_chance[1:], by_chance[0]) / len(best))
-    worse = [case for case, own in zip(cases, gains, strict=True) if own.difference < 0.0]
-    each = "; ".join(
-        f"{case.layers} x {case.slices}, {case.raised} to {case.to_bits} bits: {comparison.told(own)}"
-        for case, own in zip(cases, gains, strict=True)
+    overall_gain = paired_difference(sum(best[1:], best[0]) / len(best), sum(by_chance[1:], by_chance[0]) / len(best))
+    worse = [case for case, gain in zip(cases, gains, strict=True) if gain.difference < 0.0]
+    by_case = "; ".join(
+        f"{case.layers} x {case.slices}, {case.raised} to {case.to_bits} bits: {comparison.told(gain)}"
+        for case, gain in zip(cases, gains, strict=True)
     )
     orders = fmean(len(case.random) for case in cases)
-    why = f"{each}; {orders:.0f} random orders each, all else at 2 bits; worse in {len(worse)} of {len(cases)}"
+    why = f"{by_case}; {orders:.0f} random orders each, all else at 2 bits; worse in {len(worse)} of {len(cases)}"
     if study.importance.task_sha256 == study.task.sha256:
         why += "; the order was found on the same examples, as in the paper"
-    return study_record(study, IMPORTANCE, comparison.told(found), comparison.at_least(found), why)
+    return study_record(study, IMPORTANCE, comparison.told(overall_gain), comparison.at_least(overall_gain), why)
 
 
 def _sizes(study: Study) -> dict[str, Any]:
-    said, gains, falls, steps = [], [], 0, 0
-    for (device, share), own in _sweeps(study.sizes):
-        outcomes = [each.outcome for each in own if each.outcome is not None]
+    gain_texts, gains, falls, steps = [], [], 0, 0
+    for (device, share), points in _sweeps(study.sizes):
+        outcomes = [point.outcome for point in points if point.outcome is not None]
         if len(outcomes) < 2:
             continue
-        found = paired_difference(*(each.right(study.task.examples) for each in (outcomes[-1], outcomes[0])))
-        gains.append(found)
+        gain = paired_difference(*(outcome.right(study.task.examples) for outcome in (outcomes[-1], outcomes[0])))
+        gains.append(gain)
         falls += sum(after.accuracy < before.accuracy for before, after in pairwise(outcomes))
         steps += len(outcomes) - 1
-        said.append(f"{device}, {comparison.percent([share])}: {comparison.told(found)}")
+        gain_texts.append(f"{device}, {comparison.percent([share])}: {comparison.told(gain)}")
     if not gains:
         return study_record(study, SIZES, "", UNKNOWN, "one size alone was measured")
-    clear = [HOLDS if each.low > 0.0 else FAILS if each.high < 0.0 else UNCLEAR for each in gains]
+    clear = [HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR for gain in gains]
     verdict = FAILS if FAILS in clear else HOLDS if HOLDS in clear else UNCLEAR
     why = f"smallest to largest buffer under one deadline; {falls} of {steps} single steps fall, as the planner is greedy; "
     why += f"clear in {clear.count(HOLDS)} of {len(clear)} sweeps"
-    return study_record(study, SIZES, "; ".join(said), verdict, why)
+    return study_record(study, SIZES, "; ".join(gain_texts), verdict, why)
 
 
 def _sweeps(points: Sequence[Point]) -> list[tuple[tuple[str, float], list[Point]]]:
-    """By device and deadline, the smallest buffer first."""
+    """Group points by device and deadline, the smallest buffer first."""
 
-    def key(each: Point) -> tuple[str, float]:
-        return each.device, each.deadline_share
+    def key(point: Point) -> tuple[str, float]:
+        return point.device, point.deadline_share
 
-    ordered = sorted(points, key=lambda each: (*key(each), each.preload_bytes))
-    return [(which, list(own)) for which, own in groupby(ordered, key=key)]
+    ordered = sorted(points, key=lambda point: (*key(point), point.preload_bytes))
+    return [(which, list(group)) for which, group in groupby(ordered, key=key)]
 
 
 def by_size(uniform: Sequence[Uniform]) -> list[Uniform]:
-    """In the order in which tables show them."""
-    return sorted(uniform, key=lambda each: (each.bits, each.layers, each.slices))
+    """Sort submodels by bits, layers and slices, the order of the tables."""
+    return sorted(uniform, key=lambda submodel: (submodel.bits, submodel.layers, submodel.slices))
 
 
 EQUAL = 0.10
@@ -336,30 +341,30 @@ BUSY: ClaimText = (
 
 
 def resource_claims(study: Study | None) -> Records:
-    """Each claim on each device that the study plans for; of no study, that one is needed."""
+    """Return the resource claims on each device of the study; without a study, records that one is needed."""
     every = (MEMORY, EQUAL_WORK, MORE_FULL, MORE_LOW, SHAPES, BUSY)
     if study is None or not study.grid:
-        return [unmeasured_record(way, study, "grid") for way in every]
-    found = [_memory(study, device) for device in study.devices]
-    found += [_equal(study, device) for device in study.devices]
-    for way, methods in ((MORE_FULL, ("Load&Exec", "StdPL-32")), (MORE_LOW, ("StdPL-2", "StdPL-6"))):
-        found += [_more(study, device, way, methods) for device in study.devices]
-    return [*found, _shapes(study), *(_busy(study, device) for device in study.devices)]
+        return [unmeasured_record(claim_text, study, "grid") for claim_text in every]
+    records = [_memory(study, device) for device in study.devices]
+    records += [_equal(study, device) for device in study.devices]
+    for claim_text, methods in ((MORE_FULL, ("Load&Exec", "StdPL-32")), (MORE_LOW, ("StdPL-2", "StdPL-6"))):
+        records += [_more(study, device, claim_text, methods) for device in study.devices]
+    return [*records, _shapes(study), *(_busy(study, device) for device in study.devices)]
 
 
 def _memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own = comparison.of(study, device, "STI")
-    found = {
-        method: comparison.ratio(comparison.of(study, device, method), own, lambda each: each.held_bytes)
+    planned = comparison.of(study, device, "STI")
+    ratios = {
+        method: comparison.ratio(comparison.of(study, device, method), planned, lambda point: point.held_bytes)
         for method in ("PreloadModel-32", "PreloadModel-6")
     }
-    known = {method: ratio for method, ratio in found.items() if ratio is not None}
-    if len(known) < len(found):
+    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
+    if len(known) < len(ratios):
         return study_record(study, MEMORY, "", UNKNOWN, "nothing is held under a common deadline", device.name)
     ours = "; ".join(f"{ratio:.0f} times fewer than {method}" for method, ratio in known.items())
     share = 100 * device.preload_share
     whole = comparison.of(study, device, "PreloadModel-32")
-    working = fmean(each.working_bytes for each in own.values()) / fmean(each.held_bytes for each in whole.values())
+    working = fmean(point.working_bytes for point in planned.values()) / fmean(point.held_bytes for point in whole.values())
     why = f"a buffer of {share:.2f} % of all shards in float32, as on the board, so by construction; the working buffer of one "
     why += (
         f"layer in float32, {100 * working:.1f} %, and the compressed shards that an execution reads come on top while it runs"
@@ -369,49 +374,50 @@ def _memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
 
 
 def _equal(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own = comparison.of(study, device, "STI")
-    found = comparison.ratio(own, comparison.of(study, device, "PreloadModel-32"), lambda each: each.shards)
-    if found is None:
+    planned = comparison.of(study, device, "STI")
+    ratio = comparison.ratio(planned, comparison.of(study, device, "PreloadModel-32"), lambda point: point.shards)
+    if ratio is None:
         return study_record(study, EQUAL_WORK, "", UNKNOWN, "nothing was run under a common deadline", device.name)
     return study_record(
-        study, EQUAL_WORK, f"{found:.2f} times", abs(found - 1.0) <= EQUAL, "n x m, mean over deadlines", device.name
+        study, EQUAL_WORK, f"{ratio:.2f} times", abs(ratio - 1.0) <= EQUAL, "n x m, mean over deadlines", device.name
     )
 
 
-def _more(study: Study, device: StudiedDevice, way: ClaimText, methods: tuple[str, ...]) -> dict[str, Any]:
-    own = comparison.of(study, device, "STI")
-    found = {
-        method: comparison.ratio(own, comparison.of(study, device, method), lambda each: each.shards) for method in methods
+def _more(study: Study, device: StudiedDevice, claim_text: ClaimText, methods: tuple[str, ...]) -> dict[str, Any]:
+    planned = comparison.of(study, device, "STI")
+    ratios = {
+        method: comparison.ratio(planned, comparison.of(study, device, method), lambda point: point.shards)
+        for method in methods
     }
-    known = {method: ratio for method, ratio in found.items() if ratio is not None}
+    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
     if not known:
-        return study_record(study, way, "", UNKNOWN, "nothing was run under a common deadline", device.name)
+        return study_record(study, claim_text, "", UNKNOWN, "nothing was run under a common deadline", device.name)
     ours = "; ".join(f"{ratio:.2f} times {method}" for method, ratio in known.items())
     ran = {method: len(comparison.of(study, device, method)) for method in methods}
-    why = f"n x m, mean over those of {len(own)} deadlines under which the other runs anything: "
+    why = f"n x m, mean over those of {len(planned)} deadlines under which the other runs anything: "
     why += ", ".join(f"{method} {count}" for method, count in ran.items())
-    return study_record(study, way, ours, all(ratio > 1.0 for ratio in known.values()), why, device.name)
+    return study_record(study, claim_text, ours, all(ratio > 1.0 for ratio in known.values()), why, device.name)
 
 
 def _shapes(study: Study) -> dict[str, Any]:
-    """By how flat each device's computation is over slices."""
+    """Compare the submodels of the devices whose computation grows most and least with slices."""
     flat = {device.name: device.comp_s[len(device.comp_s) // 4 - 1] / device.comp_s[-1] for device in study.devices}
     if len(flat) < 2 or max(flat.values()) < 0.9 or min(flat.values()) > 0.6:
         return study_record(
             study, SHAPES, "", UNKNOWN, "needs a device whose computation grows with slices, and one of which it hardly does"
         )
     names = sorted(flat, key=lambda name: flat[name])
-    deep, shallow = (next(each for each in study.devices if each.name == name) for name in (names[0], names[-1]))
+    deep, shallow = (next(device for device in study.devices if device.name == name) for name in (names[0], names[-1]))
     ratios = {
-        device.name: fmean(each.layers / each.slices for each in comparison.of(study, device, "STI").values())
+        device.name: fmean(point.layers / point.slices for point in comparison.of(study, device, "STI").values())
         for device in (deep, shallow)
     }
-    own = [comparison.of(study, device, "STI") for device in (deep, shallow)]
-    shares = comparison.common(*own)
+    plans = [comparison.of(study, device, "STI") for device in (deep, shallow)]
+    shares = comparison.common(*plans)
     middle = shares[len(shares) // 2]
     ours = "; ".join(
-        f"{name}: {way[middle].layers} x {way[middle].slices} at {comparison.percent([middle])}"
-        for name, way in zip(ratios, own, strict=True)
+        f"{name}: {planned[middle].layers} x {planned[middle].slices} at {comparison.percent([middle])}"
+        for name, planned in zip(ratios, plans, strict=True)
     )
     why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in ratios.items())
     record = study_record(study, SHAPES, ours, ratios[deep.name] > ratios[shallow.name], why)
@@ -419,16 +425,16 @@ def _shapes(study: Study) -> dict[str, Any]:
 
 
 def _busy(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    own = comparison.of(study, device, "STI")
-    found = {
-        method: comparison.ratio(own, comparison.of(study, device, method), lambda each: each.busy_s)
+    planned = comparison.of(study, device, "STI")
+    ratios = {
+        method: comparison.ratio(planned, comparison.of(study, device, method), lambda point: point.busy_s)
         for method in ("Load&Exec", "StdPL-32", "PreloadModel-32")
     }
-    known = {method: ratio for method, ratio in found.items() if ratio is not None}
+    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
     if "PreloadModel-32" not in known or len(known) < 2:
         return study_record(study, BUSY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
     ours = "; ".join(f"{ratio:.2f} times as long as {method}" for method, ratio in known.items())
     near = abs(known.pop("PreloadModel-32") - 1.0) <= EQUAL
-    io_s = fmean(each.io_s for each in own.values())
+    io_s = fmean(point.io_s for point in planned.values())
     why = f"the disk is busy for {1e3 * io_s:.1f} ms beside it; busy times alone, no energy was measured"
     return study_record(study, BUSY, ours, near and all(ratio > 1.0 for ratio in known.values()), why, device.name)

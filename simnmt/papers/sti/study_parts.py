@@ -52,40 +52,40 @@ class Judge:
         return len(self._known)
 
     def __call__(self, bits: Mapping[Shard, int]) -> Outcome:
-        """Of the submodel that has these shards at these bits."""
+        """Return the outcome of the submodel that has these shards at these bits."""
         key = frozenset(bits.items())
         if key not in self._known:
             whole = self._in_full()
-            found = self._evaluator.evaluate(bits)
+            evaluation = self._evaluator.evaluate(bits)
             self._known[key] = Outcome(
-                accuracy=found.accuracy,
-                log_likelihood=found.mean_log_likelihood,
-                agreement=found.agreement(whole),
-                correct=packed_correct(found.correct),
+                accuracy=evaluation.accuracy,
+                log_likelihood=evaluation.mean_log_likelihood,
+                agreement=evaluation.agreement(whole),
+                correct=packed_correct(evaluation.correct),
             )
         return self._known[key]
 
     def _in_full(self) -> Evaluation:
-        """The whole model in 32 bits, which all others are compared with."""
+        """Return the evaluation of the whole model in 32 bits, which all others are compared with."""
         if self._whole is None:
-            own = self._evaluator.geometry
-            every = {(layer, piece): 32 for layer in range(own.layers) for piece in range(own.heads)}
+            geometry = self._evaluator.geometry
+            every = {(layer, piece): 32 for layer in range(geometry.layers) for piece in range(geometry.heads)}
             self._whole = self._evaluator.evaluate(every)
         return self._whole
 
 
 PLANNED: tuple[Method, ...] = ("STI", "STI, waiting")
-"""Ways with a preload buffer."""
+"""Methods with a preload buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MethodPlan:
-    """A way's submodel, and what its timeline says."""
+    """The submodel of a method, with its memory and the times of its layers."""
 
     method: Method
     plan: StreamingPlan
     preload_share: float | None
-    """|S|, of all shards in float32; None: the way has none."""
+    """|S|, of all shards in float32; None: the method has none."""
     held_bytes: int
     working_bytes: int
     load_s: tuple[float, ...]
@@ -104,7 +104,7 @@ def layers_bytes(cost: StiCost) -> int:
 
 
 def plan_method(method: Method, cost: StiCost, deadline_s: float, preload_share: float | None, length: int) -> MethodPlan:
-    """The way's own choice; where none ends in time, one shard of one layer, which is late.
+    """Return the plan that the method chooses; if none ends in time, one shard of one layer, which is late.
 
     `preload_share`: for `PLANNED` alone.
     """
@@ -132,9 +132,9 @@ def _plan(method: Method, cost: StiCost, deadline_s: float, preload_share: float
     bits = int(method.rpartition("-")[2])
     if method.startswith("PreloadModel"):
         return in_memory(cost, deadline_s, bits, length=length)
-    found = standard_pipeline(cost, deadline_s, bits, length=length)
-    if found is not None:
-        return found
+    pipeline = standard_pipeline(cost, deadline_s, bits, length=length)
+    if pipeline is not None:
+        return pipeline
     least = submodel(cost, 1, 1, length=length, importance=cost.importance)
     return plan_with_bits(cost, least, dict.fromkeys(least.shards, bits), frozenset(), deadline_s, 0, length=length)
 
@@ -146,20 +146,20 @@ LIMIT_S = 5.0
 
 
 def small_cases(device: StudiedDevice, cost: StiCost, length: int, settings: StudySettings) -> Iterator[SmallCase]:
-    """Those whose submodel can be loaded in time at all."""
+    """Yield the cases whose submodel can be loaded in time at all."""
     small = beginning(cost, min(LAYERS, cost.geometry.layers), min(SLICES, cost.geometry.heads))
-    own = small.geometry
+    geometry = small.geometry
     for share in settings.small_deadlines:
         for buffer in settings.small_buffers:
-            whole_s = small.t_embed(length) + own.layers * small.t_comp(length, own.heads) + small.head_s
+            whole_s = small.t_embed(length) + geometry.layers * small.t_comp(length, geometry.heads) + small.head_s
             deadline_s = share * whole_s
-            greedy = make_plan(small, deadline_s, round(buffer * own.heads * small.bytes_of(2)), length=length)
+            greedy = make_plan(small, deadline_s, round(buffer * geometry.heads * small.bytes_of(2)), length=length)
             best = find_exact_plan(small, greedy, limit_s=LIMIT_S)
             if best is not None:
                 yield SmallCase(
                     device=device.name,
-                    layers=own.layers,
-                    slices=own.heads,
+                    layers=geometry.layers,
+                    slices=geometry.heads,
                     deadline_s=deadline_s,
                     preload_bytes=greedy.preload_bytes,
                     greedy=best.greedy_fidelity,
@@ -269,8 +269,8 @@ class StudyBench:
                 to_bits=to_bits,
                 base=self.judge(base),
                 best=self.judge(base | dict.fromkeys(by_importance, to_bits)),
-                random=tuple(self.judge(base | dict.fromkeys(own, to_bits)) for own in random),
-                same=sum(set(own) == set(by_importance) for own in random),
+                random=tuple(self.judge(base | dict.fromkeys(random_shards, to_bits)) for random_shards in random),
+                same=sum(set(random_shards) == set(by_importance) for random_shards in random),
             )
 
     def _greedy(self) -> Iterator[object]:
@@ -279,40 +279,40 @@ class StudyBench:
             yield from small_cases(device, cost, self.length, self.settings)
 
     def _apart(self) -> list[tuple[StudiedDevice, StiCost]]:
-        """Devices whose times differ: where buffers are varied anyway, two that differ by their buffer are one."""
-        found: list[tuple[StudiedDevice, StiCost]] = []
+        """Return the devices whose times differ; of devices that differ only by the buffer, which varies anyway, the first."""
+        distinct: list[tuple[StudiedDevice, StiCost]] = []
         for device, cost in self.devices:
-            if all(_times(device) != _times(other) for other, _ in found):
-                found.append((device, cost))
-        return found
+            if all(_times(device) != _times(other) for other, _ in distinct):
+                distinct.append((device, cost))
+        return distinct
 
     def _deadline_s(self, device: StudiedDevice, share: float) -> float:
         return share * device.whole_s(self.layers)
 
     def _submodel(self, layers: int, slices: int) -> list[Shard]:
-        """The bottom layers, of each its most important slices."""
-        found: list[Shard] = []
+        """Return the most important slices of each of the bottom layers."""
+        shards: list[Shard] = []
         for layer in range(layers):
-            own = [shard for shard in self.order if shard[0] == layer][:slices]
-            found += sorted(own)
-        return found
+            most_important = [shard for shard in self.order if shard[0] == layer][:slices]
+            shards += sorted(most_important)
+        return shards
 
-    def _point(self, device: StudiedDevice, own: MethodPlan, share: float) -> Point:
-        plan = own.plan
+    def _point(self, device: StudiedDevice, method_plan: MethodPlan, share: float) -> Point:
+        plan = method_plan.plan
         return Point(
             device=device.name,
-            method=own.method,
+            method=method_plan.method,
             deadline_share=share,
             deadline_s=plan.deadline_s,
-            preload_share=own.preload_share,
-            preload_bytes=plan.preload_bytes if own.method in PLANNED else 0,
+            preload_share=method_plan.preload_share,
+            preload_bytes=plan.preload_bytes if method_plan.method in PLANNED else 0,
             layers=plan.layers,
             slices=plan.slices_per_layer,
-            bits={bits: count for bits in BITS if (count := sum(each == bits for each in plan.bits.values()))},
-            held_bytes=own.held_bytes,
-            working_bytes=own.working_bytes,
-            load_s=own.load_s,
-            comp_s=own.comp_s,
+            bits={bits: count for bits in BITS if (count := sum(shard_bits == bits for shard_bits in plan.bits.values()))},
+            held_bytes=method_plan.held_bytes,
+            working_bytes=method_plan.working_bytes,
+            load_s=method_plan.load_s,
+            comp_s=method_plan.comp_s,
             latency_s=plan.latency_s,
             stall_s=plan.stall_s,
             misses=plan.misses_deadline,
@@ -327,5 +327,5 @@ def _times(device: StudiedDevice) -> tuple[object, ...]:
 
 
 def _part_of(whole: int, share: float) -> int:
-    """That share of it, at least one."""
+    """Return this share of `whole`, at least 1."""
     return max(1, round(share * whole))

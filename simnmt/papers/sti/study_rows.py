@@ -20,7 +20,7 @@ MB = 1e6
 
 
 def gains(studies: Sequence[Study]) -> Rows:
-    """Points of STI over each other way, printed and ours."""
+    """Return the points gained by STI over each other method, printed and ours."""
     rows: Rows = [
         {
             "kind": "published",
@@ -43,19 +43,19 @@ def gains(studies: Sequence[Study]) -> Rows:
             "missed_other": None,
             "shards_ratio": next(ratio for methods, ratio in published.SHARDS.items() if method in methods.split(", ")),
         }
-        for board, own in published.GAINS.items()
-        for method, gain in own.items()
+        for board, by_method in published.GAINS.items()
+        for method, gain in by_method.items()
     ]
     for study in studies:
         for device in study.devices:
-            own = comparison.of(study, device, "STI")
-            for method in dict.fromkeys(each.method for each in study.grid if each.method != "STI"):
+            planned = comparison.of(study, device, "STI")
+            for method in dict.fromkeys(point.method for point in study.grid if point.method != "STI"):
                 other = comparison.of(study, device, method)
-                found = comparison.gain(study, own, other)
-                if found is None:
+                gain = comparison.gain(study, planned, other)
+                if gain is None:
                     continue
-                kept = comparison.in_time(own, other)
-                kept_gain = comparison.gain(study, own, other, kept)
+                kept = comparison.in_time(planned, other)
+                kept_gain = comparison.gain(study, planned, other, kept)
                 rows.append(
                     {
                         "kind": basis_of(study, [device.name]),
@@ -66,114 +66,114 @@ def gains(studies: Sequence[Study]) -> Rows:
                         "low_in_time": None if kept_gain is None else comparison.POINTS * kept_gain.low,
                         "high_in_time": None if kept_gain is None else comparison.POINTS * kept_gain.high,
                         "deadlines_in_time": len(kept),
-                        "accuracy_in_time": comparison.accuracy(own, kept) if kept else None,
+                        "accuracy_in_time": comparison.accuracy(planned, kept) if kept else None,
                         "accuracy_other_in_time": comparison.accuracy(other, kept) if kept else None,
-                        "gain": comparison.POINTS * found.difference,
-                        "low": comparison.POINTS * found.low,
-                        "high": comparison.POINTS * found.high,
-                        "accuracy": comparison.accuracy(own),
+                        "gain": comparison.POINTS * gain.difference,
+                        "low": comparison.POINTS * gain.low,
+                        "high": comparison.POINTS * gain.high,
+                        "accuracy": comparison.accuracy(planned),
                         "accuracy_other": comparison.accuracy(other),
-                        "deadlines": len(comparison.common(own, other)),
-                        "missed": len(comparison.missed(own)),
+                        "deadlines": len(comparison.common(planned, other)),
+                        "missed": len(comparison.missed(planned)),
                         "missed_other": len(comparison.missed(other)),
-                        "shards_ratio": comparison.ratio(own, other, lambda each: each.shards),
+                        "shards_ratio": comparison.ratio(planned, other, lambda point: point.shards),
                     }
                 )
     return rows
 
 
 def grid(studies: Sequence[Study]) -> Rows:
-    """Every way under every deadline."""
-    return [_point(study, each) for study in studies for each in study.grid]
+    """Return a row for every method under every deadline."""
+    return [_point(study, point) for study in studies for point in study.grid]
 
 
 def sizes(studies: Sequence[Study]) -> Rows:
-    """STI with buffers of many sizes."""
-    return [_point(study, each) for study in studies for each in study.sizes]
+    """Return rows of STI with buffers of many sizes."""
+    return [_point(study, point) for study in studies for point in study.sizes]
 
 
-def _point(study: Study, each: Point) -> dict[str, Any]:
+def _point(study: Study, point: Point) -> dict[str, Any]:
     return {
         "study": study.name,
-        "device": each.device,
-        "method": each.method,
-        "deadline_share": each.deadline_share,
-        "deadline_ms": 1e3 * each.deadline_s,
-        "preload_share": each.preload_share,
-        "preload_mb": each.preload_bytes / MB,
-        "layers": each.layers,
-        "slices": each.slices,
-        "bits": {str(bits): count for bits, count in each.bits.items()},
-        "mean_bits": sum(bits * count for bits, count in each.bits.items()) / each.shards if each.shards else None,
-        "held_mb": each.held_bytes / MB,
-        "working_mb": each.working_bytes / MB,
-        "latency_ms": 1e3 * each.latency_s,
-        "stall_ms": 1e3 * each.stall_s,
-        "io_busy_ms": 1e3 * each.io_s,
-        "compute_busy_ms": 1e3 * each.busy_s,
-        "misses": each.misses,
-        "flagged": each.flagged,
-        "accuracy": None if each.outcome is None else each.outcome.accuracy,
-        "log_likelihood": None if each.outcome is None else each.outcome.log_likelihood,
-        "agreement": None if each.outcome is None else each.outcome.agreement,
+        "device": point.device,
+        "method": point.method,
+        "deadline_share": point.deadline_share,
+        "deadline_ms": 1e3 * point.deadline_s,
+        "preload_share": point.preload_share,
+        "preload_mb": point.preload_bytes / MB,
+        "layers": point.layers,
+        "slices": point.slices,
+        "bits": {str(bits): count for bits, count in point.bits.items()},
+        "mean_bits": sum(bits * count for bits, count in point.bits.items()) / point.shards if point.shards else None,
+        "held_mb": point.held_bytes / MB,
+        "working_mb": point.working_bytes / MB,
+        "latency_ms": 1e3 * point.latency_s,
+        "stall_ms": 1e3 * point.stall_s,
+        "io_busy_ms": 1e3 * point.io_s,
+        "compute_busy_ms": 1e3 * point.busy_s,
+        "misses": point.misses,
+        "flagged": point.flagged,
+        "accuracy": None if point.outcome is None else point.outcome.accuracy,
+        "log_likelihood": None if point.outcome is None else point.outcome.log_likelihood,
+        "agreement": None if point.outcome is None else point.outcome.agreement,
     }
 
 
 def submodels(studies: Sequence[Study]) -> Rows:
-    """n x m by way and deadline, in the place of Table 6."""
+    """Return n x m by method and deadline, in the place of Table 6."""
     rows: Rows = []
     for study in studies:
         for device in study.devices:
-            for method in dict.fromkeys(each.method for each in study.grid):
+            for method in dict.fromkeys(point.method for point in study.grid):
                 for share in _preloads(study, device, method):
-                    own = comparison.of(study, device, method, share)
-                    if own:
+                    by_deadline = comparison.of(study, device, method, share)
+                    if by_deadline:
                         rows.append(
                             {
                                 "study": study.name,
                                 "device": device.name,
                                 "method": method,
                                 "preload_share": share,
-                                "sizes": {f"{100 * at:g}": [each.layers, each.slices] for at, each in own.items()},
-                                "shards": fmean(each.shards for each in own.values()),
-                                "accuracy": comparison.accuracy(own),
-                                "missed": len(comparison.missed(own)),
-                                "held_mb": fmean(each.held_bytes for each in own.values()) / MB,
-                                "working_mb": fmean(each.working_bytes for each in own.values()) / MB,
+                                "sizes": {f"{100 * at:g}": [point.layers, point.slices] for at, point in by_deadline.items()},
+                                "shards": fmean(point.shards for point in by_deadline.values()),
+                                "accuracy": comparison.accuracy(by_deadline),
+                                "missed": len(comparison.missed(by_deadline)),
+                                "held_mb": fmean(point.held_bytes for point in by_deadline.values()) / MB,
+                                "working_mb": fmean(point.working_bytes for point in by_deadline.values()) / MB,
                             }
                         )
     return rows
 
 
 def _preloads(study: Study, device: StudiedDevice, method: str) -> list[float | None]:
-    found = {each.preload_share for each in study.grid if (each.device, each.method) == (device.name, method)}
-    return sorted(found, key=lambda share: -1.0 if share is None else share)
+    shares = {point.preload_share for point in study.grid if (point.device, point.method) == (device.name, method)}
+    return sorted(shares, key=lambda share: -1.0 if share is None else share)
 
 
 def uniform(studies: Sequence[Study]) -> Rows:
-    """Submodels with every shard at one bitwidth."""
+    """Return rows of submodels with every shard at one bitwidth."""
     return [
         {
             "study": study.name,
-            "layers": each.layers,
-            "slices": each.slices,
-            "bits": each.bits,
-            "accuracy": each.outcome.accuracy,
-            "log_likelihood": each.outcome.log_likelihood,
-            "agreement": each.outcome.agreement,
+            "layers": submodel.layers,
+            "slices": submodel.slices,
+            "bits": submodel.bits,
+            "accuracy": submodel.outcome.accuracy,
+            "log_likelihood": submodel.outcome.log_likelihood,
+            "agreement": submodel.outcome.agreement,
         }
         for study in studies
-        for each in by_size(study.uniform)
+        for submodel in by_size(study.uniform)
     ]
 
 
 def upgrades(studies: Sequence[Study]) -> Rows:
-    """Shards raised by importance and at random, in the place of Table 7."""
+    """Return rows of shards raised by importance and at random, in the place of Table 7."""
     rows: Rows = []
     for study in studies:
         for case in study.upgrades:
-            by_chance = [each.accuracy for each in case.random]
-            found = importance_gain(study, case) if by_chance else None
+            by_chance = [outcome.accuracy for outcome in case.random]
+            gain = importance_gain(study, case) if by_chance else None
             rows.append(
                 {
                     "study": study.name,
@@ -187,10 +187,10 @@ def upgrades(studies: Sequence[Study]) -> Rows:
                     "random_least": min(by_chance, default=None),
                     "random_most": max(by_chance, default=None),
                     "orders": len(by_chance),
-                    "beaten": sum(own <= case.best.accuracy for own in by_chance),
-                    "gain": None if found is None else comparison.POINTS * found.difference,
-                    "low": None if found is None else comparison.POINTS * found.low,
-                    "high": None if found is None else comparison.POINTS * found.high,
+                    "beaten": sum(accuracy <= case.best.accuracy for accuracy in by_chance),
+                    "gain": None if gain is None else comparison.POINTS * gain.difference,
+                    "low": None if gain is None else comparison.POINTS * gain.low,
+                    "high": None if gain is None else comparison.POINTS * gain.high,
                     "agreement": case.best.agreement,
                 }
             )
@@ -198,8 +198,8 @@ def upgrades(studies: Sequence[Study]) -> Rows:
 
 
 def greedy(studies: Sequence[Study]) -> Rows:
-    """The planner beside the exact one."""
-    return [{"study": study.name} | each.model_dump() for study in studies for each in study.greedy]
+    """Return rows of the planner beside the exact one."""
+    return [{"study": study.name} | case.model_dump() for study in studies for case in study.greedy]
 
 
 def devices(studies: Sequence[Study]) -> Rows:
@@ -256,10 +256,10 @@ DRAWN_SHARE = 0.175
 
 
 def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
-    """Groups of pipelines under one deadline, each with its layers' times in seconds."""
+    """Return groups of pipelines under one deadline, with the times of every layer in seconds."""
     layers = published.DISTIL_LAYERS
     load_s, comp_s = [published.LAYER_LOAD_S] * layers, [published.LAYER_COMP_S] * layers
-    found: list[dict[str, Any]] = [
+    groups: list[dict[str, Any]] = [
         {
             "name": "Published: six layers of DistilBERT",
             "kind": "published",
@@ -272,25 +272,26 @@ def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
     ]
     for study in studies:
         for device in study.devices:
-            own = [each for each in study.grid if each.device == device.name and each.layers]
-            if own:
-                share = min((each.deadline_share for each in own), key=lambda share: abs(share - DRAWN_SHARE))
-                drawn = [each for each in own if each.deadline_share == share]
-                found.append(
+            points = [point for point in study.grid if point.device == device.name and point.layers]
+            if points:
+                share = min((point.deadline_share for point in points), key=lambda share: abs(share - DRAWN_SHARE))
+                drawn = [point for point in points if point.deadline_share == share]
+                groups.append(
                     {
                         "name": f"{study.name}, {device.name}, {100 * share:g} % of the whole computation",
                         "kind": device.kind,
                         "deadline_s": drawn[0].deadline_s,
                         "pipelines": [
-                            _pipeline_row(pipeline_name(each), studied_timeline(each, device)) | _answer(each) for each in drawn
+                            _pipeline_row(pipeline_name(point), studied_timeline(point, device)) | _answer(point)
+                            for point in drawn
                         ],
                     }
                 )
-    return found
+    return groups
 
 
 def studied_timeline(point: Point, device: StudiedDevice) -> Timeline:
-    """Its execution on that device by our timeline, layer by layer."""
+    """Return the timeline of a point on its device, layer by layer."""
     run = load_then_run if point.method == "Load&Exec" else timeline
     comp_s = [point.comp_s] * point.layers
     slowed = device.slowed[point.slices - 1] if device.slowed else 1.0
@@ -298,7 +299,7 @@ def studied_timeline(point: Point, device: StudiedDevice) -> Timeline:
 
 
 def pipeline_name(point: Point) -> str:
-    """The way, and how much is preloaded."""
+    """Return a label of the method, the submodel and the bytes preloaded."""
     held = f", {point.held_bytes / 1e6:.3g} MB" if point.preload_share is not None and point.held_bytes else ""
     return f"{point.method}, {point.layers} x {point.slices}{held}"
 
@@ -307,14 +308,14 @@ def _answer(point: Point) -> dict[str, Any]:
     return {"accuracy": None if point.outcome is None else point.outcome.accuracy, "misses": point.misses}
 
 
-def _pipeline_row(name: str, own: Timeline) -> dict[str, Any]:
+def _pipeline_row(name: str, times: Timeline) -> dict[str, Any]:
     return {
         "name": name,
-        "latency_s": own.latency_s,
-        "stall_s": own.stall_s,
-        "load_begin": own.load_begin.tolist(),
-        "load_end": own.load_end.tolist(),
-        "compute_begin": own.compute_begin.tolist(),
-        "compute_end": own.compute_end.tolist(),
-        "stall": own.stall.tolist(),
+        "latency_s": times.latency_s,
+        "stall_s": times.stall_s,
+        "load_begin": times.load_begin.tolist(),
+        "load_end": times.load_end.tolist(),
+        "compute_begin": times.compute_begin.tolist(),
+        "compute_end": times.compute_end.tolist(),
+        "stall": times.stall.tolist(),
     }

@@ -56,8 +56,8 @@ REMEDY = "give --importance-task FILE of other examples, or say --importance-on-
 class Ranking:
     """Where the order comes from.
 
-    Shards that are ranked on the examples that judge them look better than they are, and random orders worse: that has to be
-    said (`on_judged`), never happens by itself.
+    Shards that are ranked on the examples that judge them look better than they are, and random orders worse: this
+    needs `on_judged`.
     """
 
     judged: Task
@@ -84,14 +84,14 @@ class Ranking:
         One fits that was found on the examples asked for or, where none are named, on any but the judged ones. Raises
         `CalibrationError` where none fits and none can be measured.
         """
-        found = [importance_order(block.importance, None) for block in blocks if block.importance is not None]
-        found += [] if held is None else [held.importance]
-        fitting = next(filter(self._fits, found), None)
+        orders = [importance_order(block.importance, None) for block in blocks if block.importance is not None]
+        orders += [] if held is None else [held.importance]
+        fitting = next(filter(self._fits, orders), None)
         if fitting is not None:
             return self._counted(fitting)
         if self.task is not None:
             return None
-        if found:
+        if orders:
             what = "shards were ranked on the very examples that are to judge them"
             raise CalibrationError(what, path=self.judged.path, remedy=REMEDY)
         raise CalibrationError("nothing says on which examples shards are to be ranked", remedy=REMEDY)
@@ -102,22 +102,22 @@ class Ranking:
         return order.task_sha256 == self.task.sha256
 
     def _counted(self, order: ImportanceOrder) -> ImportanceOrder:
-        """With the number of shared texts where the texts are known."""
+        """Return the order with the number of shared texts, if the texts are known."""
         if self.task is None or order.shared is not None:
             return order
         return order.model_copy(update={"shared": self._shared(order.examples)})
 
     def _shared(self, examples: int | None) -> int:
-        """Of so many first examples of `task`, or of all."""
+        """Return how many of the first `examples` of `task` (None: of all) are judged too."""
         assert self.task is not None
         first = replace(self.task, texts=self.task.texts[:examples], labels=self.task.labels[:examples])
         return shared_texts(first, self.judged)
 
     def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
-        """An evaluation for each shard and one more, on the examples of `evaluator`, which are those of `task`."""
+        """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""
         assert self.task is not None
         slices = evaluator.geometry.heads
-        found = measure_importance(
+        importance = measure_importance(
             evaluator,
             task=Path(self.task.path).name,
             task_sha256=self.task.sha256,
@@ -125,17 +125,17 @@ class Ranking:
             journal=journal,
             progress=lambda done, total: say(f"importance: {done} of {total}") if done % slices == 0 else None,
         )
-        return importance_order(found, self._shared(found.examples))
+        return importance_order(importance, self._shared(importance.examples))
 
 
-def importance_order(found: StiImportance, shared: int | None) -> ImportanceOrder:
-    """As a study keeps it."""
+def importance_order(importance: StiImportance, shared: int | None) -> ImportanceOrder:
+    """Convert a profile's importance to the form that a study keeps."""
     return ImportanceOrder(
-        order=found.order,
-        evaluations=found.evaluations,
-        task=found.task,
-        task_sha256=found.task_sha256,
-        examples=found.examples,
+        order=importance.order,
+        evaluations=importance.evaluations,
+        task=importance.task,
+        task_sha256=importance.task_sha256,
+        examples=importance.examples,
         shared=shared,
     )
 
@@ -160,7 +160,7 @@ def measure(
     wanted = [part for part in PARTS if (part in parts if parts else not settings.measured_by(study.run_of(part)))]
     for part in wanted:
         others, begin_s, before = processor_use.others_cpus(), time.perf_counter(), bench.judge.evaluations
-        found = tuple(bench.measured(part))
+        entries = tuple(bench.measured(part))
         run = PartRun(
             part=part,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -174,16 +174,16 @@ def measure(
             quick=settings.quick,
             settings=settings.told(),
         )
-        study = merge_part(study, part, found, run)
+        study = merge_part(study, part, entries, run)
         if out is not None:
             write_study(out, study)
     return study
 
 
-def merge_part(study: Study, part: Part, found: Sequence[object], run: PartRun) -> Study:
-    """The study with these entries of a part, in the place of all that it held of it."""
-    stay = [each for each in study.runs if each.part != part]
-    return study.model_copy(update={part: tuple(found), "runs": (*stay, run), "tool": TOOL})
+def merge_part(study: Study, part: Part, entries: Sequence[object], run: PartRun) -> Study:
+    """Return the study with one part replaced by these entries."""
+    stay = [past_run for past_run in study.runs if past_run.part != part]
+    return study.model_copy(update={part: tuple(entries), "runs": (*stay, run), "tool": TOOL})
 
 
 def continued_study(begun: Study, out: Path | None) -> Study:
@@ -216,11 +216,11 @@ def _machine() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def study_classifier(
@@ -264,9 +264,9 @@ def study_classifier(
         judge = Judge(evaluator)
         order = ranking.known(blocks, _held(out, opened, examples))
         if order is None:
-            own = evaluator if apart is None else _evaluator(opened, apart, settings.examples, threads, store)
-            order = ranking.measured(own, opened.fingerprint, None if out is None else _journal_of(out), say)
-            del own  # what it keeps of its examples is not needed any more
+            ranking_evaluator = evaluator if apart is None else _evaluator(opened, apart, settings.examples, threads, store)
+            order = ranking.measured(ranking_evaluator, opened.fingerprint, None if out is None else _journal_of(out), say)
+            del ranking_evaluator  # frees the examples that it keeps
         length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
         devices = _devices(opened, blocks, profiles, order.order, length)
         begun = Study(
@@ -298,20 +298,20 @@ def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int, p
 
 
 def _block(path: Path, store: ShardStore) -> StiBlock:
-    found = read_profile(path).sti
-    if found is None:
+    block = read_profile(path).sti
+    if block is None:
         raise CalibrationError("the profile has no block sti", path=path, remedy="make one: simnmt sti profile STORE")
-    if found.fingerprint is not None and found.fingerprint != store.fingerprint:
+    if block.fingerprint is not None and block.fingerprint != store.fingerprint:
         raise CalibrationError("the profile is of another model's shards", path=path, remedy="profile this store")
-    return found
+    return block
 
 
 def _held(out: Path | None, store: ShardStore, task: Task) -> Study | None:
-    """The study that is gone on with, if it is of this model and task."""
+    """Return the study to continue, if it is of this model and task."""
     if out is None or not out.exists():
         return None
-    found = read_study(out, Study)
-    return found if (found.model.sha256, found.task.sha256) == (store.fingerprint, task.sha256) else None
+    study = read_study(out, Study)
+    return study if (study.model.sha256, study.task.sha256) == (store.fingerprint, task.sha256) else None
 
 
 def _journal_of(out: Path) -> Path:
@@ -322,25 +322,25 @@ def _journal_of(out: Path) -> Path:
 def _devices(
     store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: Sequence[Shard], length: int
 ) -> list[tuple[StudiedDevice, StiCost]]:
-    found = paper_boards(store.geometry.layers, store.geometry.heads, tuple(order), length)
+    devices = paper_boards(store.geometry.layers, store.geometry.heads, tuple(order), length)
     for block, path in zip(blocks, paths, strict=True):
-        found.append(profile_device(block, block.device_name or path.stem, length, store.geometry, tuple(order)))
-    names = [device.name for device, _ in found]
+        devices.append(profile_device(block, block.device_name or path.stem, length, store.geometry, tuple(order)))
+    names = [device.name for device, _ in devices]
     if len(set(names)) < len(names):
         raise CalibrationError("two profiles of one device", remedy="give one of each")
-    return found
+    return devices
 
 
 def _classifier(store: ShardStore, path: Path) -> StudiedClassifier:
-    own = store.geometry
+    geometry = store.geometry
     return StudiedClassifier(
         name=Path(store.index.origin).name or Path(os.path.realpath(path)).name,
         kind=store.kind,
         sha256=store.fingerprint,
-        layers=own.layers,
-        heads=own.heads,
-        width=own.width,
-        ffn=own.ffn,
+        layers=geometry.layers,
+        heads=geometry.heads,
+        width=geometry.width,
+        ffn=geometry.ffn,
     )
 
 

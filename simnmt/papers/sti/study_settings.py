@@ -51,19 +51,24 @@ class StudySettings:
     """The first so many of the task; None: all."""
     seed: int = 1
     quick: bool = False
-    """Is told of each part: of so little that nothing is judged by it."""
+    """Recorded with each part: too little is measured for a verdict."""
 
     def told(self) -> dict[str, Any]:
-        """As JSON has them."""
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return found
+        """Return the settings as JSON values."""
+        settings: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return settings
 
     def measured_by(self, run: PartRun | None) -> bool:
-        """Whether a part's measurement was made with these settings."""
+        """Return True if a part was measured with these settings."""
         return run is not None and run.settings == self.told()
 
     def __post_init__(self) -> None:
-        shares = (*self.deadline_shares, *self.size_deadlines, *self.depths, *(each for case in self.upgrades for each in case))
+        shares = (
+            *self.deadline_shares,
+            *self.size_deadlines,
+            *self.depths,
+            *(share for case in self.upgrades for share in case),
+        )
         if not self.deadline_shares or min(shares) <= 0.0 or min(self.size_shares, default=0.0) < 0.0:
             raise CalibrationError("a study of no deadline, or of a share below 0", remedy="give shares above 0")
         if self.random_orders < 1 or (self.examples is not None and self.examples < 1):
@@ -102,40 +107,40 @@ def paper_boards(
     rate = "Shards of BERT’s size; a whole layer in 32 bits is read in 339 ms."
     arm = "A whole layer computes for 95 ms, in proportion to its slices but for 1/31, as on Odroid."
     jetson = "A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson."
-    found = []
+    devices = []
     named: tuple[tuple[str, Board, float, str], ...] = (
         ("processor, 1 MB", "odroid", 1.0, arm),
         ("processor, 5 MB", "odroid", 5.0, arm + " With Jetson’s buffer, as 1 MB does not hold a first layer of 2 bits."),
         ("GPU, 5 MB", "jetson", 5.0, jetson),
     )
-    for name, board, preload_mb, said in named:
+    for name, board, preload_mb, source in named:
         cost = board_cost(board, geometry, length, order)
-        found.append((_device(name, "inferred", f"{rate} {said}", cost, length, scaled(preload_mb)), cost))
-    return found
+        devices.append((_device(name, "inferred", f"{rate} {source}", cost, length, scaled(preload_mb)), cost))
+    return devices
 
 
 def profile_device(
     block: StiBlock, device: str, length: int, geometry: ShardGeometry, order: tuple[Shard, ...]
 ) -> tuple[StudiedDevice, StiCost]:
-    """A device that was measured. Raises `CalibrationError` where its profile is of a model of other sizes."""
-    own = block.cost()
-    if own.geometry != geometry:
+    """Return a measured device with its cost. Raises `CalibrationError` if its profile is of a model of other sizes."""
+    profiled_cost = block.cost()
+    if profiled_cost.geometry != geometry:
         what = f"the profile of {device} is of {block.model}, whose layers have other sizes than the store's"
         raise CalibrationError(what, remedy="profile this store: `simnmt sti profile STORE`")
-    cost = replace(own, importance=order)
+    cost = replace(profiled_cost, importance=order)
     pace = block.io.paced_bytes_per_s
-    said = "Read as measured" if pace is None else f"Read at an imitated {pace / 1e6:g} MB/s"
-    said += f", a whole layer of {length} tokens computed as measured."
+    source = "Read as measured" if pace is None else f"Read at an imitated {pace / 1e6:g} MB/s"
+    source += f", a whole layer of {length} tokens computed as measured."
     if cost.slowed:
-        said += f" While the disk reads, computing takes {min(cost.slowed):.2f} to {max(cost.slowed):.2f} times as long."
-    return _device(device, block.kind, said, cost, length, scaled(5.0)), cost
+        source += f" While the disk reads, computing takes {min(cost.slowed):.2f} to {max(cost.slowed):.2f} times as long."
+    return _device(device, block.kind, source, cost, length, scaled(5.0)), cost
 
 
-def _device(name: str, kind: Kind, said: str, cost: StiCost, length: int, preload_share: float) -> StudiedDevice:
+def _device(name: str, kind: Kind, source: str, cost: StiCost, length: int, preload_share: float) -> StudiedDevice:
     return StudiedDevice(
         name=name,
         kind=kind,
-        said=said,
+        said=source,
         io_s=dict(cost.io_s),
         comp_s=tuple(cost.t_comp(length, count) for count in range(1, cost.geometry.heads + 1)),
         embed_s=cost.t_embed(length),

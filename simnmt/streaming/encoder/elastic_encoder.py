@@ -39,14 +39,14 @@ class ElasticEncoder:
 
     def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
         """What the first layer reads, [b, l, d], from token ids [b, l]; `mask` [b, l]: True where a token is, at the front."""
-        told, resident = self.configuration, self._resident
+        configuration, resident = self.configuration, self._resident
         length = token_ids.shape[1]
         hidden = functional.embedding(token_ids, resident["embeddings.word"])
-        positions = resident["embeddings.position"][told.position_offset : told.position_offset + length]
+        positions = resident["embeddings.position"][configuration.position_offset : configuration.position_offset + length]
         hidden = hidden + positions
         if "embeddings.type" in resident:
             hidden = hidden + resident["embeddings.type"][self._types(token_ids)]
-        if told.norm == "post":
+        if configuration.norm == "post":
             hidden = self._normed(hidden, "embeddings.norm")
         if "embeddings.project.weight" in resident:
             hidden = self._linear(hidden, "embeddings.project")
@@ -54,21 +54,21 @@ class ElasticEncoder:
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
         """The layer's output [b, l, d] with `slices` alone, whose shards lie in `buffer` in this order."""
-        at, told = f"layers.{layer_index}", self.configuration
+        at, configuration = f"layers.{layer_index}", self.configuration
         part = {name: torch.from_numpy(buffer.segment(name)) for name in ("q", "k", "v", "o", "ffn_in", "ffn_out")}
-        whole = len(slices) == told.heads and list(slices) == list(range(told.heads))
+        whole = len(slices) == configuration.heads and list(slices) == list(range(configuration.heads))
         chosen = None if whole else torch.as_tensor(list(slices))
         batch, length, width = hidden.shape
-        head = width // told.heads
+        head = width // configuration.heads
 
         def bias(name: str) -> Tensor:
             full = self._resident[f"{at}.{name}.bias"]
-            return full if chosen is None else full.view(told.heads, -1)[chosen].reshape(-1)
+            return full if chosen is None else full.view(configuration.heads, -1)[chosen].reshape(-1)
 
         def heads_of(name: str, read: Tensor) -> Tensor:
             return functional.linear(read, part[name], bias(name)).view(batch, length, -1, head).transpose(1, 2)
 
-        before = told.norm == "pre"
+        before = configuration.norm == "pre"
         read = self._normed(hidden, f"{at}.norm_attention") if before else hidden
         attended = mask[:, None, None, :]
         mixed = functional.scaled_dot_product_attention(heads_of("q", read), heads_of("k", read), heads_of("v", read), attended)
@@ -83,16 +83,16 @@ class ElasticEncoder:
 
     def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Unnormalised log-probabilities of the classes [b, classes], from whichever layer `hidden` came."""
-        told = self.configuration
-        if told.norm == "pre":
+        configuration = self.configuration
+        if configuration.norm == "pre":
             hidden = self._normed(hidden, "final_norm")
-        if told.pooling == "first":
+        if configuration.pooling == "first":
             pooled = hidden[:, 0]
         else:
             weight = mask.to(hidden.dtype)[:, :, None]
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
-        if told.head_activation is not None:
-            pooled = _ACTIVATIONS[told.head_activation](self._linear(pooled, "head"))
+        if configuration.head_activation is not None:
+            pooled = _ACTIVATIONS[configuration.head_activation](self._linear(pooled, "head"))
         return self._linear(pooled, "classifier")
 
     def _types(self, token_ids: Tensor) -> Tensor:

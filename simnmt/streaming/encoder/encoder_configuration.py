@@ -41,24 +41,24 @@ REMEDY = "train or shard the model again"
 Shape = tuple[int, ...]
 
 
-def problem_of(said: Mapping[str, Any]) -> str | None:
-    """What is wrong with the fields of an encoder's configuration, in words; None: nothing."""
+def problem_of(settings: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the fields of an encoder's configuration, in words; None if nothing is."""
     for name, least in LEAST.items():
-        value = said[name]
+        value = settings[name]
         if not _whole(value) or value < least:
             return f"{name} {value!r}, where a whole number from {least} on is needed"
     for name, known in CHOICES.items():
-        if said[name] not in known:
-            return f"{name} {said[name]!r}, of which {', '.join(str(each) for each in known)} are known"
-    epsilon = said["norm_epsilon"]
+        if settings[name] not in known:
+            return f"{name} {settings[name]!r}, of which {', '.join(str(choice) for choice in known)} are known"
+    epsilon = settings["norm_epsilon"]
     if not isinstance(epsilon, float) or not 0.0 < epsilon < math.inf:
         return f"norm_epsilon {epsilon!r}, where a number above 0 is needed"
-    separator = said["separator_token"]
+    separator = settings["separator_token"]
     if separator is not None and (not _whole(separator) or separator < 0):
         return f"separator_token {separator!r}, where a token or nothing is needed"
     for name in ("padding_token", "separator_token"):
-        if said[name] is not None and said[name] >= said["vocabulary"]:
-            return f"{name} {said[name]} in a vocabulary of {said['vocabulary']}"
+        if settings[name] is not None and settings[name] >= settings["vocabulary"]:
+            return f"{name} {settings[name]} in a vocabulary of {settings['vocabulary']}"
     return None
 
 
@@ -67,41 +67,41 @@ def _whole(value: object) -> bool:
 
 
 def check_resident(
-    told: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
+    configuration: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
 ) -> None:
     """Raise `ElasticError` for a tensor that is missing, of another shape, not float32, or that the encoder does not know."""
     known: set[str] = set()
-    for name, shape in _shapes(told, resident):
+    for name, shape in _shapes(configuration, resident):
         known.add(name)
-        found = resident.get(name)
-        if found is None:
+        tensor = resident.get(name)
+        if tensor is None:
             raise StreamingError(f"lacks the encoder's {name}", path=path, remedy=REMEDY)
-        if tuple(found.shape) != shape or found.dtype != torch.float32:
-            held = f"{_format_shape(tuple(found.shape))} {str(found.dtype).removeprefix('torch.')}"
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+            held = f"{_format_shape(tuple(tensor.shape))} {str(tensor.dtype).removeprefix('torch.')}"
             what = f"{name} is {held}, where the encoder needs {_format_shape(shape)} float32"
             raise StreamingError(what, path=path, remedy=REMEDY)
     if unknown := sorted(set(resident) - known):
         raise StreamingError(f"holds {unknown[0]}, which the encoder has not", path=path, remedy=REMEDY)
 
 
-def _shapes(told: EncoderConfiguration, resident: Mapping[str, Tensor]) -> Iterator[tuple[str, Shape]]:
-    """Every tensor's shape; how wide the embedded tokens are, and how many types there are, is theirs to say."""
-    width, embedded = told.width, told.width
+def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> Iterator[tuple[str, Shape]]:
+    """Return the shape of every tensor; `resident` gives the width of embedded tokens and the number of types."""
+    width, embedded = configuration.width, configuration.width
     if "embeddings.project.weight" in resident and resident["embeddings.project.weight"].dim() == 2:
         embedded = resident["embeddings.project.weight"].shape[1]
         yield from _dense("embeddings.project", width, embedded)
-    yield "embeddings.word", (told.vocabulary, embedded)
-    yield "embeddings.position", (told.positions + told.position_offset, embedded)
-    if told.separator_token is not None or "embeddings.type" in resident:
+    yield "embeddings.word", (configuration.vocabulary, embedded)
+    yield "embeddings.position", (configuration.positions + configuration.position_offset, embedded)
+    if configuration.separator_token is not None or "embeddings.type" in resident:
         types = resident["embeddings.type"].shape[0] if "embeddings.type" in resident else 2
-        yield "embeddings.type", (max(types, 1 if told.separator_token is None else 2), embedded)
-    yield from _norm("embeddings.norm", embedded) if told.norm == "post" else _norm("final_norm", width)
-    if told.head_activation is not None:
+        yield "embeddings.type", (max(types, 1 if configuration.separator_token is None else 2), embedded)
+    yield from _norm("embeddings.norm", embedded) if configuration.norm == "post" else _norm("final_norm", width)
+    if configuration.head_activation is not None:
         yield from _dense("head", width, width)
-    yield from _dense("classifier", told.classes, width)
-    for layer in range(told.layers):
+    yield from _dense("classifier", configuration.classes, width)
+    for layer in range(configuration.layers):
         for name in ("q", "k", "v", "o", "ffn_in", "ffn_out"):
-            yield f"layers.{layer}.{name}.bias", (told.ffn if name == "ffn_in" else width,)
+            yield f"layers.{layer}.{name}.bias", (configuration.ffn if name == "ffn_in" else width,)
         for name in ("norm_attention", "norm_ffn"):
             yield from _norm(f"layers.{layer}.{name}", width)
 
@@ -163,13 +163,13 @@ class EncoderConfiguration:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> EncoderConfiguration:
-        """What `as_json` gave; raises `ElasticError`, which names the field, for anything else."""
+    def from_json(cls, document: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> EncoderConfiguration:
+        """Return the configuration from the result of `as_json`; raises `StreamingError` with the field for anything else."""
         known = [field.name for field in fields(cls)]
-        if odd := [name for name in (*known, *said) if (name in said) != (name in known)]:
-            what = f"no configuration of an encoder: {odd[0]} is {'unknown' if odd[0] in said else 'missing'}"
+        if odd := [name for name in (*known, *document) if (name in document) != (name in known)]:
+            what = f"no configuration of an encoder: {odd[0]} is {'unknown' if odd[0] in document else 'missing'}"
             raise StreamingError(what, path=path, remedy=REMEDY)
-        return cls(**said).checked(path)
+        return cls(**document).checked(path)
 
     def checked(self, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY) -> EncoderConfiguration:
         """Itself; raises `ElasticError`, which names the field, where it cannot be an encoder's."""

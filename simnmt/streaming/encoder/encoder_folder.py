@@ -50,10 +50,10 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
 def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces]:
     """The encoder and its tokenizer; raises `ElasticError` where a file is missing, damaged or does not fit."""
     path = Path(folder)
-    said = read_json(path / ENCODER_FILE)
-    if said.pop("schema_version", None) != VERSION:
+    document = read_json(path / ENCODER_FILE)
+    if document.pop("schema_version", None) != VERSION:
         raise StreamingError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
-    configuration = EncoderConfiguration.from_json(said, path / ENCODER_FILE)
+    configuration = EncoderConfiguration.from_json(document, path / ENCODER_FILE)
     try:
         tensors, _ = read_tensors(path / WEIGHTS_FILE)
         pieces = Pieces(read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES))
@@ -64,14 +64,14 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
     matrices: list[LayerWeights] = []
     shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
     for index in range(configuration.layers):
-        found: dict[str, Tensor] = {}
+        layer_weights: dict[str, Tensor] = {}
         for name in _MATRICES:
             tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
             if tensor is None or tuple(tensor.shape) != shapes.get(name, (configuration.width,) * 2):
                 what = f"layers.{index}.{name}.weight is missing or of another shape"
                 raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
-            found[name] = tensor
-        matrices.append(LayerWeights(**found))
+            layer_weights[name] = tensor
+        matrices.append(LayerWeights(**layer_weights))
     check_resident(configuration, tensors, path / WEIGHTS_FILE)
     if pieces.size != configuration.vocabulary:
         raise StreamingError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)

@@ -131,8 +131,8 @@ class Evaluator:
         """
         wanted = self._layers(bits)
         common = 0
-        for (before, hidden), own in zip(self._below, wanted, strict=False):
-            if before != own or hidden is None:
+        for (before, hidden), shards in zip(self._below, wanted, strict=False):
+            if before != shards or hidden is None:
                 break
             common += 1
         if self._embedded is None:
@@ -164,25 +164,25 @@ class Evaluator:
         buffer = self._buffer(layer, shards)
         self.layers_computed += 1
         return [
-            self._encoder.layer(own, batch.mask, layer, slices, buffer)
-            for own, batch in zip(hidden, self._batches, strict=True)
+            self._encoder.layer(batch_hidden, batch.mask, layer, slices, buffer)
+            for batch_hidden, batch in zip(hidden, self._batches, strict=True)
         ]
 
     def _keep(self, shards: LayerShards, hidden: list[Tensor]) -> None:
-        kept = sum(_bytes_of(own) for _, own in self._below if own is not None)
+        kept = sum(_bytes_of(below) for _, below in self._below if below is not None)
         room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
         self._below.append((shards, hidden if room else None))
 
     def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
         """The layer's unpacked shards, kept while there is room: most submodels share most layers."""
-        found = self._buffers.get((layer, shards))
-        if found is None:
-            found = self._unpacked(layer, shards)
-            self._buffers[layer, shards] = found
-            while sum(each.array.nbytes for each in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
+        buffer = self._buffers.get((layer, shards))
+        if buffer is None:
+            buffer = self._unpacked(layer, shards)
+            self._buffers[layer, shards] = buffer
+            while sum(kept.array.nbytes for kept in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
                 self._buffers.popitem(last=False)
         self._buffers.move_to_end((layer, shards))
-        return found
+        return buffer
 
     def _unpacked(self, layer: int, shards: LayerShards) -> LayerBuffer:
         buffer = LayerBuffer(self.geometry, len(shards))
@@ -193,8 +193,8 @@ class Evaluator:
     def _judged(self, hidden: list[Tensor]) -> Evaluation:
         predicted = np.empty(len(self), np.int64)
         likelihood = np.empty(len(self), np.float64)
-        for own, batch in zip(hidden, self._batches, strict=True):
-            logits = self._encoder.logits(own, batch.mask).to(torch.float64)
+        for batch_hidden, batch in zip(hidden, self._batches, strict=True):
+            logits = self._encoder.logits(batch_hidden, batch.mask).to(torch.float64)
             labels = torch.from_numpy(self._labels[batch.at])
             predicted[batch.at] = logits.argmax(dim=1).numpy()
             likelihood[batch.at] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
@@ -219,18 +219,18 @@ class _Batch:
 
 def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int) -> list[_Batch]:
     order = sorted(range(len(token_ids)), key=lambda at: (len(token_ids[at]), at))
-    found: list[_Batch] = []
+    batches: list[_Batch] = []
     group: list[int] = []
     for at in order:
         if group and (len(group) + 1) * len(token_ids[at]) > batch_tokens:
-            found.append(_Batch.of(group, token_ids, padding))
+            batches.append(_Batch.of(group, token_ids, padding))
             group = []
         group.append(at)
-    return [*found, _Batch.of(group, token_ids, padding)]
+    return [*batches, _Batch.of(group, token_ids, padding)]
 
 
 def _bytes_of(tensors: list[Tensor]) -> int:
-    return sum(each.numel() * each.element_size() for each in tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 LOW, HIGH = 2, 32
@@ -267,26 +267,26 @@ def measure_importance(
         "slices": slices,
     }
     base = {(layer, slice_): LOW for layer in range(layers) for slice_ in range(slices)}
-    found: dict[tuple[int, int], Score] = {}
-    with _journal(journal, header, found) as keep:
+    scores: dict[tuple[int, int], Score] = {}
+    with _journal(journal, header, scores) as keep:
         for done, shard in enumerate(wanted):
             if progress is not None:
                 progress(done, len(wanted))
-            if shard not in found:
+            if shard not in scores:
                 result = evaluator.evaluate(base if shard == BASE else base | {shard: HIGH})
-                found[shard] = (result.accuracy, result.mean_log_likelihood)
-                keep(shard, found[shard])
+                scores[shard] = (result.accuracy, result.mean_log_likelihood)
+                keep(shard, scores[shard])
         if progress is not None:
             progress(len(wanted), len(wanted))
     accuracy, likelihood = (
-        tuple(tuple(found[layer, slice_][part] for slice_ in range(slices)) for layer in range(layers)) for part in (0, 1)
+        tuple(tuple(scores[layer, slice_][part] for slice_ in range(slices)) for layer in range(layers)) for part in (0, 1)
     )
     return StiImportance(
         task=task,
         task_sha256=task_sha256,
         examples=len(evaluator),
-        base_accuracy=found[BASE][0],
-        base_log_likelihood=found[BASE][1],
+        base_accuracy=scores[BASE][0],
+        base_log_likelihood=scores[BASE][1],
         accuracy=accuracy,
         log_likelihood=likelihood,
     )
@@ -297,11 +297,11 @@ Keep = Callable[[tuple[int, int], Score], None]
 
 @contextmanager
 def _journal(
-    path: str | os.PathLike[str] | None, header: Mapping[str, Any], found: dict[tuple[int, int], Score]
+    path: str | os.PathLike[str] | None, header: Mapping[str, Any], scores: dict[tuple[int, int], Score]
 ) -> Iterator[Keep]:
-    """Fills `found` with what an interrupted sitting left, and gives what appends to it; closed and kept in the end."""
+    """Fill `scores` from an interrupted run, and yield the function that appends to the journal; the file stays."""
     if path is None:
-        yield lambda shard, told: None
+        yield lambda shard, score: None
         return
     try:
         if Path(path).exists():
@@ -311,12 +311,12 @@ def _journal(
         raise StreamingError(f"cannot be written: {error.strerror}", path=path, remedy="choose another --out") from None
     with file:
         lock_journal(file.fileno(), path, StreamingError, "measurement")
-        end = _read(file, path, header, found)
+        end = _read(file, path, header, scores)
         file.seek(end)
         file.truncate()
         if not end:
             _append(file, path, header)
-        yield lambda shard, told: _append(file, path, {"shard": shard, "told": told})
+        yield lambda shard, score: _append(file, path, {"shard": shard, "told": score})
 
 
 def _append(file: FileIO, path: str | os.PathLike[str], line: Mapping[str, Any]) -> None:
@@ -329,19 +329,19 @@ def _append(file: FileIO, path: str | os.PathLike[str], line: Mapping[str, Any])
         raise StreamingError(f"cannot be written: {error.strerror}", path=path, remedy=remedy) from None
 
 
-def _read(file: FileIO, path: str | os.PathLike[str], header: Mapping[str, Any], found: dict[tuple[int, int], Score]) -> int:
-    """Bytes of whole lines; a last one that an interruption cut short is dropped."""
+def _read(file: FileIO, path: str | os.PathLike[str], header: Mapping[str, Any], scores: dict[tuple[int, int], Score]) -> int:
+    """Fill `scores` and return the bytes of whole lines, without a last line that an interruption cut short."""
     end = 0
     for number, line in enumerate(file.read().splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             break
         try:
-            said = json.loads(line)
+            entry = json.loads(line)
             if number == 1:
-                _compare(said, header, path)
+                _compare(entry, header, path)
             else:
-                (layer, slice_), (accuracy, likelihood) = said["shard"], said["told"]
-                found[int(layer), int(slice_)] = (float(accuracy), float(likelihood))
+                (layer, slice_), (accuracy, likelihood) = entry["shard"], entry["told"]
+                scores[int(layer), int(slice_)] = (float(accuracy), float(likelihood))
         except (ValueError, KeyError, TypeError, AttributeError):
             remedy = "remove it, or choose another --out"
             raise StreamingError("not a journal of importance", path=path, line=number, remedy=remedy) from None

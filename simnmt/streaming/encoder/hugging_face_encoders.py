@@ -132,8 +132,8 @@ def _class_names(config: Any, classes: int, path: Path) -> tuple[str, ...]:
 
 def bert_base(*, seed: int = 1) -> EncoderWeights:
     """BERT-base with random weights, made layer by layer: for measuring speed and size, not for answers."""
-    told = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
-    shapes = {"ffn_in": (told.ffn, told.width), "ffn_out": (told.width, told.ffn)}
+    configuration = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
+    shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
 
     def draw(number: int) -> Callable[..., Tensor]:
         generator = torch.Generator().manual_seed(seed * 1_000 + number)
@@ -141,25 +141,27 @@ def bert_base(*, seed: int = 1) -> EncoderWeights:
 
     def layer(index: int) -> LayerWeights:
         drawn = draw(index)
-        return LayerWeights(**{name: drawn(*shapes.get(name, (told.width, told.width))) for name in _MATRICES})
+        square = (configuration.width, configuration.width)
+        return LayerWeights(**{name: drawn(*shapes.get(name, square)) for name in _MATRICES})
 
     drawn = draw(999)
     resident = {
-        "embeddings.word": drawn(told.vocabulary, told.width),
-        "embeddings.position": drawn(told.positions, told.width),
-        "embeddings.type": drawn(2, told.width),
-        "head.weight": drawn(told.width, told.width),
-        "head.bias": torch.zeros(told.width),
-        "classifier.weight": drawn(told.classes, told.width),
-        "classifier.bias": torch.zeros(told.classes),
+        "embeddings.word": drawn(configuration.vocabulary, configuration.width),
+        "embeddings.position": drawn(configuration.positions, configuration.width),
+        "embeddings.type": drawn(2, configuration.width),
+        "head.weight": drawn(configuration.width, configuration.width),
+        "head.bias": torch.zeros(configuration.width),
+        "classifier.weight": drawn(configuration.classes, configuration.width),
+        "classifier.bias": torch.zeros(configuration.classes),
     }
     norms = ["embeddings.norm", *(f"layers.{index}.{name}" for index in range(12) for name in ("norm_attention", "norm_ffn"))]
     for norm in norms:
-        resident |= {f"{norm}.weight": torch.ones(told.width), f"{norm}.bias": torch.zeros(told.width)}
-    for index in range(told.layers):
+        resident |= {f"{norm}.weight": torch.ones(configuration.width), f"{norm}.bias": torch.zeros(configuration.width)}
+    for index in range(configuration.layers):
         for name in _MATRICES:
-            resident[f"layers.{index}.{name}.bias"] = torch.zeros(told.ffn if name == "ffn_in" else told.width)
-    return EncoderWeights(told, resident, layer, origin="bert-base", random=True)
+            width = configuration.ffn if name == "ffn_in" else configuration.width
+            resident[f"layers.{index}.{name}.bias"] = torch.zeros(width)
+    return EncoderWeights(configuration, resident, layer, origin="bert-base", random=True)
 
 
 def _configuration_of(config: Any, path: Path, separator: int | None) -> EncoderConfiguration:
@@ -238,9 +240,9 @@ def _model(path: Path, kind: str) -> Any:
     return model
 
 
-def _taken(model: Any, told: EncoderConfiguration, origin: str, random: bool) -> EncoderWeights:
-    """Their tensors under our names."""
-    names, state = _NAMES[told.kind], {name: tensor.detach() for name, tensor in model.state_dict().items()}
+def _taken(model: Any, configuration: EncoderConfiguration, origin: str, random: bool) -> EncoderWeights:
+    """Return the tensors of a transformers model under our names."""
+    names, state = _NAMES[configuration.kind], {name: tensor.detach() for name, tensor in model.state_dict().items()}
     at = f"{names.body}.{names.embeddings}"
     resident = {
         "embeddings.word": state[f"{at}.word_embeddings.weight"],
@@ -254,11 +256,11 @@ def _taken(model: Any, told: EncoderConfiguration, origin: str, random: bool) ->
     if f"{names.body}.embeddings_project.weight" in state:
         dense["embeddings.project"] = f"{names.body}.embeddings_project"
     layers: list[LayerWeights] = []
-    for index in range(told.layers):
+    for index in range(configuration.layers):
         theirs = {ours: f"{names.body}.{names.layer}.{index}.{name}" for ours, name in names.parts.items()}
         layers.append(LayerWeights(**{name: state[f"{theirs[name]}.weight"].float() for name in _MATRICES}))
         resident |= {f"layers.{index}.{name}.bias": state[f"{theirs[name]}.bias"] for name in _MATRICES}
         dense |= {f"layers.{index}.{name}": theirs[name] for name in ("norm_attention", "norm_ffn")}
     for ours, theirs_name in dense.items():
         resident |= {f"{ours}.{kind}": state[f"{theirs_name}.{kind}"] for kind in ("weight", "bias")}
-    return EncoderWeights(told, resident, layers.__getitem__, origin=origin, random=random)
+    return EncoderWeights(configuration, resident, layers.__getitem__, origin=origin, random=random)

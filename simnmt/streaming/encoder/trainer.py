@@ -349,8 +349,8 @@ def _check(out: Path, identity: dict[str, Any]) -> bool:
     for name, now in [("task", identity["task"]), *identity["recipe"].items()]:
         was = recorded.get("task") if name == "task" else recorded.get("recipe", {}).get(name)
         if was != now:
-            said = "another task" if name == "task" else f"{name} {was}, not {now}"
-            raise StreamingError(f"holds a training with {said}", path=out, remedy="give the same again, or another --out")
+            mismatch = "another task" if name == "task" else f"{name} {was}, not {now}"
+            raise StreamingError(f"holds a training with {mismatch}", path=out, remedy="give the same again, or another --out")
     return (out / PIECES_FILE).is_file()
 
 
@@ -384,8 +384,8 @@ def _threads(number: int | None) -> Iterator[None]:
 
 
 def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in ("simnmt", "torch", "sentencepiece"):
         with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions

@@ -97,7 +97,7 @@ class Execution:
     def timeline(self) -> Timeline:
         """In the terms of what was predicted; the embedding comes ahead of its rows, the head behind them."""
         columns = [
-            (each.io_begin_s, each.io_end_s, each.begin_s, each.end_s, each.wait_s) for each in self.layers
+            (layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers
         ]  # a row per layer
         load_begin, load_end, begin, end, stall = np.array(columns, np.float64).T
         return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)

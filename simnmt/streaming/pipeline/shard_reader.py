@@ -80,10 +80,10 @@ class ShardReader:
         end_s = self._bucket.end_s(begin_s, record.size)
         self.store.read_into(record, out)
         self.store.verify(record, out)
-        found = decode(out)
+        packed = decode(out)
         self._free_s = max(self.clock(), end_s)
         sleep_until(end_s, self.clock)
-        return found
+        return packed
 
     def drop_cache(self) -> bool:
         """Drop the store's file from this system's memory; whether nothing of it is left there."""

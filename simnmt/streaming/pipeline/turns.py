@@ -107,18 +107,18 @@ def run_engagement(
         raise StreamingError(
             "the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`"
         )
-    own = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
+    preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
     plan = make_plan(
         cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length, fills_deadline=engaged.fills_deadline
     )
     for number, (token_ids, mask) in enumerate(inputs):
-        if number and own.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
+        if number and preload.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
             plan = make_plan(
                 cost,
                 engaged.deadline_s,
                 engaged.capacity_bytes,
                 length=engaged.length,
-                cached=own.contents,
+                cached=preload.contents,
                 fills_deadline=engaged.fills_deadline,
                 size=(plan.layers, plan.slices_per_layer),
             )
@@ -126,17 +126,17 @@ def run_engagement(
             store,
             encoder,
             plan,
-            own,
+            preload,
             pace_bytes_per_s=engaged.pace_bytes_per_s,
             filled=not number and not engaged.cold,
             threads=engaged.threads,
         )
-        held, held_bytes = own.contents, own.size_bytes
-        own.capacity_bytes = engaged.capacity_bytes
+        held, held_bytes = preload.contents, preload.size_bytes
+        preload.capacity_bytes = engaged.capacity_bytes
         execution = pipeline.run(token_ids, mask)
-        yield Turn(plan, held, held_bytes, predicted(plan, cost, held, token_ids.shape[1]), execution, own.size_bytes)
-    own.capacity_bytes = engaged.preload_bytes
-    own.evict()
+        yield Turn(plan, held, held_bytes, predicted(plan, cost, held, token_ids.shape[1]), execution, preload.size_bytes)
+    preload.capacity_bytes = engaged.preload_bytes
+    preload.evict()
 
 
 def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], length: int) -> Timeline:
@@ -162,13 +162,13 @@ def run_baselines(
     store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
 ) -> Iterator[BaselineRun]:
     """Execute each of `contestants` once, for the same deadline and pace. Errors of `Pipeline`."""
-    for each in contestants(cost, engaged.deadline_s, length=engaged.length):
-        plan = each.plan
+    for contestant in contestants(cost, engaged.deadline_s, length=engaged.length):
+        plan = contestant.plan
         if plan is None:
-            yield BaselineRun(each, None)
-        elif each.name == LOAD_FIRST:
+            yield BaselineRun(contestant, None)
+        elif contestant.name == LOAD_FIRST:
             yield BaselineRun(
-                each,
+                contestant,
                 load_then_run(
                     store,
                     encoder,
@@ -190,4 +190,4 @@ def run_baselines(
                 pace_bytes_per_s=engaged.pace_bytes_per_s,
                 threads=engaged.threads,
             )
-            yield BaselineRun(each, pipeline.run(token_ids, mask))
+            yield BaselineRun(contestant, pipeline.run(token_ids, mask))

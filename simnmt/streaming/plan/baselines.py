@@ -221,7 +221,7 @@ def find_exact_plan(
                 in_time[k, loaded] = cost.t_io(width, shard[0]) / comp_s[0]
                 ends[k, loaded] = cost.t_io(width, shard[0]) / chosen.work.slowed / comp_s[0]
             ends[:, loaded] += slowing * cost.t_io(width, shard[0]) / comp_s[0]
-    found = milp(
+    solution = milp(
         -gain / sum(weights.values()),
         integrality=np.ones(2 * columns, np.int64),
         bounds=Bounds(0.0, 1.0),
@@ -234,11 +234,11 @@ def find_exact_plan(
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )
-    if found.x is None:
-        if found.status == 2:
+    if solution.x is None:
+        if solution.status == 2:
             return None
         raise PlanError(f"no exact plan within {limit_s:g} s", remedy="plan fewer shards")
-    taken = found.x.reshape(2, len(shards), widths) > 0.5
+    taken = solution.x.reshape(2, len(shards), widths) > 0.5
     bits = {shard: BITS[int(taken[:, number].any(axis=0).argmax())] for number, shard in enumerate(shards)}
     preloaded = frozenset(shard for number, shard in enumerate(shards) if taken[0, number].any())
     plan = plan_with_bits(
@@ -251,7 +251,7 @@ def find_exact_plan(
         length=greedy.length,
         steps=greedy.steps,
     )
-    return ExactPlan(plan, fidelity(bits, order), float(-found.mip_dual_bound), fidelity(greedy.bits, order))
+    return ExactPlan(plan, fidelity(bits, order), float(-solution.mip_dual_bound), fidelity(greedy.bits, order))
 
 
 def _weights(shards: Sequence[Shard], importance: Sequence[Shard] | None) -> dict[Shard, float]:

@@ -98,7 +98,7 @@ class PlannedCompute:
             raise ValueError("embed_s: other lengths than the layers'")
         times_s = (*self.layer_s, *([self.step_s] if self.decoder_layers else []))
         rest_s = (*self.embed_s, self.head_s, self.once_s)
-        if not all(0.0 < each < inf for each in times_s) or not all(0.0 <= each < inf for each in rest_s):
+        if not all(0.0 < time_s < inf for time_s in times_s) or not all(0.0 <= time_s < inf for time_s in rest_s):
             raise ValueError("layers have to take a time, and the rest no less than none")
         if not 1.0 <= self.slowed < inf:
             raise ValueError(f"slowed: {self.slowed:g} times, where 1 is the least")

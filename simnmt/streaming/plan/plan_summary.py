@@ -56,7 +56,7 @@ class PlanSummary:
             "layers": [asdict(layer) for layer in self.layers],
             "timeline": timeline_json(self.timeline),
             "memory": asdict(self.memory),
-            "comparison": [_contestant_json(each) for each in self.contestants],
+            "comparison": [_contestant_json(contestant) for contestant in self.contestants],
             "exact": None
             if self.exact is None
             else {
@@ -137,7 +137,7 @@ def fill_proposal(
     filled = _executed(cost, filled, reclaimed=reclaimed)
     if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
         return None
-    before, after = (sum(each.bits.values()) / len(each.bits) for each in (plan, filled))
+    before, after = (sum(compared.bits.values()) / len(compared.bits) for compared in (plan, filled))
     return (
         f"{1e3 * unused_s:.3g} ms of the deadline stay unused: waiting for reads within it (--fill) would raise the bits of a "
         f"shard from {before:.2f} to {after:.2f} on average, in {1e3 * filled.latency_s:.4g} ms."
@@ -188,12 +188,12 @@ def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:
         )
 
 
-def _contestant_json(each: Contestant) -> dict[str, Any]:
+def _contestant_json(contestant: Contestant) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "plan": None if each.plan is None else each.plan.as_json(),
-        "timeline": None if each.timeline is None else timeline_json(each.timeline),
-        "memory": None if each.memory is None else asdict(each.memory),
+        "name": contestant.name,
+        "plan": None if contestant.plan is None else contestant.plan.as_json(),
+        "timeline": None if contestant.timeline is None else timeline_json(contestant.timeline),
+        "memory": None if contestant.memory is None else asdict(contestant.memory),
     }
 
 

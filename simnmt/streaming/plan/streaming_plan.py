@@ -121,8 +121,8 @@ class StreamingPlan:
     def from_json(cls, document: Mapping[str, Any]) -> StreamingPlan:
         """What `as_json` gave. Raises `PlanError` where something lacks."""
         try:
-            shards = [((int(each["layer"]), int(each["slice"])), each) for each in document["shards"]]
-            check_bits({shard: int(each["bits"]) for shard, each in shards})
+            shards = [((int(entry["layer"]), int(entry["slice"])), entry) for entry in document["shards"]]
+            check_bits({shard: int(entry["bits"]) for shard, entry in shards})
             if len(dict(shards)) < len(shards) or any(layer < 0 or piece < 0 for (layer, piece), _ in shards):
                 raise ValueError("shards that repeat, or with numbers below 0")
             if min(int(document["layers"]), int(document["slices_per_layer"])) < 1:
@@ -130,8 +130,8 @@ class StreamingPlan:
             return cls(
                 layers=int(document["layers"]),
                 slices_per_layer=int(document["slices_per_layer"]),
-                bits={shard: int(each["bits"]) for shard, each in shards},
-                preloaded=frozenset(shard for shard, each in shards if each["preloaded"]),
+                bits={shard: int(entry["bits"]) for shard, entry in shards},
+                preloaded=frozenset(shard for shard, entry in shards if entry["preloaded"]),
                 deadline_s=float(document["deadline_s"]),
                 preload_bytes=int(document["preload_bytes"]),
                 length=int(document["length"]),

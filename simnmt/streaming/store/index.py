@@ -67,19 +67,19 @@ class Index:
     """The others, by their path in the store."""
 
     def write(self, folder: Path) -> None:
-        """Write it, whole; raises `OSError`."""
-        said = asdict(self) | {"format": "simnmt shards", "version": VERSION}
+        """Write the index atomically; raises `OSError`."""
+        document = asdict(self) | {"format": "simnmt shards", "version": VERSION}
         with written_whole(folder / INDEX) as partial:
-            partial.write_text(json.dumps(said | {"sha256": _digest(said)}, ensure_ascii=False), encoding="utf-8")
+            partial.write_text(json.dumps(document | {"sha256": _digest(document)}, ensure_ascii=False), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Index:
-        """Of a store's folder; raises `StoreError` for what is none, is damaged or of another version."""
+        """Read the index of a store's folder; raises `StoreError` if there is none, or it is damaged or of another version."""
         path = folder / INDEX
         try:
-            said = json.loads(read_bounded(path, MOST_INDEX_BYTES))
-            found, version = said.pop("sha256"), said["version"]
-            if said.pop("format") != "simnmt shards":
+            document = json.loads(read_bounded(path, MOST_INDEX_BYTES))
+            digest, version = document.pop("sha256"), document["version"]
+            if document.pop("format") != "simnmt shards":
                 raise ValueError
         except OSError as error:
             absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
@@ -90,25 +90,25 @@ class Index:
             raise StoreError("damaged, or no index of shards", path=path, remedy=AGAIN) from None
         if version != VERSION:
             raise StoreError(f"a store of version {version}, where {VERSION} is known", path=path, remedy=AGAIN)
-        if found != _digest(said | {"format": "simnmt shards"}):
+        if digest != _digest(document | {"format": "simnmt shards"}):
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
-        del said["version"]
+        del document["version"]
         try:
             index = cls(
-                **said
+                **document
                 | {
-                    "label_names": tuple(said["label_names"]),
-                    "bits": tuple(said["bits"]),
-                    "layers": tuple(GaussianFit(**fit) for fit in said["layers"]),
-                    "records": tuple(Record(**record) for record in said["records"]),
-                    "files": {name: StoredFile(**file) for name, file in said["files"].items()},
+                    "label_names": tuple(document["label_names"]),
+                    "bits": tuple(document["bits"]),
+                    "layers": tuple(GaussianFit(**fit) for fit in document["layers"]),
+                    "records": tuple(Record(**record) for record in document["records"]),
+                    "files": {name: StoredFile(**file) for name, file in document["files"].items()},
                 }
             )
             makes_sense = _of_their_types(index) and _makes_sense(index)
         except (KeyError, TypeError, AttributeError, OverflowError):
             makes_sense = False
         if not makes_sense:
-            # The digest tells of accidents; anybody can write one that fits.
+            # The digest detects accidents only: anybody can write one that fits.
             raise StoreError("no index of shards", path=path, remedy=AGAIN)
         return index
 
@@ -116,8 +116,8 @@ class Index:
 def _of_their_types(index: Index) -> bool:
     counts = [
         value
-        for each in index.records
-        for value in (each.layer, each.slice, each.bits, each.offset, each.size, each.outliers, each.crc32)
+        for record in index.records
+        for value in (record.layer, record.slice, record.bits, record.offset, record.size, record.outliers, record.crc32)
     ]
     counts += [file.size for file in index.files.values()] + [index.configuration[name] for name in ("layers", "heads")]
     measured = [value for fit in index.layers for value in (fit.mean, fit.deviation)] + [
@@ -155,5 +155,5 @@ def _lies_beside(name: str) -> bool:
     return folder == BESIDE and plain not in ("", ".", "..") and not set(plain) & set("/\\\0")
 
 
-def _digest(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

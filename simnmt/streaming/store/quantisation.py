@@ -120,23 +120,23 @@ def layer_records(
     shards = _shards(geometry, weights)
     outliers = fit.outliers(shards.reshape(-1))
     ascending = Ascending.of(shards.reshape(-1), outliers)
-    places = [np.flatnonzero(each).astype(np.int32) for each in outliers.reshape(shards.shape)]
-    for each in bits:
-        if each == FULL:
+    places = [np.flatnonzero(is_outlier).astype(np.int32) for is_outlier in outliers.reshape(shards.shape)]
+    for width in bits:
+        if width == FULL:
             made = (encode_full(layer, index, shard) for index, shard in enumerate(shards))
             errors = np.zeros(len(shards))
         else:
-            flat, centroids = ascending.grouped(each)
+            flat, centroids = ascending.grouped(width)
             off = centroids[flat] - shards.reshape(-1)
             off[outliers] = 0.0
             errors = np.square(off, dtype=np.float64).reshape(shards.shape).sum(1)
             made = (
-                encode(layer, index, each, codes, centroids, at, shards[index, at])
+                encode(layer, index, width, codes, centroids, at, shards[index, at])
                 for index, (codes, at) in enumerate(zip(flat.reshape(shards.shape), places, strict=True))
             )
         for index, content in enumerate(made):
-            count = 0 if each == FULL else len(places[index])
-            yield Record(layer, index, each, offset, len(content), count, zlib.crc32(content), float(errors[index])), content
+            count = 0 if width == FULL else len(places[index])
+            yield Record(layer, index, width, offset, len(content), count, zlib.crc32(content), float(errors[index])), content
             offset += len(content)
 
 

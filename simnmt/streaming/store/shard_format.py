@@ -137,9 +137,9 @@ def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
 
 
 def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """The first `count` codes of a stream, a byte each."""
-    each = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
-    return np.packbits(each, axis=1, bitorder="little")[:, 0]
+    """Return the first `count` codes of a stream, a byte each."""
+    code_bits = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.packbits(code_bits, axis=1, bitorder="little")[:, 0]
 
 
 _HEADER = struct.Struct("<8sHHHHII")
@@ -209,15 +209,15 @@ class Header(NamedTuple):
 
 
 def header(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Header:
-    """The beginning of a record; raises `StoreError` for bytes that are none."""
+    """Return the header of a record; raises `StoreError` for bytes that are no record."""
     raw = np.frombuffer(record, np.uint8)
     if len(raw) < ALIGNMENT:
         raise StoreError("no record of a shard: too short", remedy="shard the model again")
     magic, version, *rest = _HEADER.unpack(raw[: _HEADER.size].tobytes())
-    found = Header(*rest)
-    if (magic, version) != (_MAGIC, _VERSION) or found.bits not in BITS:
+    parsed = Header(*rest)
+    if (magic, version) != (_MAGIC, _VERSION) or parsed.bits not in BITS:
         raise StoreError("no record of a shard", remedy="shard the model again")
-    return found
+    return parsed
 
 
 def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed:

@@ -64,7 +64,7 @@ class ShardStore:
         self.path, self.index, self.file = path, index, file
         self.configuration = EncoderConfiguration.from_json(index.configuration)
         self.geometry: ShardGeometry = self.configuration.geometry
-        self._records = {(each.layer, each.slice, each.bits): each for each in index.records}
+        self._records = {(record.layer, record.slice, record.bits): record for record in index.records}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> ShardStore:
@@ -106,14 +106,14 @@ class ShardStore:
         return self.index.bits
 
     def record(self, layer: int, index: int, bits: int) -> Record:
-        """Where a shard lies; raises `StoreError` for bits that were not stored, `IndexError` for a shard that is not there."""
-        found = self._records.get((layer, index, bits))
-        if found is None:
+        """Return the record of a shard; raises `StoreError` for bits that were not stored, `IndexError` for a missing shard."""
+        record = self._records.get((layer, index, bits))
+        if record is None:
             if bits in self.bits:
                 raise IndexError((layer, index))
             stored = ", ".join(map(str, self.bits))
             raise StoreError(f"no shards of {bits} bits, but of {stored}", path=self.path, remedy="shard it with --bits")
-        return found
+        return record
 
     def mean_size(self, bits: int) -> float:
         """Mean bytes of a record of so many bits; raises `StoreError` for bits that were not stored."""
@@ -152,9 +152,9 @@ class ShardStore:
         if zlib.crc32(read.data[: record.size]) != record.crc32:
             what = f"{_called(record)} is not what was written: its checksum differs"
             raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
-        found = header(read[: record.size])
+        head = header(read[: record.size])
         wanted = (record.layer, record.slice, record.bits, self.geometry.weights_per_shard, record.outliers)
-        if found != wanted or record.size != record_size(found.weights, found.bits, found.outliers):
+        if head != wanted or record.size != record_size(head.weights, head.bits, head.outliers):
             raise StoreError(f"{_called(record)}: another one lies in its place", path=self.path / SHARDS, remedy=AGAIN)
 
     def shard(self, layer: int, index: int, bits: int) -> NDArray[np.float32]:
@@ -164,8 +164,8 @@ class ShardStore:
     def layer_buffer(self, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
         """A layer's shards by slice, each at its bits, in the mapping's order: what the reference computes with."""
         buffer = LayerBuffer(self.geometry, len(bits))
-        for position, (index, each) in enumerate(bits.items()):
-            buffer.put(position, self.shard(layer, index, each))
+        for position, (index, shard_bits) in enumerate(bits.items()):
+            buffer.put(position, self.shard(layer, index, shard_bits))
         return buffer
 
     def resident(self) -> dict[str, Tensor]:
@@ -202,11 +202,11 @@ class ShardStore:
             raise StoreError(f"cannot be read: {error.strerror}", path=self.path / name, remedy=AGAIN) from None
 
     def tokenizer(self) -> Tokenizer:
-        """The model's own; raises `StoreError` where none was stored, as for random weights."""
-        found = tokenizer_from(self.beside())
-        if found is None:
+        """Return the model's tokenizer; raises `StoreError` if none was stored, as for random weights."""
+        tokenizer = tokenizer_from(self.beside())
+        if tokenizer is None:
             raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
-        return found
+        return tokenizer
 
     def check_model(self, fingerprint: str) -> None:
         """Raise `StoreError` where the store is of another model than the one with that fingerprint."""
@@ -242,10 +242,10 @@ class ShardStore:
     def _check_file(self, name: str) -> None:
         path = self.path / name
         try:
-            found = StoredFile.of(path)
+            actual = StoredFile.of(path)
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
-        if found != self.index.files[name]:
+        if actual != self.index.files[name]:
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
 
     def __enter__(self) -> ShardStore:
@@ -258,12 +258,12 @@ class ShardStore:
 def _check_size(path: Path, size: int) -> None:
     try:
         check_regular(path, sys.maxsize)  # the index says how long each is, also 0, which is the length of a pipe
-        found = path.stat().st_size
+        actual_bytes = path.stat().st_size
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
-    if found != size:
-        what = "cut short" if found < size else "too long"
-        raise StoreError(f"{what}: {found:,} bytes where {size:,} were written", path=path, remedy=AGAIN)
+    if actual_bytes != size:
+        what = "cut short" if actual_bytes < size else "too long"
+        raise StoreError(f"{what}: {actual_bytes:,} bytes where {size:,} were written", path=path, remedy=AGAIN)
 
 
 def _called(record: Record) -> str:

@@ -138,8 +138,8 @@ class Unfinished:
         self._end = self._compare(lines[0], header) if lines and lines[0].endswith(b"\n") else 0
         for line in lines[1:] if self._end else ():
             try:
-                said = json.loads(line)
-                fit, records = GaussianFit(**said["fit"]), [Record(**record) for record in said["records"]]
+                entry = json.loads(line)
+                fit, records = GaussianFit(**entry["fit"]), [Record(**record) for record in entry["records"]]
             except (ValueError, TypeError, KeyError):
                 break  # cut short by what interrupted it
             if not self._as_written(records):
@@ -222,7 +222,7 @@ def write_store(
                 progress(layer, layers)
             unfinished.add(fit, layer_records(geometry, weights.layer(layer), fit, layer, bits, unfinished.size))
         _write_beside(partial, weights, beside or {})
-        names = sorted(str(each.relative_to(partial)) for each in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
+        names = sorted(str(written.relative_to(partial)) for written in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
         Index(
             fingerprint=weights.fingerprint,
             configuration=weights.configuration.as_json(),
@@ -235,8 +235,8 @@ def write_store(
             files={name: StoredFile.of(partial / name) for name in names},
         ).write(partial)
         # Else a crash of the box could leave the store's name on files that are not there whole.
-        for each in (*(partial / name for name in (*names, INDEX)), partial / BESIDE, partial):
-            synced(each)
+        for written in (*(partial / name for name in (*names, INDEX)), partial / BESIDE, partial):
+            synced(written)
         partial.replace(out)
         synced(out.parent)
         (out / JOURNAL).unlink()
@@ -245,8 +245,8 @@ def write_store(
 
 
 def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, bytes]) -> None:
-    own: dict[int, str] = {}
-    shared = {name for name, tensor in weights.resident.items() if own.setdefault(tensor.data_ptr(), name) != name}
+    first_names: dict[int, str] = {}
+    shared = {name for name, tensor in weights.resident.items() if first_names.setdefault(tensor.data_ptr(), name) != name}
     write_tensors(folder / RESIDENT, {n: tensor.clone() if n in shared else tensor for n, tensor in weights.resident.items()})
     (folder / BESIDE).mkdir()
     for name, content in beside.items():
@@ -254,9 +254,9 @@ def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, by
 
 
 def _checked_bits(bits: Sequence[int]) -> tuple[int, ...]:
-    for each in bits:
-        if each not in BITS:
-            raise StoreError(f"no shards of {each} bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    for width in bits:
+        if width not in BITS:
+            raise StoreError(f"no shards of {width} bits", remedy=f"choose from {', '.join(map(str, BITS))}")
     if not bits:
         raise StoreError("no bits", remedy=f"choose from {', '.join(map(str, BITS))}")
     return tuple(sorted(set(bits)))
@@ -271,7 +271,7 @@ def _check_free(out: Path) -> None:
 
 def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, there: int) -> None:
     geometry = weights.geometry
-    shards = sum(record_size(geometry.weights_per_shard, each, 0) for each in bits) * geometry.layers * geometry.heads
+    shards = sum(record_size(geometry.weights_per_shard, width, 0) for width in bits) * geometry.layers * geometry.heads
     needed = shards - there + sum(tensor.nbytes for tensor in weights.resident.values())
     free = shutil.disk_usage(folder).free
     if free < needed:

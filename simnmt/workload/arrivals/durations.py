@@ -56,8 +56,8 @@ class Law:
 
     def __str__(self) -> str:
         shapes = zip(_shape_names(self.distribution), self.shapes, strict=True)
-        said = ", ".join(f"{name} = {value:g}" for name, value in shapes)
-        return f"{self.distribution} ({said})" if said else self.distribution
+        parameters = ", ".join(f"{name} = {value:g}" for name, value in shapes)
+        return f"{self.distribution} ({parameters})" if parameters else self.distribution
 
 
 def law_of(distribution: str, parameters: dict[str, float], *, mean_s: float | None = None, scale_s: float = 1.0) -> Law:
@@ -88,9 +88,9 @@ def _fitting(parameters: dict[str, float], info: ValidationInfo) -> dict[str, fl
             raise _refused(f"{name} has no parameter {given}", _remedy(given, wanted))
     missing = [parameter for parameter in wanted if parameter not in parameters]
     if missing:
-        raise _refused(f"{name} needs {', '.join(missing)}", f"give {{{', '.join(f'{each}: ...' for each in missing)}}}")
-    shapes = tuple(parameters[each] for each in wanted)
-    values = ", ".join(f"{each} = {value:g}" for each, value in zip(wanted, shapes, strict=True))
+        raise _refused(f"{name} needs {', '.join(missing)}", f"give {{{', '.join(f'{shape}: ...' for shape in missing)}}}")
+    shapes = tuple(parameters[shape] for shape in wanted)
+    values = ", ".join(f"{shape} = {value:g}" for shape, value in zip(wanted, shapes, strict=True))
     law = f"{name} with {values}" if values else name
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -143,15 +143,17 @@ def _names() -> tuple[str, ...]:
 
 def _shape_names(name: str) -> tuple[str, ...]:
     shapes = _scipy(name).shapes
-    return tuple(each.strip() for each in shapes.split(",")) if shapes else ()
+    return tuple(shape.strip() for shape in shapes.split(",")) if shapes else ()
 
 
 def _is_fast(name: str) -> bool:
-    """Whether draws need no root-finding: the law has a sampler or an inverse of its own."""
+    """Return whether draws need no root-finding: the law defines a sampler or an inverse."""
     from scipy import stats
 
-    own = type(_scipy(name))
-    return name not in _SLOW and any(getattr(own, way) is not getattr(stats.rv_continuous, way) for way in ("_rvs", "_ppf"))
+    law_type = type(_scipy(name))
+    return name not in _SLOW and any(
+        getattr(law_type, method) is not getattr(stats.rv_continuous, method) for method in ("_rvs", "_ppf")
+    )
 
 
 @lru_cache

@@ -132,7 +132,7 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     last_s = float(time_s[-1])
     duration_s = last_s + (step_s or last_s / (len(times) - 1))
     size_tokens = np.frombuffer(sizes) if len(sizes) else None
-    return Recording(form, *_told_of(lines, notes), time_s, size_tokens, step_s, duration_s)
+    return Recording(form, *_kind_and_source(lines, notes), time_s, size_tokens, step_s, duration_s)
 
 
 def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
@@ -157,7 +157,7 @@ def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
     begin_s = np.frombuffer(times) - times[0]
     window_s = _window_s(lines, begin_s, rows)
     request_s = np.repeat(begin_s, np.frombuffer(counts, dtype=np.int64))
-    return Recording("counts", *_told_of(lines, table.notes), request_s, None, window_s, float(begin_s[-1]) + window_s)
+    return Recording("counts", *_kind_and_source(lines, table.notes), request_s, None, window_s, float(begin_s[-1]) + window_s)
 
 
 def _window_s(lines: TraceLines, begin_s: Times, rows: array[int]) -> float:
@@ -174,7 +174,7 @@ def _window_s(lines: TraceLines, begin_s: Times, rows: array[int]) -> float:
     return float(apart.sum() / steps.sum())
 
 
-def _told_of(lines: TraceLines, notes: dict[str, str]) -> tuple[str, str]:
+def _kind_and_source(lines: TraceLines, notes: dict[str, str]) -> tuple[str, str]:
     return notes.get("kind") or "unstated", notes.get("source") or f"file {lines.path.name}"
 
 
@@ -399,17 +399,17 @@ def _ranks(size_tokens: Times) -> tuple[Times, Times]:
 
 def _describe_recording(recording: Recording, speed: float, step_s: float, lengths: str) -> str:
     requests = len(recording.time_s)
-    said = [
+    clauses = [
         f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {requests:,} requests in "
         f"{recording.duration_s:,.0f} s, {requests / recording.duration_s * speed:.4g} requests/s",
         _burstiness(recording),
     ]
     if speed != 1:
-        said.append(f"played {speed:.4g} times as fast")
+        clauses.append(f"played {speed:.4g} times as fast")
     if step_s:
-        said.append(f"requests of one time spread evenly over {step_s:g} s")
+        clauses.append(f"requests of one time spread evenly over {step_s:g} s")
     ranked = "lengths by the rank of the input tokens" if lengths == "rank" else "lengths drawn independently"
-    return "; ".join([*said, ranked, "after its end it begins anew, and each further replication starts elsewhere on it"])
+    return "; ".join([*clauses, ranked, "after its end it begins anew, and each further replication starts elsewhere on it"])
 
 
 def _burstiness(recording: Recording) -> str:

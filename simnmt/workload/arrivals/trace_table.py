@@ -70,10 +70,10 @@ class TraceTable:
         return None
 
     def require(self, *wanted: str) -> int:
-        """The same, where there must be one; to be asked before the first row is read."""
-        found = self.index(*wanted)
-        if found is not None:
-            return found
+        """Return the index as `index` does, or raise if there is none; call it before reading the first row."""
+        position = self.index(*wanted)
+        if position is not None:
+            return position
         if any(_is_number(name) for name in self.names):
             what = "the first row holds numbers, not column names"
             raise self.wrong(what, 0, f"name the columns above it, e.g. {wanted[0]}")
