@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from simnmt.nmt.engine import Engine
 from simnmt.nmt.errors import NmtError
-from simnmt.profile.decoder_settings import DecoderSettings
+
+if TYPE_CHECKING:
+    from simnmt.nmt.engine import Engine
+    from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
 

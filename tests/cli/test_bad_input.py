@@ -60,7 +60,7 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
         ),
         ("requests: 200", "requests: 0", "small.yaml:4:11: requests: must be >= 1, got 0"),
         ("office.csv", "{constant_ms: 50ms}", "small.yaml:10:31: networks.office.rtt.constant_ms:... (write 50)"),
-        ("office.csv", "{constant_ms: -50}", "small.yaml:10:31: networks.office.rtt.constant_ms: must be > 0, got -50"),
+        ("office.csv", "{constant_ms: -50}", "small.yaml:10:31: networks.office.rtt.constant_ms: must be >= 1e-06, got -50"),
         (
             "office.csv",
             "{constant_ms: .nan}",

@@ -41,7 +41,7 @@ PAPERS: dict[str, tuple[str, ...]] = {
 }
 """Options that make a reproduction small. The sharp decoder's is left out: it times this machine's kernels."""
 REQUESTS, REPLICATIONS = 150, 2
-KEYS = ["workload", "network", "policy", "replication"]
+KEYS = ["workload", "network", "policy"]
 """Columns that name a cell of the request log."""
 
 Figures = dict[str, Any]
@@ -65,10 +65,9 @@ def paper_figures(paper: str) -> Figures:
 
 def column_figures(requests: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return by cell and column: rows counted by value, or of floats their sum and their sum weighted by the row's number."""
-    keys = [key for key in KEYS if key in requests.columns]
     figures: dict[str, dict[str, Any]] = {}
-    for cell, rows in requests.groupby(keys, sort=True, observed=True):
-        figures["/".join(map(str, cell))] = {str(name): _column(rows[name]) for name in rows.columns if name not in keys}
+    for cell, rows in requests.groupby(KEYS, sort=True, observed=True):
+        figures["/".join(map(str, cell))] = {str(name): _column(rows[name]) for name in rows.columns if name not in KEYS}
     return figures
 
 
