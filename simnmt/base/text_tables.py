@@ -28,12 +28,12 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: in
 
 
 def format_records(records: Sequence[Mapping[str, str]], texts: int = 1) -> str:
-    """Return rows that are alike in their keys as a table, the keys as heads."""
+    """Return one row or more, alike in their keys, as a table with the keys as heads."""
     header = list(records[0])
     return format_table(header, [[record[name] for name in header] for record in records], texts)
 
 
 def format_pairs(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:
-    """Return a line for each pair of a name and its value, the values below each other."""
+    """Return a line for each of one pair or more of a name and its value, the values below each other."""
     width = max(len(name) for name, _ in pairs)
     return "\n".join(f"{indent}{name.ljust(width)}  {value}" for name, value in pairs)

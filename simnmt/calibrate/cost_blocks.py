@@ -74,7 +74,7 @@ def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
     """Fit the cost of the model's decode steps; None with fewer than two batch sizes to fit to, or without steps.
 
-    If the backend reports its steps, what the search does between two of them is an overhead (`step_gaps`), not included:
+    If the backend reports its steps, what the search does between two of them is an overhead (`step_gap_s`), not included:
     a decode step costs the world both together. Where it does not, both are in here and no gap is known.
     """
     reported = all(timing.steps_s is not None for cell in cells for timing in cell.timings)

@@ -42,7 +42,7 @@ def run_costs(
     pace_bytes_per_s: float | None,
     threads: int,
 ) -> RunSource:
-    """The profile's, or measured now; errors of both, and `ElasticError` where the profile is another model's or pace's."""
+    """The profile's, or measured now; errors of both, and `StreamingError` where the profile is another model's or pace's."""
     if profile is None:
         return _measured(store, encoder, LENGTH if length is None else length, pace_bytes_per_s, threads)
     from simnmt.base import shipped_files
@@ -88,7 +88,7 @@ def _measured(
 
 
 def run_texts(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:
-    """Those given, or a task's first; raises `ElasticError` for both."""
+    """Those given, or a task's first; raises `StreamingError` for both."""
     if texts and task is not None:
         raise StreamingError("--text and --task: both say what is classified", remedy="give one of them")
     if task is None:

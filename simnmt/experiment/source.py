@@ -77,7 +77,7 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
 
 
 def _batch_share_names(scenario: Scenario, name: str) -> list[str]:
-    """Names with which a column of another device would be one of this device's batches (`results.batch_columns`)."""
+    """Names with which a column of another device would be one of this device's batches (`results.device_accounts`)."""
     return [f"{name}_{kind}" for kind in BATCH_SHARES] if scenario.devices[name].batching is not None else []
 
 

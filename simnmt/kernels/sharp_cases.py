@@ -55,7 +55,7 @@ class ProductVariants:
     int16: tuple[PackedInt16, ...]
     float32: tuple[PackedFloat32, ...]
     library: tuple[tuple[Float32, ...], ...]
-    """In the order of `LIBRARY_WAYS`, as [in, out] each."""
+    """In the order of `LIBRARY_VARIANTS`, as [in, out] each."""
 
     @classmethod
     def of(cls, size: int, cold: bool) -> ProductVariants:

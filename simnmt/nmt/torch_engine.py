@@ -100,7 +100,7 @@ class TorchEngine:
     def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> JoiningTime:
         """Seconds that encoded sentences take to join others in the decoder, and to leave it, the usual of `rounds` (FNI-10).
 
-        See `timed_joining`. Raises `OutOfMemory`, then still usable.
+        See `time_joining`. Raises `OutOfMemory`, then still usable.
         """
         model, both = self._ready(), joining + others
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
@@ -111,7 +111,7 @@ class TorchEngine:
         return within_memory(self.account.device, timed)
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
-        """Seconds of the steps of both works, taken in turn; as many as the first has. See `steps_in_turn`. Raises as `run`."""
+        """Return the seconds of the steps of both works, taken in turn (`time_steps_in_turn`). Raises as `run`."""
         model = self._ready()
         check_lengths(model.max_positions, max(first.src_len, second.src_len), first.tgt_len)
         both = [random_sources(work, self._architecture, self._seed) for work in (first, second)]

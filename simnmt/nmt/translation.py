@@ -90,7 +90,7 @@ class Translator:
         dictionary: Mapping[str, str] | None = None,
         keep_unknown: bool = False,
     ) -> None:
-        """`fused`: the output layer is; `batching`: by default `batching_named()`.
+        """`fused`: the output layer is; `batching`: by default `parse_batching()`.
 
         `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; not beside `fused`, which it is of itself.
         `max_len`: most tokens written, by default twice the source's and 10. `dictionary`: translations of unknown words, which

@@ -191,7 +191,7 @@ def timeline(cell: Cell, numbers: int) -> dict[str, Any]:
 
 
 def _equal_spans(edges: NDArray[np.float64]) -> list[list[float]]:
-    """Edges as runs of equal spans: there are at most two (see `over_time.edges`)."""
+    """Edges as runs of equal spans: there are at most two (see `device_timeline.edges`)."""
     length = np.diff(edges)
     turn = int(np.argmax(~np.isclose(length, length[0], rtol=1e-6))) or length.size
     runs = [(0, turn), *([(turn, length.size)] if turn < length.size else [])]

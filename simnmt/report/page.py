@@ -14,6 +14,7 @@ from simnmt.report import pipelines
 from simnmt.report.devices import (
     BATCH_COLUMNS,
     PLAN_COLUMNS,
+    STREAM_COLUMNS,
     STREAMED_STYLE,
     batch_lines,
     batching_devices,
@@ -24,7 +25,6 @@ from simnmt.report.devices import (
     roles,
     streamed_devices,
 )
-from simnmt.report.devices import STREAM_COLUMNS as STREAM_COLUMNS
 from simnmt.report.figures import estimating_policy, figures, over_load
 from simnmt.report.page_template import packed, render_template
 from simnmt.report.plane_figures import execution_means, length_means, share_explained

@@ -69,7 +69,7 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
 
 
 def edges(last_s: float, end_s: float, spans: int) -> Column:
-    """Where at most so many spans begin and end, from the first moment of a run to its last; see `over_time`.
+    """Where at most so many spans begin and end, from the first moment of a run to its last; see `device_timeline`.
 
     At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
     """

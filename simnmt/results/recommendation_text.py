@@ -174,7 +174,7 @@ def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
 
 
 def _short_offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
-    """Return the same as `_deed` in a clause, for a list of many workloads and networks."""
+    """Return the same as `_offloading_reason` in a clause, for a list of many workloads and networks."""
     devices = reason.devices
     if len(devices) == 1:
         return f"{devices[0]} is the only device"

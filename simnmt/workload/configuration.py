@@ -238,7 +238,7 @@ class WorkloadConfiguration(Configuration):
 def load_lengths(config: Lengths, base: Path) -> LengthTable:
     """The table that a configuration names, in the units it is counted in; relative paths start at the folder `base`.
 
-    A stated fertility is not applied: only the device profiles say which unit is wanted (`fertility.in_units`).
+    A stated fertility is not applied: only the device profiles say which unit is wanted (`fertility.convert_units`).
 
     Raises `CorpusError` for a file's fault, `InputError` for an unknown `@name`.
     """

@@ -25,7 +25,7 @@ and back: the links as time goes by."""
 Row = tuple[Any, ...]
 """One request as plain numbers: when it is decided on, its end node, seconds of execution per target, then uplink and downlink
 per remote target, then source and target tokens where they are told, then what boxes that stream their model need to know. See
-`Places`."""
+`RowLayout`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,7 +400,7 @@ class StreamingPool:
         self.place(0, 0)
 
     def place(self, execution: int, columns_at: int) -> None:
-        """Where rows hold the execution here, and from where on what `Streamed.row_columns` gives."""
+        """Where rows hold the execution here, and from where on what `StreamingServerSpec.row_columns` gives."""
         self._execution, self.columns_at = execution, columns_at
 
     def enter(self, entry_s: float, request: int, row: Row) -> tuple[StreamingOutcome, int]:

@@ -1,4 +1,4 @@
-"""Frozen figures of the shipped scenarios and of the papers, which a change of form must not change.
+"""Frozen figures and verdicts of the shipped scenarios and of the papers, which a change of form must not change.
 
 `python -m tests.goldens.frozen` writes them anew, for a change that is meant to change figures. They are taken through the
 command line alone, so that no name within the package matters.
@@ -109,7 +109,7 @@ def _numbers(document: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(document, list):
         for index, value in enumerate(document):
             yield from _numbers(value, f"{place}/{index}")
-    elif isinstance(document, (bool, int, float)):
+    elif isinstance(document, (bool, int, float)) or place.endswith(("/verdict", "/policy", "/runner_up")):
         yield place, document
 
 

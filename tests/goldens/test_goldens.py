@@ -26,7 +26,7 @@ def test_a_paper_gives_the_figures_that_it_gave(paper: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_latency_is_the_sum_of_its_parts(name: str) -> None:
-    for cell, columns in read(name)["requests"].items():
+    for cell, columns in scenario_figures(name)["requests"].items():
         for kind in ("sum", "weighted"):
             parts = sum(columns[part][kind] for part in ("t_queue_s", "t_exe_s", "t_tx_s"))
             assert columns["latency_s"][kind] == pytest.approx(parts, rel=1e-9), cell

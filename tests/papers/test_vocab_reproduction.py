@@ -15,7 +15,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import write_study
 from simnmt.cli.reproduce import app
 from simnmt.papers.fvp import evidence as studies_module
-from simnmt.papers.fvp import study_run as study_run
+from simnmt.papers.fvp import study_run
 from simnmt.papers.fvp.evidence import Texts, quick_settings, shipped_studies
 from simnmt.papers.fvp.reproduction import all_claims, as_text, reproduce
 from simnmt.papers.fvp.reproduction import document as document_of

@@ -77,7 +77,7 @@ def measure_reads(
 
     A sample is a shard's part of such a row, as the executor reads: checksums are in the time, and a thread that wakes late
     after one paced read begins the next no later. `progress(done, total)` in rows. Raises `CalibrationError` for a store
-    without some of the bitwidths, `StoreError` for a damaged one, `ElasticError` for a pace that is none.
+    without some of the bitwidths, `StoreError` for a damaged one, `StreamingError` for a pace that is none.
     """
     check_bits(store)
     drawn = random.Random(seed)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
-    """Raise what would be found out only after minutes: `CalibrationError`, `StoreError`, `ElasticError`."""
+    """Raise what would be found out only after minutes: `CalibrationError`, `StoreError`, `StreamingError`."""
     check_bits(store)
     settings.within(store.configuration.positions)
     if task is not None:
@@ -75,7 +75,7 @@ def classifier_importance(
 
     Goes on from the journal if it is there.
 
-    Raises `ElasticError` for a task of another model, and a journal of another store or task.
+    Raises `StreamingError` for a task of another model, and a journal of another store or task.
     """
     encoder = ElasticEncoder(store.configuration, store.resident())
     with torch_threads(threads):

@@ -70,7 +70,7 @@ def profile_store(
     """Measure a sharded classifier on this box; the profile, and what may have spoilt it.
 
     `task`: importance too, kept in `journal` as it is made. `into`: the profile that gets the block. Raises `CalibrationError`,
-    `ElasticError`, `StoreError`.
+    `StreamingError`, `StoreError`.
     """
     check_classifier(store, settings, task)
     pieces = _pieces_unit(store)

@@ -1,4 +1,4 @@
-/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread; compiled_search.py calls it. The
+/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread; sharp/native_search.py calls it. The
    source side before it: sharp_source.h. */
 #ifndef SIMNMT_SHARP_H
 #define SIMNMT_SHARP_H
@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-/* Of an ensemble; known to sharp/structs.py. */
+/* Of an ensemble; known to sharp/native_search.py. */
 enum { SHARP_MOST_MEMBERS = 16 };
 
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     double seconds[4]; /* prepare, body, product, search */
 } sharp_result;
 
-/* What sharp/structs.py must know alike: sizes, then numbers, into `told` where it is not NULL. Returns how many. */
+/* What sharp/native_search.py must know alike: sizes, then numbers, into `told` where it is not NULL. Returns how many. */
 SIMNMT_EXPORT int64_t simnmt_sharp_layout(int64_t *told) {
     const int64_t own[] = {
         sizeof(sharp_matrix), sizeof(sharp_layer), sizeof(sharp_model),   sizeof(sharp_request),   sizeof(sharp_result),

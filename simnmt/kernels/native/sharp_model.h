@@ -16,7 +16,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* Known to sharp/structs.py by the same numbers, as is the order of all members; it compares what simnmt_sharp_layout tells. */
+/* Known to sharp/native_search.py by the same numbers, as is the order of all members; it compares what simnmt_sharp_layout tells. */
 enum { SHARP_FC_RELU, SHARP_FC_TANH, SHARP_GRU, SHARP_LSTM };
 #define SHARP_RELU_LIMIT 10.0f
 

@@ -13,7 +13,6 @@ Rows = Sequence[Mapping[str, Any]]
 SETS = {"europarl": "Europarl", "opensubtitles": "OpenSubtitles"}
 FUSED_FIGURES = {"europarl": "3", "opensubtitles": "4"}
 BOTH_FIGURES = {"europarl": "9", "opensubtitles": "10"}
-SHARE_FIGURES = {"europarl": "1", "opensubtitles": "5"}
 WAYS = {
     ("mini", False): "mini",
     ("mini", True): "mini, fused",

@@ -1,3 +1,7 @@
-"""What all papers share: claims with verdicts (`claim.py`), Amdahl's law (`amdahl.py`), the page of a paper (`page.py`)."""
+"""What all papers share.
+
+To read it, start with `claim.py` (claims and verdicts), then `table.py` (a table declared once for JSON, terminal and page),
+`report.py` (a whole reproduction) and `page.py` (the page and its charts). It imports no paper.
+"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTML page of a paper: claims with verdicts, plain tables, and sections of line figures."""
+"""The HTML page of a paper: claims with verdicts, plain tables, and charts of lines, bars and stacks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from simnmt.report.page_template import Record, fill_template
 from simnmt.report.pipelines import STYLE
 from simnmt.report.typography import DASH
 
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
 _SCRIPTS = ("page_tools.js", "paper_page.js", "page.js")
 
 
@@ -116,10 +118,6 @@ def verdict_matrix(records: Sequence[Record]) -> dict[str, Any]:
         for bare, claim in claims.items()
     ]
     return {"devices": devices, "lines": lines}
-
-
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 
 
 def line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simnmt.base.text_tables import format_table
-from simnmt.papers.kit.page import Figure, Line, table
-from simnmt.report.typography import number, significant
+from simnmt.papers.kit.page import Figure, Line, Row, table
+from simnmt.report.typography import DASH, number, significant
 
-Row = Mapping[str, Any]
 Value = float | str | None
 
 
@@ -27,10 +26,10 @@ class Column:
     value: str | Callable[[Row], Value]
     """A key of the row, or a function of the row; a value of None is an empty cell."""
     digits: int | None = None
-    """Decimals of a number; None: a text, or `significant` digits."""
-    significant: int | None = None
+    """Decimals of a number; None: `significant` digits."""
+    significant: int = 4
     scale: float = 1.0
-    """Multiplies a number before it is shown."""
+    """Multiplies a number before it is shown; a text stands as it is."""
     small: Callable[[Row], str] | None = None
     """Small print below the value, on the page alone."""
     cell: Callable[[Row], Figure] | None = None
@@ -43,9 +42,9 @@ class Column:
             return self.cell(row)
         value = self._value(row)
         if value is None or isinstance(value, str):
-            text = value or ""
+            text = value or DASH
         else:
-            text = significant(value, self.significant) if self.digits is None else number(value, self.digits)  # type: ignore[arg-type]
+            text = significant(value, self.significant) if self.digits is None else number(value, self.digits)
         return Figure(text, "" if self.small is None else self.small(row))
 
     def terminal_text(self, row: Row) -> str:

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simnmt.papers.kit.page import Figure, Rows, bars, line, section
-from simnmt.papers.kit.table import Column, Row, Table
+from simnmt.papers.kit.page import Figure, Row, Rows, bars, line, section
+from simnmt.papers.kit.table import Column, Table
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
-from simnmt.report.typography import significant, typeset_interval
+from simnmt.report.typography import DASH, significant, typeset_interval
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
@@ -113,7 +113,7 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
 
 def _step_cell(row: Row) -> Figure:
     if row["step"] is None:
-        return Figure("")
+        return Figure(DASH)
     return Figure(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
 
 

@@ -25,7 +25,7 @@ class ElasticEncoder:
     """
 
     def __init__(self, configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> None:
-        """`resident`: as `EncoderWeights.resident` names them, float32. Raises `ElasticError` where they are another's."""
+        """`resident`: as `EncoderWeights.resident` names them, float32. Raises `StreamingError` where they are another's."""
         check_resident(configuration, resident)
         self.configuration = configuration
         self.geometry = configuration.geometry

@@ -69,7 +69,7 @@ def _whole(value: object) -> bool:
 def check_resident(
     configuration: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
 ) -> None:
-    """Raise `ElasticError` for a tensor that is missing, of another shape, not float32, or that the encoder does not know."""
+    """Raise `StreamingError` for a tensor that is missing, of another shape, not float32, or that the encoder does not know."""
     known: set[str] = set()
     for name, shape in _shapes(configuration, resident):
         known.add(name)
@@ -150,7 +150,7 @@ class EncoderConfiguration:
 
     @property
     def geometry(self) -> ShardGeometry:
-        """Of the layers that are cut into shards; raises `ElasticError` where the heads do not divide the sizes."""
+        """Of the layers that are cut into shards; raises `StreamingError` where the heads do not divide the sizes."""
         try:
             return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
         except ValueError as error:
@@ -172,7 +172,7 @@ class EncoderConfiguration:
         return cls(**document).checked(path)
 
     def checked(self, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY) -> EncoderConfiguration:
-        """Itself; raises `ElasticError`, which names the field, where it cannot be an encoder's."""
+        """Itself; raises `StreamingError`, which names the field, where it cannot be an encoder's."""
         problem = problem_of(self.as_json())
         if problem is not None:
             raise StreamingError(f"no configuration of an encoder: {problem}", path=path, remedy=remedy)
@@ -219,7 +219,7 @@ class EncoderWeights:
         origin: str = "",
         random: bool = False,
     ) -> None:
-        """`origin`: what to call the model; `random`: whether nobody has trained it. Raises `ElasticError`."""
+        """`origin`: what to call the model; `random`: whether nobody has trained it. Raises `StreamingError`."""
         self.configuration = configuration
         self.geometry = configuration.geometry
         self.resident = {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in resident.items()}

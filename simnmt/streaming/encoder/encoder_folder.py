@@ -35,7 +35,7 @@ def is_elastic_folder(folder: str | os.PathLike[str]) -> bool:
 
 
 def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
-    """Write a trained encoder and its account, the file that makes it one last; raises `ElasticError`."""
+    """Write a trained encoder and its account, the file that makes it one last; raises `StreamingError`."""
     tensors = dict(weights.resident)
     for index in range(weights.geometry.layers):
         tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
@@ -48,7 +48,7 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
 
 
 def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces]:
-    """The encoder and its tokenizer; raises `ElasticError` where a file is missing, damaged or does not fit."""
+    """The encoder and its tokenizer; raises `StreamingError` where a file is missing, damaged or does not fit."""
     path = Path(folder)
     document = read_json(path / ENCODER_FILE)
     if document.pop("schema_version", None) != VERSION:
@@ -79,7 +79,7 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
 
 
 def class_names(folder: Path, classes: int) -> tuple[str, ...]:
-    """What the account calls the classes, in their order; raises `ElasticError` where it does not name each."""
+    """What the account calls the classes, in their order; raises `StreamingError` where it does not name each."""
     names = read_json(folder / ACCOUNT_FILE).get("label_names")
     if (
         not isinstance(names, list)
@@ -91,7 +91,7 @@ def class_names(folder: Path, classes: int) -> tuple[str, ...]:
 
 
 def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write all that the next step depends on; raises `ElasticError` where there is no room for it."""
+    """Write all that the next step depends on; raises `StreamingError` where there is no room for it."""
     try:
         write_tensors(path, tensors, {_NOTE: json.dumps(note)})
     except (OSError, SafetensorError) as error:
@@ -99,7 +99,7 @@ def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor
 
 
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What `save_state` was given; raises `ElasticError`."""
+    """What `save_state` was given; raises `StreamingError`."""
     try:
         # Copies: else the optimiser would write into the file's mapped memory.
         tensors, notes = read_tensors(path, copies=True)
@@ -115,7 +115,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """One JSON object; raises `ElasticError`."""
+    """One JSON object; raises `StreamingError`."""
     try:
         content = json.loads(read_bounded(path))
     except OSError as error:
@@ -150,7 +150,7 @@ class LoadedEncoder:
 def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncoder:
     """The encoder in a folder, or of a preset's name; `seed`: of random weights, where there are no others.
 
-    Raises `ElasticError`, naming the folder and the remedy.
+    Raises `StreamingError`, naming the folder and the remedy.
     """
     path = Path(model)
     if is_elastic_folder(path):

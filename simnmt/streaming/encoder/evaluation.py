@@ -82,7 +82,7 @@ class Evaluator:
     """Evaluates submodels of one store on one task; each layer that a submodel shares with the one before, from the bottom up,
     is not computed again.
 
-    `token_ids`: one sequence an example; `labels`: its class. Raises `ElasticError` for a task without examples, or whose
+    `token_ids`: one sequence an example; `labels`: its class. Raises `StreamingError` for a task without examples, or whose
     labels the model has no class for.
     """
 
@@ -127,7 +127,7 @@ class Evaluator:
     def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
         """Of the submodel that has these shards at these bitwidths; its layers must be the bottom ones, without a gap.
 
-        Layers may differ in their shards. Raises `ElasticError` for no layer, a gap, or a shard that the store has not.
+        Layers may differ in their shards. Raises `StreamingError` for no layer, a gap, or a shard that the store has not.
         """
         wanted = self._layers(bits)
         common = 0
@@ -253,7 +253,7 @@ def measure_importance(
     """The base and one evaluation for each shard; `progress(done, total)` counts them.
 
     `journal` keeps each as soon as it is made, and one that is there already is gone on with, if it is of this store, task and
-    set of examples. Raises `ElasticError` for another's journal, or one that is in use or cannot be written.
+    set of examples. Raises `StreamingError` for another's journal, or one that is in use or cannot be written.
     """
     layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
     # The top layer first: all below it are the base's, and are not computed again.

@@ -81,7 +81,7 @@ def load_hugging_face(
 ) -> tuple[EncoderWeights, HuggingFaceTokenizer | None, tuple[str, ...]]:
     """A folder's encoder, its tokenizer where it holds one, and the names of its classes; runs no code of the folder.
 
-    Without a file of weights they are random, drawn with `seed`, and the encoder says so. Raises `ElasticError` for a kind of
+    Without a file of weights they are random, drawn with `seed`, and the encoder says so. Raises `StreamingError` for a kind of
     model that is not known, for weights that are damaged or lack the pooler or the classifier, and for sizes that heads do not
     divide.
     """

@@ -25,7 +25,7 @@ from simnmt.streaming.errors import StreamingError
 
 @dataclass(frozen=True, slots=True)
 class ElasticRecipe:
-    """All that the weights depend on beside the task; raises `ElasticError` for what cannot be trained.
+    """All that the weights depend on beside the task; raises `StreamingError` for what cannot be trained.
 
     The same recipe and task give the same weights on the same machine and number of threads, in however many sittings; with
     `minutes`, which the pace of the machine turns into steps, they differ.
@@ -277,7 +277,7 @@ class ElasticLearner:
     def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
         """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
 
-        Raises `ElasticError` where a loss or its slope is no number, before it spoils the weights.
+        Raises `StreamingError` where a loss or its slope is no number, before it spoils the weights.
         """
         recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
         torch.manual_seed(int(draw.integers(2**62)))

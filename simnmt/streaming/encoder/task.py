@@ -52,7 +52,7 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     """A task from a file with a header line, without quoting; `label_names`: the classes of its model, in their order.
 
     Without them, the classes are the labels in the file: 0 up to the greatest where all are whole numbers, else by name. A
-    model's classes called `LABEL_0`, ... are numbers too. Raises `ElasticError`, naming the line.
+    model's classes called `LABEL_0`, ... are numbers too. Raises `StreamingError`, naming the line.
     """
     try:
         content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)

@@ -40,7 +40,7 @@ class Pieces:
     padding = PADDING
 
     def __init__(self, model: bytes) -> None:
-        """Raises `ElasticError` for bytes that are no sentencepiece model."""
+        """Raises `StreamingError` for bytes that are no sentencepiece model."""
         try:
             self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
         except RuntimeError:
@@ -65,7 +65,7 @@ class HuggingFaceTokenizer:
     """What lies beside a model of `transformers`; it reads no network and runs no code of the folder."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        """From the contents of the folder's tokenizer files. Raises `ElasticError` where they make no tokenizer."""
+        """From the contents of the folder's tokenizer files. Raises `StreamingError` where they make no tokenizer."""
         self.files: Mapping[str, bytes] = dict(files)
         auto = need("transformers").AutoTokenizer
         with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ TOKENIZER_FILES = (
 
 
 def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
-    """The tokenizer that `files` describe; None for no files. Raises `ElasticError`."""
+    """The tokenizer that `files` describe; None for no files. Raises `StreamingError`."""
     if PIECES_FILE in files:
         return Pieces(files[PIECES_FILE])
     return HuggingFaceTokenizer(files) if files else None
@@ -123,7 +123,7 @@ def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None 
 def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
     """Return a unigram vocabulary of at most `size` pieces, fewer where the text has no more.
 
-    The same lines give the same bytes. Raises `ElasticError` for a size that does not hold the text's characters.
+    The same lines give the same bytes. Raises `StreamingError` for a size that does not hold the text's characters.
     """
     import io
 

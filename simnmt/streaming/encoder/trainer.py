@@ -156,7 +156,7 @@ class TrainingSession:
             self._save()
 
     def _batches(self) -> list[NDArray[np.int64]]:
-        """Batches of the epoch that is under way. Raises `ElasticError` for a state that counts more of them."""
+        """Batches of the epoch that is under way. Raises `StreamingError` for a state that counts more of them."""
         recipe, standing = self.recipe, self.standing
         batches = epoch_batches(self.examples.lengths, recipe.batch_tokens, seed=recipe.seed, epoch=standing.epoch)
         if standing.batch >= len(batches):
@@ -219,7 +219,7 @@ def train(
     Only after the last step does `out` hold a model; whatever ends it earlier, the last whole step is kept. `dev` is looked at
     after each epoch and chooses nothing: the weights are the running mean at the end, whatever `dev` says of them.
 
-    Raises `ElasticError`, also where `dev` is `task` itself, on which anything looks well learnt, and while another process
+    Raises `StreamingError`, also where `dev` is `task` itself, on which anything looks well learnt, and while another process
     trains in `out`; any other exception, an
     interrupt among them, passes through.
     """
@@ -335,7 +335,7 @@ def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> En
 
 
 def _check(out: Path, identity: dict[str, Any]) -> bool:
-    """Whether a training of this task and recipe has begun in `out`; raises `ElasticError` where `out` holds anything else."""
+    """Return whether training of this task and recipe began in `out`. Raises `StreamingError` if `out` holds anything else."""
     try:
         if out.exists() and not out.is_dir():
             raise StreamingError("not a folder", path=out, remedy="give another --out")

@@ -122,7 +122,7 @@ class Pipeline:
 
     A layer is one job of reading and one of computing, in layer order: reads of later layers overlap the computing of
     earlier ones, nothing is reordered. After each execution the buffer keeps as much of what was executed as it has room for,
-    from the bottom layer up. Raises `ElasticError` where plan, store and encoder are of different models.
+    from the bottom layer up. Raises `StreamingError` where plan, store and encoder are of different models.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ def load_then_run(
 
 
 def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
-    """Raise `ElasticError` for a plan that the store cannot serve: other shards, or bits that it has not."""
+    """Raise `StreamingError` for a plan that the store cannot serve: other shards, or bits that it has not."""
     geometry, again = store.geometry, "plan for this store: `simnmt sti plan`"
     if plan.steps != 1.0 or any(layer >= geometry.layers or piece >= geometry.heads for layer, piece in plan.bits):
         sizes = f"{geometry.layers} layers of {geometry.heads} slices"

@@ -48,7 +48,7 @@ class ShardReader:
 
     Paced, a read ends when a disk of that rate would have ended it; the next one begins there, however late we woke up, so that
     what the clock adds to one read is not lost for the rest. A read that takes longer than its pace ends when it ends.
-    Raises `ElasticError` for a pace that is no positive number.
+    Raises `StreamingError` for a pace that is no positive number.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ShardReader:
 
 
 class PreloadBuffer:
-    """Holds records as they lie on the disk, up to `capacity_bytes`. Raises `ElasticError` for a negative capacity."""
+    """Holds records as they lie on the disk, up to `capacity_bytes`. Raises `StreamingError` for a negative capacity."""
 
     def __init__(self, capacity_bytes: int) -> None:
         if capacity_bytes < 0:

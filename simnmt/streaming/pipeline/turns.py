@@ -33,7 +33,7 @@ Input = tuple[Tensor, Tensor]
 def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int, *, seed: int = 0) -> list[Input]:
     """One for each turn, padded to `length`; the last text repeats, and without texts tokens are drawn.
 
-    Raises `ElasticError` for a length that the model has no positions for, and `StoreError` for texts and a store without a
+    Raises `StreamingError` for a length that the model has no positions for, and `StoreError` for texts and a store without a
     tokenizer.
     """
     configuration = store.configuration
@@ -101,7 +101,7 @@ def run_engagement(
 
     A turn is planned anew, its submodel excepted, where the one before left another buffer than it was planned with (STI-18).
     After the last the buffer is evicted to its size between engagements. `buffer`: the one to be used, so that it can be had
-    afterwards. Raises `PlanError`, `StoreError`, and `ElasticError` for costs that are another model's.
+    afterwards. Raises `PlanError`, `StoreError`, and `StreamingError` for costs that are another model's.
     """
     if cost.geometry != store.geometry or cost.decoder is not None:
         raise StreamingError(

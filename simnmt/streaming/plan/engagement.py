@@ -251,7 +251,7 @@ def engagement(
     The first plan is made for a buffer filled as planned, and a cold start, which finds it empty, executes the same: plans are
     made beforehand (STI-18). Later turns are planned on what the buffer truly holds, until it holds the same again.
     `cold_read_s`: what a cold start has to read besides, before anything is computed: embeddings are among it. The other
-    arguments are those of `planned`. Raises `PlanError`.
+    arguments are those of `make_plan`. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
     first = make_plan(
