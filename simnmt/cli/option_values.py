@@ -1,9 +1,13 @@
-"""Parse values of options that users write in megabytes, milliseconds and percent."""
+"""Parse values of options that users write as lists, in megabytes, milliseconds and percent."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import typer
+
+from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 
 
@@ -31,3 +35,16 @@ def in_share(option: str, percentage: str) -> float:
     if not 0.0 < share < 1.0:
         raise InputError(f"{option} {percentage}: not a percentage between 0 and 100", remedy="write 2% for two percent")
     return share
+
+
+def parse_integers(option: str, text: str, example: str) -> tuple[int, ...]:
+    """Return the whole numbers of a list such as `2,6,32`; raises `BadParameter` for anything else."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list: give whole numbers, as in {example}", param_hint=option) from None
+
+
+def profile_path(profile: str | Path) -> Path:
+    """Return the file of a device profile given by its path or as `@name` of a shipped one."""
+    return shipped_files.find("calibration", str(profile)) if str(profile).startswith("@") else Path(profile)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.text_tables import format_pairs
+from simnmt.cli.option_values import profile_path
 
 if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
@@ -29,7 +30,7 @@ def inspect(
     from simnmt.base.files import refuse_replacing
     from simnmt.profile import profile_summary
 
-    paths = [_path(file) for file in files]
+    paths = [profile_path(file) for file in files]
     refuse_replacing(plot, *paths)
     profiles = _read(paths)
     if plot is not None:
@@ -54,7 +55,7 @@ def compare(files: Files, as_json: AsJson = False) -> None:
 
     if len(files) < 2:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
-    profiles = _read([_path(file) for file in files])
+    profiles = _read([profile_path(file) for file in files])
     if as_json:
         comparison = {
             "files": files,
@@ -64,12 +65,6 @@ def compare(files: Files, as_json: AsJson = False) -> None:
         print(json.dumps(comparison, indent=1, allow_nan=False))
         return
     print(comparison_text(files, profiles))
-
-
-def _path(file: str) -> Path:
-    from simnmt.base import shipped_files
-
-    return shipped_files.find("calibration", file) if file.startswith("@") else Path(file)
 
 
 def _read(paths: list[Path]) -> list[DeviceProfile]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.text_tables import format_pairs
+from simnmt.cli.option_values import in_bytes, in_seconds, parse_integers, profile_path
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def shard(
     from simnmt.streaming.store.shard_store import ShardStore, describe_store
     from simnmt.streaming.store.writer import write_store
 
-    chosen = BITS if bits is None else _parse_bits(bits)
+    chosen = BITS if bits is None else parse_integers("--bits", bits, "2,6,32")
     loaded = load_encoder(model)
     if loaded.weights.random:
         note(f"{model} has random weights: its shards show speed, not accuracy")
@@ -167,13 +168,6 @@ def shard(
     with ShardStore.open(out) as store:
         description = describe_store(store)
     print(json.dumps(description, indent=2) if as_json else format_store(description))
-
-
-def _parse_bits(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list as in 2,6,32", param_hint="--bits") from None
 
 
 def inspect(
@@ -269,10 +263,12 @@ def profile(
         raise typer.BadParameter("a store is read where it lies", param_hint="--folder")
     refuse_replacing(out, task)
     refuse_unwritable(out, "--out")
-    before = None if into is None else read_profile(_profile_path(into))
+    before = None if into is None else read_profile(profile_path(into))
     given: dict[str, Any] = {"repeats": repeats, "threads": threads}
     settings = StiSettings(
-        lengths=_parse_lengths(lengths) if lengths is not None else ((16, 32) if model is None else (8, 16, 32, 64)),
+        lengths=parse_integers("--lengths", lengths, "16,32")
+        if lengths is not None
+        else ((16, 32) if model is None else (8, 16, 32, 64)),
         pace_bytes_per_s=None if pace_mb is None else 1e6 * pace_mb,
         **{key: value for key, value in given.items() if value is not None},
     )
@@ -331,19 +327,6 @@ def _profile_store(
         raise
 
 
-def _parse_lengths(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text} are no lengths: give whole numbers, as in 16,32", param_hint="--lengths") from None
-
-
-def _profile_path(profile: Path) -> Path:
-    from simnmt.base import shipped_files
-
-    return shipped_files.find("calibration", str(profile)) if str(profile).startswith("@") else profile
-
-
 def plan(
     profile: Annotated[
         str,
@@ -379,7 +362,6 @@ def plan(
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
     from simnmt.base.errors import InputError
     from simnmt.base.files import refuse_replacing, written_whole
-    from simnmt.cli.option_values import in_bytes, in_seconds
     from simnmt.cli.sti_text import format_plan, read_plan_source
     from simnmt.streaming.plan.plan_summary import summarise_plan
 
@@ -464,7 +446,6 @@ def run(
     Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
     """
     from simnmt.base.errors import InputError
-    from simnmt.cli.option_values import in_bytes, in_seconds
     from simnmt.nmt.errors import need
 
     deadline_s, preload_bytes = in_seconds("--deadline-ms", deadline_ms), in_bytes("--preload-mb", preload_mb)

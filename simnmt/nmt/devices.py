@@ -1,10 +1,13 @@
-"""Names of devices (cpu, cuda, cuda:1), and the processor's name and features."""
+"""Names of devices (cpu, cuda, cuda:1), torch's threads, versions of libraries, and the processor's name and features."""
 
 from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,3 +60,26 @@ def has_bfloat16() -> bool:
     """Whether the processor has instructions for bfloat16; without, libraries emulate it, slower than float32."""
     info = _cpuinfo()
     return not _BFLOAT16.isdisjoint((info.get("flags") or info.get("Features") or "").split())
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Hold torch to so many threads until the block ends; None leaves their number as it is."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the version of each of these distributions that is installed; a bare checkout of simnmt is not."""
+    versions: dict[str, str] = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions

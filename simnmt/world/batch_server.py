@@ -9,10 +9,8 @@ from heapq import heappop, heappush
 from math import ceil, inf, nan
 from typing import Protocol
 
-import numpy as np
-
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.results.device_accounts import TIMELINE, BatchAccount
+from simnmt.results.device_accounts import RunningBatchAccount
 
 
 class ServerCost(Protocol):
@@ -72,74 +70,6 @@ class StepTimes:
         if added_s is None:
             added_s = self._source_s[batch, longest] = self._cost.source_s(batch, longest)
         return added_s
-
-
-class RunningAccount:
-    """What one server has done so far, in plain numbers."""
-
-    __slots__ = (
-        "_encode_s",
-        "_encodings",
-        "_last_active",
-        "_padded_tokens",
-        "_refill_s",
-        "_refills",
-        "_sentences",
-        "_src_tokens",
-        "_step_s",
-        "_steps",
-        "_timeline",
-        "_tokens",
-    )
-
-    def __init__(self, size: int) -> None:
-        self._steps, self._step_s = [0] * (size + 1), [0.0] * (size + 1)
-        self._encode_s, self._refill_s = 0.0, 0.0
-        self._encodings, self._refills = 0, 0
-        self._src_tokens, self._padded_tokens = 0, 0
-        self._sentences, self._tokens = 0, 0
-        self._timeline: list[tuple[int, int]] = []
-        self._last_active = 0
-
-    def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
-        """One call of the encoder."""
-        self._encodings += 1
-        self._encode_s += seconds
-        self._src_tokens += sum(src_lens)
-        self._padded_tokens += max(src_lens) * len(src_lens)
-
-    def refilled(self, joining: int, seconds: float) -> None:
-        """So many sentences have joined."""
-        self._refills += 1
-        self._refill_s += seconds
-        self._sentences += joining
-
-    def stepped(self, before: int, active: int, steps: int, seconds: float) -> None:
-        """So many steps of a batch that did not change, after those `before`."""
-        self._steps[active] += steps
-        self._step_s[active] += seconds
-        self._tokens += active * steps
-        if active != self._last_active and len(self._timeline) < TIMELINE:
-            self._last_active = active
-            self._timeline.append((before, active))
-
-    def finished(self) -> BatchAccount:
-        """As columns."""
-        return BatchAccount(
-            size=len(self._steps) - 1,
-            steps=np.asarray(self._steps, np.int64),
-            step_s=np.asarray(self._step_s, np.float64),
-            encode_s=self._encode_s,
-            refill_s=self._refill_s,
-            encodings=self._encodings,
-            refills=self._refills,
-            src_tokens=self._src_tokens,
-            padded_tokens=self._padded_tokens,
-            sentences=self._sentences,
-            tokens=self._tokens,
-            busy_s=self._encode_s + self._refill_s + sum(self._step_s),
-            timeline=np.asarray(self._timeline, np.int64).reshape(-1, 2),
-        )
 
 
 class Sentence:
@@ -247,10 +177,10 @@ class BatchServer:
         """Those that have joined and whose first step comes next."""
         self._waiting_tokens, self._finish_sum = 0, 0
         """The steps that those take who have not joined; the sum of the steps after which each of the active is done."""
-        self._account: RunningAccount | None = RunningAccount(batching.size)
+        self._account: RunningBatchAccount | None = RunningBatchAccount(batching.size)
 
     @property
-    def account(self) -> RunningAccount:
+    def account(self) -> RunningBatchAccount:
         """What was done so far, up to the last change."""
         assert self._account is not None
         return self._account

@@ -22,7 +22,6 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from simnmt.nmt.errors import (  # noqa: E402
-    NmtError,
     OutOfMemory,
     TrainingError,
 )
@@ -37,7 +36,7 @@ from simnmt.nmt.training.learner import (  # noqa: E402
     EncodedPairs,
     Learner,
 )
-from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, Recipe  # noqa: E402
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
@@ -429,44 +428,6 @@ def test_a_rate_that_blows_up_ends_in_a_line(small_text: CorpusFiles, tmp_path: 
     wild = replace(SHORT, peak_rate=1e30, warmup_steps=1)
     with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
         train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)
-
-
-def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:
-    recipe = replace(QUICK, peak_rate=1e-3, warmup_steps=100)
-    assert [recipe.rate(step) for step in (1, 50, 100, 400)] == pytest.approx([1e-5, 5e-4, 1e-3, 5e-4])
-
-
-def test_a_budget_is_used_up_by_whichever_bound_comes_first() -> None:
-    budget = Budget(epochs=2, steps=100, minutes=1)
-    assert budget.used(epochs=0.5, steps=10, seconds=6.0) == pytest.approx(0.25)
-    assert budget.used(epochs=0.5, steps=100, seconds=6.0) == 1.0
-    assert budget.used(epochs=0.5, steps=10, seconds=66.0) > 1.0
-
-
-def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> None:
-    assert recipe_for("gru", vocab=500).architecture.src_vocab == recipe_for("gru", vocab=500).architecture.tgt_vocab == 500
-    assert recipe_for("transformer").architecture.src_vocab == 8_000
-    path = tmp_path / "mine.json"
-    path.write_text(toy_language.GRU.model_dump_json())
-    assert recipe_for(str(path), seed=9) == Recipe(toy_language.GRU, seed=9)
-    twice = tmp_path / "twice.json"
-    twice.write_text(toy_language.GRU.model_copy(update={"start_token": 3}).model_dump_json())
-    for given, what in (
-        ({"model": str(twice)}, "two of pad_token, unk_token, eos_token and start_token are the same"),
-        ({"model": "gur"}, "no model 'gur'"),
-        ({"model": str(path), "vocab": 7}, "--vocab 7 is not what the architecture says"),
-        ({"model": "gru", "heldout": 0}, "heldout is 0"),
-        ({"model": "gru", "seed": -1}, "seed is -1"),
-        ({"model": "transformer", "vocab": 3}, "3 is no token of a vocabulary of 3"),
-        ({"model": "gru", "vocab": 2_000_000}, "src_vocab"),
-        ({"model": "gru", "batch_tokens": 0}, "batch_tokens is 0"),
-        ({"model": "gru", "precision": "int4"}, "no precision 'int4'"),
-        ({"model": "gru", "dropout": 1.0}, "a dropout of 1.0"),
-        ({"model": "gru", "peak_rate": math.nan}, "a learning rate of nan"),
-    ):
-        with pytest.raises(NmtError, match=what) as caught:
-            recipe_for(**given)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -315,3 +315,9 @@ def _psutil_facts() -> dict[str, Any]:
     with suppress(OSError, AttributeError):
         facts["load_average"] = os.getloadavg()
     return facts
+
+
+def describe_machine() -> str:
+    """Return processor, usable CPUs and system of this box in one line."""
+    box = describe(libraries=False)
+    return f"{box.cpu_model or box.machine}, {box.usable_cpus} CPUs, {box.system}"

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.kernels.unpack import unpack
+from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import ShardReads, StiDecoder
 from simnmt.profile.streaming_cost import ShardGeometry
-from simnmt.streaming.pipeline.pipeline import torch_threads
 from simnmt.streaming.store.shard_format import Packed, aligned_bytes, record_size
 
 OUTLIERS = 0.0015

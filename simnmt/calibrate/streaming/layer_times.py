@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import LayerTimes, StiCompute
 from simnmt.profile.streaming_cost import BITS
-from simnmt.streaming.pipeline.pipeline import torch_threads
 from simnmt.streaming.pipeline.shard_reader import ShardReader
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 

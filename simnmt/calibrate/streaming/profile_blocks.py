@@ -34,13 +34,13 @@ from simnmt.calibrate.streaming.whole_models import (
     translator_execution,
 )
 from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance, StiIo
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
 from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.pipeline.pipeline import torch_threads
 
 if TYPE_CHECKING:
     from simnmt.streaming.encoder.task import Task

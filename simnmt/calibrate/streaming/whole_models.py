@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.calibrate.fits import cell_samples
+from simnmt.nmt.devices import torch_threads
 from simnmt.profile.execution_fit import fit_execution
 from simnmt.profile.least_squares import bounded_least_squares, by_cell, r_squared
-from simnmt.streaming.pipeline.pipeline import torch_threads
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:

@@ -7,11 +7,9 @@ translated and scored by sacrebleu.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 from simnmt.base.files import sole_writer
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.checkpoint import load_weights, save_checkpoint
-from simnmt.nmt.devices import torch_device
+from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
@@ -266,7 +264,7 @@ def _train(
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
     identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
     folder.refuse_other(identity)
-    with torch.random.fork_rng([where] if where.type == "cuda" else []), _torch_threads(threads):
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), torch_threads(threads):
         if not folder.begun:
             tell("learning subwords", None)
             models = _learn_vocabularies(corpus, recipe.architecture)
@@ -290,7 +288,7 @@ def _train(
             "parameters": sum(weights.numel() for weights in learner.model.parameters()),
             "device": str(where),
             "threads": torch.get_num_threads(),
-            "versions": _versions(),
+            "versions": installed_versions(("simnmt", "torch", "transformers", "sentencepiece", "sacrebleu")),
         }
         sitting = TrainingSession(folder, pairs, dev, learner, standing, account, identity, tell)
         sitting.run(budget)
@@ -341,27 +339,3 @@ def _vocabularies(folder: TrainingFolder, architecture: Architecture) -> tuple[S
         if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
             raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
     return source, target
-
-
-@contextmanager
-def _torch_threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _versions() -> dict[str, str]:
-    packages = ("simnmt", "torch", "transformers", "sentencepiece", "sacrebleu")
-    return {name: importlib.metadata.version(name) for name in packages if _installed(name)}
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

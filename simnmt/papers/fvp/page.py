@@ -7,6 +7,7 @@ from typing import Any
 
 from simnmt.papers.fvp.page_tables import amdahl, bench, break_even, cells, real, runs, speeds, studied_models, trials
 from simnmt.papers.kit.page import Figure, Line, Row, Rows, grouped, labelled_groups, line, render_paper, section, table
+from simnmt.report.page_template import Record
 from simnmt.report.typography import number, signed, significant
 
 MOST_POINTS = 300
@@ -188,7 +189,6 @@ def _thinned(count: int) -> list[int]:
     return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})
 
 
-Record = Mapping[str, Any]
 Records = Sequence[Record]
 
 

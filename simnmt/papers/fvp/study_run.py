@@ -9,22 +9,20 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any, NoReturn
 
-import torch
-
 from simnmt.base import VERSION
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
+from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import RoundGuard, read_study, write_study
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
+from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
@@ -395,7 +393,7 @@ def run_study(
         what = f"directions labelled {', '.join(labels) or 'not at all'}"
         raise CalibrationError(what, remedy="give texts of one or more directions, each with a label of its own")
     settings = settings or StudySettings()
-    with _threads(threads):
+    with torch_threads(threads):
         translator = Translator.load(folder)
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
@@ -414,9 +412,9 @@ def run_study(
                 date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 seconds=time.perf_counter() - begin_s,
                 threads=threads,
-                machine=_machine(),
+                machine=describe_machine(),
                 others_cpus=others,
-                versions=_versions(),
+                versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
                 method=None if part == "candidates" else check_method(settings.method),
                 seed=settings.seed,
                 quick=settings.quick,
@@ -471,26 +469,3 @@ def _studied(folder: Path, translator: Translator) -> StudiedModel:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         parameter_bytes=model_bytes(model),
     )
-
-
-def _machine() -> str:
-    box = describe(libraries=False)
-    return f"{box.cpu_model or box.machine}, {box.usable_cpus} CPUs, {box.system}"
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

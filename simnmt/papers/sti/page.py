@@ -19,6 +19,7 @@ from simnmt.papers.sti.page_tables import (
     uniform,
     upgrades,
 )
+from simnmt.report.page_template import Record
 from simnmt.report.pipelines import PipelineTimes, pipeline_svg
 from simnmt.report.typography import number, signed, significant
 
@@ -178,7 +179,6 @@ def _all(group: Mapping[str, Any]) -> list[PipelineTimes]:
     return [PipelineTimes(pipeline["name"], *(pipeline[name] for name in moments)) for pipeline in group["pipelines"]]
 
 
-Record = Mapping[str, Any]
 Records = Sequence[Record]
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import cast
 
@@ -23,9 +21,10 @@ import torch
 from simnmt.base import VERSION
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate import processor_use
-from simnmt.calibrate.box import describe
+from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import read_study, write_study
+from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.papers.sti.study import (
     PARTS,
     ImportanceOrder,
@@ -166,9 +165,9 @@ def measure(
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seconds=time.perf_counter() - begin_s,
             threads=threads,
-            machine=_machine(),
+            machine=describe_machine(),
             others_cpus=others,
-            versions=_versions(),
+            versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
             evaluations=bench.judge.evaluations - before,
             seed=settings.seed,
             quick=settings.quick,
@@ -210,19 +209,6 @@ def _counted(study: Study, other: Study) -> Study:
     return study.model_copy(update={"importance": counted})
 
 
-def _machine() -> str:
-    box = describe(libraries=False)
-    return f"{box.cpu_model or box.machine}, {box.usable_cpus} CPUs, {box.system}"
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
 def study_classifier(
     store: Path,
     task: Path,
@@ -248,7 +234,7 @@ def study_classifier(
     refuse_replacing(out, task, *profiles, *([] if importance_task is None else [importance_task]))
     if out is not None and not out.parent.is_dir():
         raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
-    with ShardStore.open(store) as opened, _threads(threads), torch.inference_mode():
+    with ShardStore.open(store) as opened, torch_threads(threads), torch.inference_mode():
         lacking = [bits for bits in BITS if bits not in opened.bits]
         if lacking:
             what = f"no shards of {', '.join(map(str, lacking))} bits"
@@ -362,13 +348,3 @@ def _stored(store: ShardStore, path: Path) -> StudiedStore:
         shard_bytes={bits: round(store.mean_size(bits)) for bits in BITS},
         outlier_share=weights / whole,
     )
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -5,10 +5,8 @@ A batch holds examples of similar length; the seed and the epoch decide the orde
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from simnmt.base.configuration import checked_dataclass
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, is_vacant, read_bounded, sole_writer, written_whole
 from simnmt.base.random_streams import stream
-from simnmt.nmt.devices import torch_device
+from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
 from simnmt.nmt.training.folder import START_AGAIN, NotNegative, NotNegativeReal, defer_signals
 from simnmt.profile.doubts import chance_level_message
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
@@ -249,7 +247,7 @@ def _train(
     identity: dict[str, Any],
 ) -> dict[str, Any]:
     begun = _check(out, identity)
-    with torch.random.fork_rng([where] if where.type == "cuda" else []), _threads(threads):
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), torch_threads(threads):
         if begun:
             pieces = Pieces(_vocabulary(out))
         else:
@@ -285,7 +283,7 @@ def _train(
             "vocabulary": pieces.size,
             "device": str(where),
             "threads": torch.get_num_threads(),
-            "versions": _versions(),
+            "versions": installed_versions(("simnmt", "torch", "sentencepiece")),
             "training": training,
         }
         if dev is not None and looked is not None:
@@ -370,22 +368,3 @@ def _vocabulary(out: Path) -> bytes:
         return read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES)
     except OSError as error:
         raise unusable(out / PIECES_FILE, error) from None
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _versions() -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for name in ("simnmt", "torch", "sentencepiece"):
-        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
-            versions[name] = importlib.metadata.version(name)
-    return versions

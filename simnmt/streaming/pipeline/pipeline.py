@@ -6,9 +6,8 @@ One thread reads shards in layer order while another unpacks and computes the la
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_cost import Shard
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.pipeline.shard_reader import Loads, PreloadBuffer, ShardReader
@@ -236,14 +236,3 @@ def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
         raise StreamingError(
             f"the plan has shards of {absent[0]} bits, the store has {there}", remedy="shard with --bits again"
         )
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Hold torch to so many threads until the block ends."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -92,9 +93,9 @@ class OpenProcess(Undrawn):
 class ArrivalsConfiguration(Configuration):
     """What a scenario may say of one kind of arrivals; each kind derives its own."""
 
+    @abstractmethod
     def process(self, base: Path) -> ArrivalProcess:
-        """The process, with the files read that it names; relative paths start at `base`. Raises `ArrivalsError`."""
-        raise NotImplementedError
+        """Return the process, with the files read that it names; relative paths start at `base`. Raises `ArrivalsError`."""
 
     def input_paths(self, base: Path) -> list[Path]:
         """The files that `process` reads."""
