@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import pipelines
+from simnmt.report.charts import packed
 from simnmt.report.devices import (
     BATCH_COLUMNS,
     PLAN_COLUMNS,
@@ -26,7 +27,7 @@ from simnmt.report.devices import (
     streamed_devices,
 )
 from simnmt.report.figures import estimating_policy, figures, over_load
-from simnmt.report.page_template import packed, render_template
+from simnmt.report.page_template import render_template
 from simnmt.report.plane_figures import execution_means, length_means, share_explained
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
 from simnmt.report.typography import DASH, is_number, number, significant
@@ -41,7 +42,7 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
 _ALL_COLOURS = 12
 _SCRIPTS = (
-    "page_tables.js", "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
+    "tables.js", "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
     "page_batches.js", "page.js",
 )  # fmt: skip
 _MOST_TOGETHER = 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from simnmt.base import VERSION
+from simnmt.report.charts import packed
 from simnmt.report.typography import typeset
 
 _HERE = Path(__file__).resolve().parent
-LEVEL = 6
-"""plotly.js: 4.8 MB become 1.47 MB in 0.13 s; level 9 takes 0.04 s more and gains 0.2 %, level 4 costs every page 74 kB."""
 
 Record = Mapping[str, Any]
 
@@ -79,11 +76,6 @@ def embedded_json(content: Mapping[str, Any]) -> Markup:
     """Return JSON that may stand inside a script element: no character of it can end the element or begin another."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def packed(content: bytes) -> str:
-    """Base64 of gzip: the same text every time, and no character in it that means anything to a page."""
-    return base64.b64encode(gzip.compress(content, LEVEL, mtime=0)).decode("ascii")
 
 
 @cache

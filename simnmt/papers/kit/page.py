@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simnmt.report.page_template import Record, fill_template
+from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
+from simnmt.report.page_template import Record, render_template
 from simnmt.report.pipelines import STYLE
 from simnmt.report.typography import DASH
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-_SCRIPTS = ("page_tools.js", "paper_page.js", "page.js")
+_SCRIPTS = ("tables.js", "charts.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ def render_paper(
     setting = next(table["rows"] for table in document["tables"] if table["id"] == "setting")
     shown = [table for table in tables if table["lines"]]
     places = {table["id"] for table in shown}
-    return fill_template(
+    return render_template(
         "paper_page.html.j2",
         _SCRIPTS,
-        [{**drawing, "before": drawing.get("before") if drawing.get("before") in places else None} for drawing in drawings],
+        drawings=[_drawn(drawing, places) for drawing in drawings],
         listed=listed,
         document={"summary": "", **document},
         eyebrow="simnmt reproduce",
@@ -91,6 +92,39 @@ def render_paper(
         pictures=list(pictures),
         picture_style=STYLE,
     )
+
+
+def _drawn(drawing: Record, places: Container[str]) -> dict[str, Any]:
+    """Return a section with its panels and their packed charts; it stands before one of `places` or after all tables."""
+    before = drawing.get("before")
+    panels = [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
+    return {**drawing, "panels": panels, "packed": pack(panels), "before": before if before in places else None}
+
+
+def _panel(figure: Record, contents: Sequence[Record]) -> Panel:
+    """Return the panel of a figure with a choice among its contents."""
+    options = [(str(place), name) for place, name in figure["choices"]]
+    controls = [Control("of", "Of", options, str(figure["shown"]))] if options else []
+    kind = figure["name"]
+    charts = [_line_chart(content) if kind == "lines" else _bar_chart(content, kind == "stack") for content in contents]
+    by_option: dict[tuple[str, ...], Chart] = {(str(place),) if options else (): chart for place, chart in enumerate(charts)}
+    return Panel(kind, figure["heading"], figure["says"], by_option, controls, across=True)
+
+
+def _bar_chart(content: Record, stacked: bool) -> Chart:
+    series = [bar_series(bar["name"], bar["values"], bar.get("low"), bar.get("high")) for bar in content["bars"]]
+    return bar_chart(content["names"], content["unit"], series, stacked=stacked, reading=content["reading"])
+
+
+def _line_chart(content: Record) -> Chart:
+    """Axes are logarithmic unless `linear` is true, or "y", which means that axis alone; `span`: what the y axis shows."""
+    linear, span = content.get("linear"), content.get("span")
+    marks = [
+        line_series(line["name"], line["x"], line["y"], place, mode=line.get("mode", "lines+markers"))
+        for place, line in enumerate(content["lines"])
+    ]
+    upright = Axis(content["y"], log=not linear, span=span, from_zero=span is None)
+    return Chart(marks, Axis(content["x"], log=linear is not True), upright, content["reading"])
 
 
 def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> list[list[dict[str, Any]]]:

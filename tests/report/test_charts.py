@@ -1,0 +1,101 @@
+"""The grammar of charts: what plotly is given, what a page carries, and what a notebook shows."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from simnmt.report.charts import (
+    Axis,
+    Chart,
+    Control,
+    Mark,
+    bar_chart,
+    bar_series,
+    light_palette,
+    line_series,
+    pack,
+    panel,
+    plain,
+    short,
+)
+
+
+def unpacked(text: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def test_a_line_with_whiskers_gives_plotly_distances_from_the_line_and_none_where_no_end_is_known() -> None:
+    mark = Mark("line", [1, 2, 3], [10.0, 20.0, None], "a", low=[8.0, None, None], high=[11.0, None, None])
+    trace = mark.trace()
+    assert (trace["type"], trace["mode"], trace["name"]) == ("scatter", "lines", "a")
+    assert trace["error_y"]["array"] == [1.0, 0.0, 0.0] and trace["error_y"]["arrayminus"] == [2.0, 0.0, 0.0]
+
+
+def test_a_band_is_one_outline_for_each_run_of_known_ends() -> None:
+    low, high = [1.0, 1.0, None, 3.0, 3.0], [2.0, 2.0, None, 4.0, 4.0]
+    trace = Mark("band", [0, 1, 2, 3, 4], [], low=low, high=high).trace()
+    assert trace["x"] == [0, 1, 1, 0, None, 3, 4, 4, 3, None]
+    assert trace["y"] == [2, 2, 1, 1, None, 4, 4, 3, 3, None]
+
+
+def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_of_numbers() -> None:
+    assert Axis("ms", log=True, span=(10.0, 1000.0)).layout()["range"] == pytest.approx([1.0, 3.0])
+    layout = Axis(ticks={0: "a", 1: "b"}).layout()
+    assert (layout["tickvals"], layout["ticktext"]) == ([0, 1], ["a", "b"])
+
+
+def test_bars_beside_each_other_carry_their_numbers_and_start_at_zero() -> None:
+    chart = bar_chart(
+        ["de, x", "fr"], "ms", [bar_series("ours", [1.0, None]), bar_series("theirs", [0.5, 2.0], [0.4, 1.0], [0.6, 3.0])]
+    )
+    first, second = (mark.trace() for mark in chart.marks)
+    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1", ""]
+    assert second["error_y"]["array"] == pytest.approx([0.1, 1.0])
+    assert chart.figure()["layout"]["yaxis"]["range"] == [0.0, pytest.approx(1.14 * 3.0)]
+    assert chart.figure()["layout"]["barmode"] == "group"
+
+
+def test_names_of_the_input_are_shown_as_they_are() -> None:
+    assert plain("<b>&") == "&lt;b&gt;&amp;"
+    assert short("x" * 30) == "x" * 23 + "\u2026"
+
+
+def test_a_panel_has_a_chart_for_every_combination_and_offers_no_choice_of_one() -> None:
+    controls = [
+        Control("of", "Of", [("0", "zero"), ("1", "one")], "1"),
+        Control("device", "At", [("0", "only")]),
+        Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
+    ]
+    drawn = panel("p", "P", "a chart", lambda of, device, y: Chart([], reading=f"{of}{device}{y}"), controls)
+    assert {options: chart.reading for options, chart in drawn.charts.items()} == {
+        ("0", "log"): "00log", ("0", "linear"): "00linear", ("1", "log"): "10log", ("1", "linear"): "10linear",
+    }  # fmt: skip
+    assert [control.name for control in drawn.controls] == ["of", "y"]
+    assert drawn.chart.reading == "10log"
+
+
+def test_long_lists_travel_once_however_many_charts_show_them() -> None:
+    values = np.arange(100.0)
+    chart = Chart([line_series("a", values, values, 0), line_series("b", values, [1.0, 2.0], 1)])
+    content = unpacked(pack([panel("p", "P", "", lambda: chart)]))
+    assert content["pool"] == [values.tolist()]
+    first, second = content["charts"][0][""]["data"]
+    assert first["x"] == first["y"] == second["x"] == {"pool": 0}
+    assert second["y"] == [1.0, 2.0]
+    assert pack([]) == pack([])
+
+
+def test_a_notebook_shows_the_same_data_in_the_colours_of_light_mode() -> None:
+    chart = Chart([Mark("points", [1], [2], "p", colour="policy-1")], Axis("x"), Axis("y", log=True))
+    figure = go.Figure(chart.figure(light_palette()))
+    assert figure.data[0].x == (1,)
+    assert figure.data[0].marker.color == light_palette()["policy-1"] == "#2474b5"
+    assert figure.layout.yaxis.type == "log"
+    assert figure.layout.template.layout.font.color == light_palette()["soft"]
