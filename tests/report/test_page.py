@@ -190,8 +190,8 @@ def test_six_cells_of_five_policies_at_100_000_requests_take_seconds_at_most(mak
 
 def test_our_own_script_and_style_cannot_end_their_elements() -> None:
     folder = Path(simnmt.report.__file__).parent
-    scripts = [folder / name for name in _SCRIPTS]
-    assert {path.name for path in folder.glob("page*.js")} == {*_SCRIPTS}
+    scripts = [*folder.glob("*.js")]
+    assert {path.name for path in scripts} >= {*_SCRIPTS}
     assert not any(re.search("</script|<!--", path.read_text(encoding="utf-8")) for path in scripts)
     assert "<" not in (folder / "page.css").read_text(encoding="utf-8")
 
