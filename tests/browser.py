@@ -36,6 +36,10 @@ class Opened:
     page: Any
     problems: list[str] = field(default_factory=list)
 
+    def unfold(self) -> None:
+        """Open every closed section, as a reader would; its figures are then drawn."""
+        self.page.evaluate("() => document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+
 
 def find(started: Any) -> str | None:
     """The system's browser, else the one that playwright installed for itself."""

@@ -95,6 +95,6 @@ for (const link of document.querySelectorAll("table.overview a")) {
   link.addEventListener("click", () => { document.querySelector(link.getAttribute("href")).open = true; });
 }
 addEventListener("beforeprint", () => {
-  for (const words of document.querySelectorAll("details.words")) words.open = true;
+  for (const folded of document.querySelectorAll("details.words, details.part")) folded.open = true;
   document.documentElement.dataset.theme = "light"; redrawAll(); });
 addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; redrawAll(); });

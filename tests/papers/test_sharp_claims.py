@@ -9,6 +9,7 @@ import pytest
 
 from simnmt.calibrate.sharp_agreement import RungAgreement
 from simnmt.calibrate.sharp_speeds import SharpSpeeds
+from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.sharp.claims import agreement_claims, all_claims, layer_ratios, ratio_verdict
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, product_share
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -18,9 +19,9 @@ MEASURED = ("SHARP-11 (a)", "SHARP-11 (b)", "SHARP-08", "SHARP-18", "SHARP-15 (a
 
 
 def verdicts(speeds: SharpSpeeds, *, quick: bool = False) -> dict[str, str]:
-    records: list[dict[str, Any]] = all_claims(speeds, quick=quick)
-    assert len({record["id"] for record in records}) == len(records)
-    return {record["bare"]: record["verdict"] for record in records}
+    records: list[ClaimRecord] = all_claims(speeds, quick=quick)
+    assert len({record.id for record in records}) == len(records)
+    return {record.identifier: record.verdict for record in records}
 
 
 def test_what_can_be_measured_holds_on_what_the_paper_prints() -> None:
@@ -61,27 +62,27 @@ def test_the_ladder_is_judged_with_its_source_side_and_says_both_figures() -> No
         way: [replace(each, source_s=tuple(0.05 * share for share in ROUNDS)) for each in rungs]
         for way, rungs in slow_source.ladder.items()
     }
-    (record,) = [each for each in all_claims(replace(slow_source, ladder=ladder)) if each["bare"] == "SHARP-11 (b)"]
+    (record,) = [each for each in all_claims(replace(slow_source, ladder=ladder)) if each.identifier == "SHARP-11 (b)"]
     alone = (28 / 95 - 0.05) / (28 / 418 - 0.05)
-    assert record["ours"].startswith("4.40;") and f"Without the source side {alone:.2f}" in record["ours"]
+    assert record.ours.startswith("4.40;") and f"Without the source side {alone:.2f}" in record.ours
     (below,) = [
-        each for each in all_claims(as_published(rungs={"merge": 379.0})) if each["bare"] == "SHARP-11 (b)"
+        each for each in all_claims(as_published(rungs={"merge": 379.0})) if each.identifier == "SHARP-11 (b)"
     ]  # 3.99 with it, more without
-    assert below["verdict"] == "does not hold"
+    assert below.verdict == "does not hold"
 
 
 def test_speed_bought_with_other_words_is_no_speed() -> None:
     """SHARP-11 with SHARP-10: all rungs keep 99.9 % of a trained model's words, or the claim does not hold."""
     for same, verdict in ((9_995, "holds"), (9_980, "does not hold")):
         own = [agreement("baseline", 10_000), agreement("merge", same, gemm="int16")]
-        found = {each["bare"]: each["verdict"] for each in all_claims(as_published(), own)}
+        found = {each.identifier: each.verdict for each in all_claims(as_published(), own)}
         assert found["SHARP-11 (b)"] == verdict
 
 
 def test_speed_alone_does_not_make_the_ladder_hold_and_its_lack_is_enough_to_fail() -> None:
     """SHARP-11 asks for the speed with the agreement of SHARP-10, which only a trained model tells."""
-    [record] = [each for each in all_claims(as_published()) if each["bare"] == "SHARP-11 (b)"]
-    assert record["verdict"] == "not measurable here" and "speed alone" in record["why"] and "--model" in record["why"]
+    [record] = [each for each in all_claims(as_published()) if each.identifier == "SHARP-11 (b)"]
+    assert record.verdict == "not measurable here" and "speed alone" in record.why and "--model" in record.why
     assert verdicts(as_published(rungs={"merge": 379.0}))["SHARP-11 (b)"] == "does not hold"
 
 
@@ -153,10 +154,10 @@ def test_a_trained_model_decides_on_noise(changed: tuple[int, int], verdict: str
     """SHARP-10."""
     exact, noisy = changed
     own = [agreement("baseline", 10_000), agreement("identities", exact, merge=True), agreement("merge", noisy, gemm="int16")]
-    records = {record["bare"]: record["verdict"] for record in agreement_claims(own, 0.6)}
+    records = {record.identifier: record.verdict for record in agreement_claims(own, 0.6)}
     assert records == {"SHARP-10 (a)": verdict, "SHARP-10 (b)": "not measurable here", "SHARP-09": "holds"}
     few = [*own, agreement("merge", 10_000, 0.55, gemm="int16")]
-    assert {record["bare"]: record["verdict"] for record in agreement_claims(few, 0.6)}["SHARP-09"] == "does not hold"
+    assert {record.identifier: record.verdict for record in agreement_claims(few, 0.6)}["SHARP-09"] == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -168,8 +169,8 @@ def test_references_decide_on_bleu(scores: tuple[float, ...], verdict: str) -> N
     """SHARP-10."""
     ways = ({}, {"gemm": "int16"}, {"gemm": "int16", "activations": "table"})
     own = [agreement("rung", 10_000, bleu=bleu, **way) for bleu, way in zip(scores, ways, strict=True)]
-    (record,) = [each for each in agreement_claims(own, 0.6) if each["bare"] == "SHARP-10 (b)"]
-    assert record["verdict"] == verdict and f"{scores[-1] - scores[0]:+.4f}" in record["ours"]
+    (record,) = [each for each in agreement_claims(own, 0.6) if each.identifier == "SHARP-10 (b)"]
+    assert record.verdict == verdict and f"{scores[-1] - scores[0]:+.4f}" in record.ours
 
 
 def test_products_that_alone_take_longer_than_the_whole_word_foretell_nothing() -> None:

@@ -82,7 +82,7 @@ def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduc
     (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
     assert by_amdahl.split()[-2:] == [f"{own['predicted']:.3f}", "2.611"], "XP-07, in the document too"
     for record in found.claims:
-        assert f"{record['verdict'].capitalize()}: {record['id']}." in text
+        assert f"{record.verdict.capitalize()}: {record.id}." in text
 
 
 def run(*words: str) -> Any:

@@ -47,7 +47,7 @@ def test_the_slip_of_table_3_stands_beside_what_its_seconds_give(page: str) -> N
 
 
 def test_the_page_opens_with_what_fusing_gains_and_how_many_claims_hold(document: dict[str, Any], page: str) -> None:
-    header = page.partition("<header>")[2].partition("</header>")[0].replace("\u2212", "-")
+    header = page.partition('<section id="summary">')[2].partition("</section>")[0].replace("\u2212", "-")
     rows = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
     gains = [100 * (row["end_to_end"] - 1.0) for row in rows if row["source"] == "other"]
     alone = [100 * (row["predicted_product_left_alone"] - 1.0) for row in rows if row["source"] == "other"]
@@ -81,6 +81,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
     file.write_text(page, encoding="utf-8")
     rows = {table["id"]: table["rows"] for table in document["tables"]}
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=5)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
         shares = opened.page.locator("#figures-1-5-0")

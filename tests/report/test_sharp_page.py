@@ -73,6 +73,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
     file.write_text(page, encoding="utf-8")
     rows = {table["id"]: table["rows"] for table in document["tables"]}
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=4)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
         bars = opened.page.locator("#ladder-0").evaluate("figure => figure.querySelector('.chart').data.map(({ y }) => y)")

@@ -58,7 +58,7 @@ def test_a_claim_that_is_not_of_a_column_is_no_verdict_there() -> None:
         {"bare": "b", "claim": "of both", "device": "one", "verdict": "not measurable here"},
         {"bare": "b", "claim": "of both", "device": "both", "verdict": "does not hold"},
     ]
-    assert [line["verdicts"] for line in verdict_matrix(records)["lines"]] == [
+    assert [verdicts for _, verdicts in verdict_matrix(records).lines] == [
         ["holds", None],
         ["not measurable here", "does not hold"],
     ]

@@ -199,7 +199,6 @@ def render_vocab(document: Record) -> str:
         document,
         heading="Fast vocabulary projection via clustering, reproduced",
         matrix_note="By model; what the paper’s own figures decide is below.",
-        listed=True,
         tables=[
             studied_models(document["models"]),
             real(rows["real"]),

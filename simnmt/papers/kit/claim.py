@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simnmt.results.statistics import CONFIDENCE, Estimate
@@ -13,6 +14,54 @@ Effect = Callable[[float], Estimate]
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
 """The verdicts: UNCLEAR where repeats do not agree, UNKNOWN where nothing was measured that could decide."""
+PARTLY = "holds in part"
+"""Outcome of a claim that holds on some of its devices, models or data sets alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """A claim of a paper beside our result and its verdict, on one device or on none."""
+
+    identifier: str
+    """The requirement and a letter, such as `SHARP-11 (a)`."""
+    claim: str
+    """What the paper claims, in plain words."""
+    published: str
+    ours: str
+    verdict: str
+    """One of the four."""
+    why: str
+    device: str = ""
+    """Device, model, data set or profiles that the claim was judged on; empty if it needs none."""
+    basis: str = "synthetic"
+    """How our numbers are known: measured, inferred, published, synthetic, or `needs --option`."""
+    hardware_dependent: bool | None = None
+    """None: it is, if it names a device."""
+
+    @property
+    def id(self) -> str:
+        """Identifier and device."""
+        return f"{self.identifier}, {self.device}" if self.device else self.identifier
+
+    def record(self) -> dict[str, Any]:
+        """Return what the JSON document holds."""
+        return {
+            "id": self.id,
+            "bare": self.identifier,
+            "device": self.device,
+            "claim": self.claim,
+            "published": self.published,
+            "ours": self.ours,
+            "verdict": self.verdict,
+            "why": self.why,
+            "hardware_dependent": bool(self.device) if self.hardware_dependent is None else self.hardware_dependent,
+            "basis": self.basis,
+        }
+
+
+def holds_if(condition: bool) -> str:
+    """Return the verdict of a claim that one truth value decides."""
+    return HOLDS if condition else FAILS
 
 
 def claim_record(
@@ -26,19 +75,64 @@ def claim_record(
     device: str = "",
     basis: str = "synthetic",
 ) -> dict[str, Any]:
-    """One claim on one device, or on none; `verdict`: one of the four, True and False for the first two."""
-    return {
-        "id": f"{identifier}, {device}" if device else identifier,
-        "bare": identifier,
-        "device": device,
-        "claim": claim,
-        "published": theirs,
-        "ours": ours,
-        "verdict": verdict if isinstance(verdict, str) else HOLDS if verdict else FAILS,
-        "why": why,
-        "hardware_dependent": bool(device),
-        "basis": basis,
-    }
+    """Return a `ClaimRecord` as JSON: for papers that are not yet ported to the class."""
+    decided = verdict if isinstance(verdict, str) else holds_if(verdict)
+    return ClaimRecord(identifier, claim, theirs, ours, decided, why, device, basis).record()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClaim:
+    """One claim with its records on all devices, models or data sets that it was judged on."""
+
+    records: Sequence[ClaimRecord]
+
+    @property
+    def identifier(self) -> str:
+        """The requirement and a letter."""
+        return self.records[0].identifier
+
+    @property
+    def claim(self) -> str:
+        """What the paper claims."""
+        return self.records[0].claim
+
+    @property
+    def published(self) -> str:
+        """What the paper prints."""
+        return self.records[0].published
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in all configurations that can be judged: the worst of them, or PARTLY."""
+        judged = [record.verdict for record in self.records if record.verdict != UNKNOWN]
+        return PARTLY if HOLDS in judged and set(judged) != {HOLDS} else worst_verdict(judged)
+
+    @property
+    def evidence(self) -> str:
+        """Our figure if there is one record, else how many configurations agree with the claim."""
+        if len(self.records) == 1:
+            (record,) = self.records
+            return (record.ours or record.why).partition("; ")[0]
+        judged = [record.verdict for record in self.records if record.verdict != UNKNOWN]
+        return f"holds in {judged.count(HOLDS)} of {len(judged)} configurations that can be judged"
+
+
+def judged_claims(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> list[JudgedClaim]:
+    """Group the records by claim, in the order of the first record of each claim."""
+    groups: dict[str, list[ClaimRecord]] = {}
+    for item in records:
+        record = item if isinstance(item, ClaimRecord) else _typed(item)
+        groups.setdefault(record.identifier, []).append(record)
+    return [JudgedClaim(group) for group in groups.values()]
+
+
+def _typed(record: Mapping[str, Any]) -> ClaimRecord:
+    """Return a record of a paper that is not yet ported to the class."""
+    texts = [str(record.get(key, "")) for key in ("bare", "claim", "published", "ours", "verdict", "why")]
+    device = str(record.get("profiles") or record.get("device", ""))
+    identifier, claim, published, ours, verdict, why = texts
+    basis, dependent = record.get("basis", ""), record.get("hardware_dependent")
+    return ClaimRecord(identifier, claim, published, ours, verdict, why, device, basis, dependent)
 
 
 def sign_verdict(effect: Estimate, *, or_zero: bool = False) -> str:
@@ -93,17 +187,15 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
 
 
-def describe_verdicts(records: Sequence[Mapping[str, Any]]) -> str:
+def describe_verdicts(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> str:
     """Return how many claims hold, hold in some configurations alone, do not hold, and so on.
 
-    A claim that is judged on several devices, models or data sets counts once: it holds where it does in all of them that can
-    be judged.
+    A claim that is judged on several devices, models or data sets counts once.
     """
-    verdicts: dict[str, list[str]] = {}
-    for record in records:
-        verdicts.setdefault(record["bare"], []).append(record["verdict"])
-    outcomes = [_over_configurations(claim_verdicts) for claim_verdicts in verdicts.values()]
-    partly = outcomes.count(_PARTLY)
+    claims = judged_claims(records)
+    outcomes = [claim.outcome for claim in claims]
+    verdicts = sum(len(claim.records) for claim in claims)
+    partly = outcomes.count(PARTLY)
     parts = [
         f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
         *([f"{partly} in some configurations alone"] if partly else []),
@@ -111,24 +203,15 @@ def describe_verdicts(records: Sequence[Mapping[str, Any]]) -> str:
         f"{outcomes.count(UNCLEAR)} are not distinguishable",
         f"{outcomes.count(UNKNOWN)} not measurable here",
     ]
-    over = f" ({len(records)} verdicts in all configurations)" if len(records) > len(outcomes) else ""
+    over = f" ({verdicts} verdicts in all configurations)" if verdicts > len(outcomes) else ""
     return f"{', '.join(parts)}{over}"
 
 
-_PARTLY = "in part"
-
-
-def _over_configurations(verdicts: Sequence[str]) -> str:
-    judged = [verdict for verdict in verdicts if verdict != UNKNOWN]
-    if HOLDS in judged and set(judged) != {HOLDS}:
-        return _PARTLY
-    return worst_verdict(judged)
-
-
-def format_claims(records: Sequence[Mapping[str, Any]]) -> str:
+def format_claims(records: Sequence[ClaimRecord | Mapping[str, Any]]) -> str:
     """Return a line per claim, and how many hold."""
     lines = [
-        f"{str(record['verdict']).capitalize()}: {record['id']}. {record['claim']} ({record['ours'] or record['why']})."
-        for record in records
+        f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({record.ours or record.why})."
+        for claim in judged_claims(records)
+        for record in claim.records
     ]
     return "\n".join([*lines, f"{describe_verdicts(records)}."])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, describe_verdicts, judged_claims
+from simnmt.papers.kit.table import Figure as Figure
+from simnmt.papers.kit.table import Line as Line
 from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
 from simnmt.report.page_template import Record, render_template
 from simnmt.report.pipelines import STYLE
@@ -16,34 +19,10 @@ Rows = Sequence[Row]
 _SCRIPTS = ("tables.js", "charts.js")
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One cell of a table."""
-
-    text: str
-    small: str = ""
-    """Under it."""
-    kind: str = ""
-    """Instead of a text, a kind such as `measured`."""
-    words: bool = False
-    """Text, set to the left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row."""
-
-    name: str
-    cells: Sequence[Figure | str]
-    small: str = ""
-    published: bool = False
-    """Set apart from what is ours."""
-
-
 def table(
     identifier: str, title: str, note: str, heads: Sequence[str], lines: Iterable[Line], *, folded: bool = False
 ) -> dict[str, Any]:
-    """A section with one table; a cell may be a plain text. `folded`: shut until it is asked for."""
+    """A section with one table; a cell may be a plain text. For papers that do not yet declare a `Table`."""
     rows = [
         {
             "name": line.name,
@@ -60,29 +39,43 @@ def render_paper(
     document: Mapping[str, Any],
     *,
     heading: str,
-    tables: Iterable[Record],
+    tables: Iterable[Any],
     drawings: Iterable[Record],
     matrix_note: str = "",
-    listed: bool = False,
     pictures: Iterable[Record] = (),
+    summary: str = "",
+    main_claims: Sequence[str] = (),
+    main_charts: Sequence[str] = (),
 ) -> str:
-    """Return the page as text. `document`: what `--json` prints, with `summary`; `tables` without a line are left out.
+    """Return the page as text: a summary that is open, and below it everything else, folded.
 
-    A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
-    says of ours and why has a line for each part between semicolons. `pictures`: sections of pipelines, after all tables.
+    Args:
+        document: what `--json` prints.
+        heading: the page's title.
+        tables: a `Table`, or a section as `table` makes it; those without a line are left out.
+        drawings: charts as `section` makes them. One that is not among the main ones stands with the table that it names as
+            `before`, else after all tables.
+        matrix_note: stands above the verdicts by device.
+        pictures: sections of pipelines, after all tables.
+        summary: what the paper claims, in plain words.
+        main_claims: identifiers of the claims that the summary shows.
+        main_charts: ids of the charts that the summary shows.
     """
-    doubts = document.get("doubts", ())
     setting = next(table["rows"] for table in document["tables"] if table["id"] == "setting")
-    shown = [table for table in tables if table["lines"]]
-    places = {table["id"] for table in shown}
+    doubts = document.get("doubts", ())
+    claims = judged_claims(document["claims"])
+    shown = [table for table in tables if (table["lines"] if isinstance(table, dict) else table.columns and table.rows)]
+    places = {table["id"] if isinstance(table, dict) else table.id for table in shown}
     return render_template(
         "paper_page.html.j2",
         _SCRIPTS,
-        drawings=[_drawn(drawing, places) for drawing in drawings],
-        listed=listed,
-        document={"summary": "", **document},
+        drawings=[_drawn(drawing, places) | {"main": drawing["id"] in main_charts} for drawing in drawings],
+        document=document,
         eyebrow="simnmt reproduce",
         heading=heading,
+        summary=summary or document.get("summary", ""),
+        verdicts=describe_verdicts(document["claims"]),
+        main_claims=[claim for claim in claims if claim.identifier in main_claims],
         matrix=verdict_matrix(document["claims"]),
         matrix_note=matrix_note,
         groups=claim_groups(document["claims"], doubts),
@@ -127,31 +120,39 @@ def _line_chart(content: Record) -> Chart:
     return Chart(marks, Axis(content["x"], log=linear is not True), upright, content["reading"])
 
 
-def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> list[list[dict[str, Any]]]:
-    """Return the records grouped by claim, in the order of each claim's first record.
-
-    `doubts`: the profiles with warnings; a claim that rests on measurements of such a profile says so in its `basis`.
-    """
+def claim_groups(records: Sequence[ClaimRecord | Record], doubts: Sequence[Record] = ()) -> list[JudgedClaim]:
+    """Return the records by claim; one that rests on measurements of a doubtful profile says so in its `basis`."""
     doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        basis = record["basis"]
-        if basis == "measured" and (record.get("profiles") or record.get("device")) in doubtful:
-            basis = "measured, doubtful"
-        groups.setdefault(record["bare"], []).append({**record, "basis": basis, "ours": record["ours"] or DASH})
-    return list(groups.values())
-
-
-def verdict_matrix(records: Sequence[Record]) -> dict[str, Any]:
-    """Verdicts by claim and device, of the claims that are made of devices; None where a claim is made of others."""
-    devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
-    verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
-    claims = {record["bare"]: record["claim"] for record in records if record["device"]}
-    lines = [
-        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device)) for device in devices]}
-        for bare, claim in claims.items()
+    return [
+        JudgedClaim(
+            [
+                replace(record, basis="measured, doubtful")
+                if record.basis == "measured" and record.device in doubtful
+                else record
+                for record in claim.records
+            ]
+        )
+        for claim in judged_claims(records)
     ]
-    return {"devices": devices, "lines": lines}
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictMatrix:
+    """Verdicts by claim and device, of the claims that are made of devices."""
+
+    devices: list[str]
+    lines: list[tuple[JudgedClaim, list[str | None]]]
+    """Each claim with a verdict for each device; None where the claim is made of others."""
+
+
+def verdict_matrix(records: Sequence[ClaimRecord | Record]) -> VerdictMatrix:
+    """Return the verdicts of the claims that are made of devices."""
+    claims = [claim for claim in judged_claims(records) if any(record.device for record in claim.records)]
+    devices = list(dict.fromkeys(record.device for claim in claims for record in claim.records if record.device))
+    verdicts = {(record.identifier, record.device): record.verdict for claim in claims for record in claim.records}
+    return VerdictMatrix(
+        devices, [(claim, [verdicts.get((claim.identifier, device)) for device in devices]) for claim in claims]
+    )
 
 
 def line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:

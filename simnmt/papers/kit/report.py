@@ -6,35 +6,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simnmt.papers.kit.claim import Records, format_claims
+from simnmt.papers.kit.claim import ClaimRecord, format_claims
 from simnmt.papers.kit.page import render_paper
 from simnmt.papers.kit.table import Table
 
 
 @dataclass(frozen=True, slots=True)
 class PaperReport:
-    """What a reproduction shows. One of the tables has the id `setting`: rows of `what` and `said`."""
+    """What a reproduction shows: the page opens with the summary, the main claims and the main charts."""
 
     heading: str
     paper: str
     """Its reference."""
-    claims: Records
+    claims: Sequence[ClaimRecord]
     tables: Sequence[Table]
     charts: Sequence[Mapping[str, Any]]
     """Sections of the page, see `kit.page.section`."""
+    setting: Sequence[tuple[str, str]]
+    """What the paper measured: a noun, such as `model`, and its description."""
     slips: Sequence[str]
+    """What does not fit together in the paper."""
     notes: Sequence[str]
+    """What our numbers rest on."""
+    summary: str
+    """What the paper claims and what came out here, in two to four plain sentences."""
+    main_claims: Sequence[str]
+    """Identifiers of the three to six claims that carry the paper."""
+    main_charts: Sequence[str]
+    """Ids of the two or three charts that a reader should see first."""
+    setting_title: str = "The paper's setting"
+    matrix_note: str = ""
+    """Stands above the verdicts by device."""
+    pictures: Sequence[Mapping[str, Any]] = ()
+    """Sections of drawn pipelines: `id`, `title`, `note` and `drawn` (each a `heading` and an `svg`)."""
     remarks: Sequence[str] = ()
     """Sentences for the terminal, after its tables."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further keys of the JSON document."""
+    """Further keys of the JSON document; `doubts` is shown on the page."""
 
     def document(self) -> dict[str, Any]:
         """Return what `--json` prints."""
+        setting = [{"what": noun, "said": description} for noun, description in self.setting]
         return {
             "paper": self.paper,
-            "claims": self.claims,
-            "tables": [table.record() for table in self.tables],
+            "claims": [claim.record() for claim in self.claims],
+            "tables": [
+                {"id": "setting", "title": self.setting_title, "rows": setting},
+                *(table.record() for table in self.tables),
+            ],
             **self.more,
             "slips": list(self.slips),
             "notes": list(self.notes),
@@ -42,10 +61,19 @@ class PaperReport:
 
     def text(self) -> str:
         """Return the tables that are for a terminal, the remarks, and a line for each claim."""
-        tables = [table.text() for table in self.tables if table.on_terminal]
+        tables = [table.text() for table in self.tables if table.on_terminal and table.rows]
         return "\n\n".join([*tables, *self.remarks, format_claims(self.claims)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8; it opens from disk without a network."""
-        sections = [table.section() for table in self.tables if table.columns and table.rows]
-        return render_paper(self.document(), heading=self.heading, tables=sections, drawings=self.charts)
+        return render_paper(
+            self.document(),
+            heading=self.heading,
+            tables=self.tables,
+            drawings=self.charts,
+            matrix_note=self.matrix_note,
+            pictures=self.pictures,
+            summary=self.summary,
+            main_claims=self.main_claims,
+            main_charts=self.main_charts,
+        )

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simnmt.base.text_tables import format_table
-from simnmt.papers.kit.page import Figure, Line, Row, table
-from simnmt.report.typography import DASH, number, significant
+from simnmt.report.typography import DASH, number, signed, significant
 
 Value = float | str | None
+"""What a column shows of a row; None and an empty text are an empty cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell of a table on the page."""
+
+    text: str
+    small: str = ""
+    """Under it."""
+    kind: str = ""
+    """Instead of a text, a kind such as `measured`."""
+    words: bool = False
+    """Text, set to the left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a table on the page."""
+
+    name: str
+    cells: Sequence[Figure | str]
+    small: str = ""
+    published: bool = False
+    """Set apart from what is ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,40 +47,59 @@ class Column:
     """
 
     head: str
-    value: str | Callable[[Row], Value]
-    """A key of the row, or a function of the row; a value of None is an empty cell."""
+    value: str | Callable[[Any], Value]
+    """An attribute of the row (a key if the row is a mapping), or a function of the row."""
     digits: int | None = None
     """Decimals of a number; None: `significant` digits."""
     significant: int = 4
     scale: float = 1.0
     """Multiplies a number before it is shown; a text stands as it is."""
-    small: Callable[[Row], str] | None = None
+    signed: bool = False
+    """Show a plus sign; needs `digits`."""
+    interval: tuple[str, str] | None = None
+    """Attributes of the least and the greatest value, in square brackets below the value, on the page alone."""
+    small: str | Callable[[Any], str] | None = None
     """Small print below the value, on the page alone."""
-    cell: Callable[[Row], Figure] | None = None
+    words: bool = False
+    """Running text: the page sets it to the left."""
+    kind: bool = False
+    """The value is a kind such as `measured`, which the page shows as a badge."""
+    cell: Callable[[Any], Figure] | None = None
     """The page's cell, where value and small print do not suffice."""
     on_terminal: bool = True
 
-    def page_cell(self, row: Row) -> Figure:
+    def page_cell(self, row: Any) -> Figure:
         """Return the cell of the page."""
         if self.cell is not None:
             return self.cell(row)
         value = self._value(row)
-        if value is None or isinstance(value, str):
-            text = value or DASH
-        else:
-            text = significant(value, self.significant) if self.digits is None else number(value, self.digits)
-        return Figure(text, "" if self.small is None else self.small(row))
+        if self.kind and value:
+            return Figure("", kind=str(value))
+        small = _read(row, self.small) or ""
+        if self.interval is not None:
+            low, high = (_read(row, end) for end in self.interval)
+            if low is not None and high is not None:
+                small = f"[{self._page_text(self.scale * low)}, {self._page_text(self.scale * high)}]"
+        return Figure(self._page_text(value), small, words=self.words)
 
-    def terminal_text(self, row: Row) -> str:
+    def terminal_text(self, row: Any) -> str:
         """Return the cell of the terminal, in ASCII digits."""
         value = self._value(row)
         if value is None or isinstance(value, str):
             return value or ""
-        return f"{value:.{self.significant}g}" if self.digits is None else f"{value:,.{self.digits}f}"
+        sign = "+" if self.signed else ""
+        return f"{value:{sign}.{self.significant}g}" if self.digits is None else f"{value:{sign},.{self.digits}f}"
 
-    def _value(self, row: Row) -> Value:
-        value = row[self.value] if isinstance(self.value, str) else self.value(row)
+    def _value(self, row: Any) -> Value:
+        value: Value = _read(row, self.value)
         return value if value is None or isinstance(value, str) else value * self.scale
+
+    def _page_text(self, value: Value) -> str:
+        if value is None or isinstance(value, str):
+            return value or DASH
+        if self.digits is None:
+            return significant(value, self.significant)
+        return signed(value, self.digits) if self.signed else number(value, self.digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +108,56 @@ class Table:
 
     id: str
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[Any]
+    """Dataclass instances, whose fields are the JSON document's keys (or those of their method `record`), or mappings."""
     columns: Sequence[Column] = ()
     note: str = ""
-    small: str | None = None
-    """Key of a text that stands small below the row's name, on the page."""
-    published: bool = False
-    """Every row is the paper's: the page sets it apart."""
+    small: str | Callable[[Any], str] | None = None
+    """A text that stands small below the row's name, on the page."""
+    published: bool | str | Callable[[Any], bool] = False
+    """Whether a row is the paper's: the page sets it apart. One answer for all rows, an attribute, or a function."""
     on_terminal: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the JSON document."""
 
     def record(self) -> dict[str, Any]:
         """Return what the JSON document holds."""
-        return {"id": self.id, "title": self.title, "rows": list(self.rows)}
+        return {"id": self.id, "title": self.title, "rows": [row_record(row) for row in self.rows], **self.more}
 
-    def section(self) -> dict[str, Any]:
-        """Return the section of the page."""
+    @property
+    def heads(self) -> list[str]:
+        """The heads of the columns."""
+        return [column.head for column in self.columns]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The rows as the page shows them."""
         name, *columns = self.columns
-        lines = [
+        return [
             Line(
                 name.terminal_text(row),
                 [column.page_cell(row) for column in columns],
-                small="" if self.small is None else row[self.small],
-                published=self.published,
+                small=_read(row, self.small) or "",
+                published=self.published if isinstance(self.published, bool) else bool(_read(row, self.published)),
             )
             for row in self.rows
         ]
-        return table(self.id, self.title, self.note, [column.head for column in self.columns], lines)
 
     def text(self) -> str:
         """Return title and rows for a terminal."""
         columns = [column for column in self.columns if column.on_terminal]
         rows = [[column.terminal_text(row) for column in columns] for row in self.rows]
         return f"{self.title}\n{format_table([column.head for column in columns], rows)}"
+
+
+def row_record(row: Any) -> dict[str, Any]:
+    """Return the row's JSON: its method `record`, a mapping's items, or a dataclass's fields."""
+    if isinstance(row, Mapping):
+        return dict(row)
+    return row.record() if hasattr(row, "record") else asdict(row)
+
+
+def _read(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
+    if value is None or callable(value):
+        return None if value is None else value(row)
+    return row[value] if isinstance(row, Mapping) else getattr(row, value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN, Records, claim_record, verdict_over_cases, worst_verdict
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN, ClaimRecord, holds_if, verdict_over_cases, worst_verdict
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.published import LADDER
 
@@ -25,7 +26,7 @@ NEAR_UNIQUE = 0.10
 DEVICE = "a trained model"
 
 
-def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -> Records:
+def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -> list[ClaimRecord]:
     """Return all three claims, undecided without a trained model. `random_share`: share of distinct states, random weights."""
     theirs, text = (
         "99.9 % and more",
@@ -37,9 +38,9 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
         remedy = "needs a trained model: give --model and --text"
         reason = f"{remedy}; with random weights {100 * random_share:.0f} %, which the gain of merging here goes with"
         return [
-            claim_record("SHARP-10 (a)", text, theirs, "", UNKNOWN, remedy, basis="needs --model"),
+            ClaimRecord("SHARP-10 (a)", text, theirs, "", UNKNOWN, remedy, basis="needs --model"),
             _bleu(()),
-            claim_record("SHARP-09", unique, printed, "", UNKNOWN, reason, basis="needs --model"),
+            ClaimRecord("SHARP-09", unique, printed, "", UNKNOWN, reason, basis="needs --model"),
         ]
     ours = "; ".join(
         f"{rung.settings.words()} {100 * rung.share:.2f} % of {rung.tokens:,} words, {rung.sentences_same} of {rung.sentences} "
@@ -49,23 +50,23 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
     exact = all(rung.tokens_same == rung.tokens for rung in agreements if rung.settings.exact)
     share = agreements[-1].distinct_share
     return [
-        claim_record(
+        ClaimRecord(
             "SHARP-10 (a)",
             text,
             theirs,
             ours,
-            exact and all(rung.share >= LEAST_SAME for rung in agreements),
+            holds_if(exact and all(rung.share >= LEAST_SAME for rung in agreements)),
             "likeliest words along the baseline's translations; sentences are translated by themselves",
             device=DEVICE,
             basis="measured",
         ),
         _bleu(agreements),
-        claim_record(
+        ClaimRecord(
             "SHARP-09",
             unique,
             printed,
             f"{100 * share:.1f} %",
-            abs(share - published.UNIQUE_SHARE) <= NEAR_UNIQUE,
+            holds_if(abs(share - published.UNIQUE_SHARE) <= NEAR_UNIQUE),
             f"mean over sentences, 10 points allowed; with random weights {100 * random_share:.0f} %",
             device=DEVICE,
             basis="measured",
@@ -73,7 +74,7 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
     ]
 
 
-def _bleu(agreements: Sequence[RungAgreement]) -> dict[str, Any]:
+def _bleu(agreements: Sequence[RungAgreement]) -> ClaimRecord:
     """Return the claim about BLEU, judged by the largest change of any rung."""
     text, theirs = f"No rung changes BLEU by {MOST_BLEU_CHANGE} or more", f"below {MOST_BLEU_CHANGE}"
     changes = [
@@ -83,13 +84,13 @@ def _bleu(agreements: Sequence[RungAgreement]) -> dict[str, Any]:
     ]
     if not changes:
         remedy = "needs a trained model and references: give --model, --text and --references"
-        return claim_record("SHARP-10 (b)", text, theirs, "", UNKNOWN, remedy, basis="needs --references")
-    return claim_record(
+        return ClaimRecord("SHARP-10 (b)", text, theirs, "", UNKNOWN, remedy, basis="needs --references")
+    return ClaimRecord(
         "SHARP-10 (b)",
         text,
         theirs,
         "; ".join(f"{settings} {change:+.4f}" for settings, change in changes),
-        all(abs(change) < MOST_BLEU_CHANGE for _, change in changes),
+        holds_if(all(abs(change) < MOST_BLEU_CHANGE for _, change in changes)),
         f"of {agreements[0].bleu:.2f} over {agreements[0].sentences} sentences, rungs as they add up",
         device=DEVICE,
         basis="measured",
@@ -116,7 +117,7 @@ def ratio_verdict(ratios: Sequence[float], holds: Callable[[float], bool]) -> st
     return verdict_over_cases([[holds(float(quantile)) for quantile in np.quantile(ratios, (0.25, 0.5, 0.75))]])
 
 
-def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Records:
+def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> list[ClaimRecord]:
     """Return every claim; claims about printed figures alone, and undecidable ones, need no device.
 
     A `quick` look, or one without compiled kernels, decides no measured claim.
@@ -124,7 +125,7 @@ def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *,
     measured = [*_ladder(speeds, agreements), *_products(speeds), *_systems(speeds)]
     why = "a quick look" if quick else "" if speeds.level else "without compiled kernels"
     if why:
-        measured = [record | {"verdict": UNKNOWN, "why": f"{why}, which decides nothing"} for record in measured]
+        measured = [replace(record, verdict=UNKNOWN, why=f"{why}, which decides nothing") for record in measured]
     return [
         *measured,
         *_printed(),
@@ -133,11 +134,11 @@ def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *,
     ]
 
 
-def _box_record(text: str, theirs: str, ours: str, verdict: bool | str, why: str, identifier: str) -> dict[str, Any]:
-    return claim_record(identifier, text, theirs, ours, verdict, why, device=BOX, basis="measured")
+def _box_record(text: str, theirs: str, ours: str, verdict: str, why: str, identifier: str) -> ClaimRecord:
+    return ClaimRecord(identifier, text, theirs, ours, verdict, why, device=BOX, basis="measured")
 
 
-def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records:
+def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[ClaimRecord]:
     rungs, table = speeds.ladder["polynomial"], speeds.ladder["table"]
     place = next(number for number, rung in enumerate(LADDER) if rung.key == "activations")
     steps = {rung.key: rung.ratios(before) for before, rung in pairwise(rungs)}
@@ -190,7 +191,7 @@ def _kept_words(agreements: Sequence[RungAgreement]) -> str:
     return f"every rung keeps at least {least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked (SHARP-10)"
 
 
-def _products(speeds: SharpSpeeds) -> Records:
+def _products(speeds: SharpSpeeds) -> list[ClaimRecord]:
     low, high = published.PRODUCT_BATCHES
     least, most = published.PRODUCT_RATIO
     hot = [product_time for product_time in speeds.products if not product_time.cold and low <= product_time.batch <= high]
@@ -215,7 +216,7 @@ def _products(speeds: SharpSpeeds) -> Records:
     ]
 
 
-def _systems(speeds: SharpSpeeds) -> Records:
+def _systems(speeds: SharpSpeeds) -> list[ClaimRecord]:
     known = {system.key: system for system in speeds.systems}
     pairs = [pair for above, below in pairwise(ORDER) for pair in product(above, below)]
     asked = {pair: known[pair[0]].ratios(known[pair[1]]) for pair in pairs if set(pair) <= set(known)}
@@ -249,7 +250,7 @@ def _systems(speeds: SharpSpeeds) -> Records:
     return records
 
 
-def _similar(known: dict[str, DecoderTime]) -> dict[str, Any]:
+def _similar(known: dict[str, DecoderTime]) -> ClaimRecord:
     ratios = known["S4"].ratios(known["S2"])
     return _box_record(
         f"S4 costs about as much as S2 ({100 * ABOUT:.0f} % allowed)",
@@ -273,7 +274,7 @@ def layer_ratios(known: dict[str, DecoderTime]) -> list[float]:
     return [float(ratio) for ratio in np.divide(gru_s, fc_s, out=np.full(len(s1), np.nan), where=measurable)]
 
 
-def _layer(known: dict[str, DecoderTime]) -> dict[str, Any]:
+def _layer(known: dict[str, DecoderTime]) -> ClaimRecord:
     rounds = layer_ratios(known)
     ratios = [ratio for ratio in rounds if not np.isnan(ratio)]
     enough = 2 * len(ratios) > len(rounds)
@@ -288,7 +289,7 @@ def _layer(known: dict[str, DecoderTime]) -> dict[str, Any]:
     )
 
 
-def _ensembles(known: dict[str, DecoderTime]) -> dict[str, Any]:
+def _ensembles(known: dict[str, DecoderTime]) -> ClaimRecord:
     single = known["S4"]
     costs = {key: (known[key].members, single.ratios(known[key])) for key in ("E1", "E2")}
     verdicts = [
@@ -305,15 +306,15 @@ def _ensembles(known: dict[str, DecoderTime]) -> dict[str, Any]:
     )
 
 
-def _printed() -> Records:
+def _printed() -> list[ClaimRecord]:
     (low, high), odd = published.implied_baselines()
     return [
-        claim_record(
+        ClaimRecord(
             "SHARP-11 (c)",
             "The printed factors of Table 1 follow from its speeds",
             ", ".join(f"{rung.printed_factor:.2f}" for rung in LADDER),
             ", ".join(f"{rung.factor:.3f}" for rung in LADDER),
-            False,
+            FAILS,
             f"an unrounded baseline of {low:.2f} to {high:.2f}, which prints as 96, gives all but one, which needs "
             f"{odd[0]:.2f} to {odd[1]:.2f}",
             basis="published",
@@ -321,9 +322,9 @@ def _printed() -> Records:
     ]
 
 
-def _unmeasured() -> Records:
+def _unmeasured() -> list[ClaimRecord]:
     return [
-        claim_record(f"SHARP-17 ({letter})", claim, "so in the text", "", UNKNOWN, why, basis="published")
+        ClaimRecord(f"SHARP-17 ({letter})", claim, "so in the text", "", UNKNOWN, why, basis="published")
         for letter, (claim, why) in zip("abcd", published.UNMEASURED, strict=True)
     ]
 

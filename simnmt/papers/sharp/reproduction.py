@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simnmt.base.errors import InputError
+from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.claims import all_claims
@@ -27,7 +28,7 @@ class Reproduction:
 
     speeds: SharpSpeeds
     quick: bool
-    claims: list[dict[str, Any]]
+    claims: list[ClaimRecord]
     agreements: list[RungAgreement] = field(default_factory=list)
     """Of each rung on a trained model; empty where none was given."""
 
@@ -46,8 +47,16 @@ class Reproduction:
             claims=self.claims,
             tables=tables,
             charts=all_charts(tables),
+            setting=published.SETTING,
+            setting_title="The paper's setting (SHARP-16)",
             slips=published.SLIPS,
             notes=_notes(self),
+            summary="The paper makes a translation decoder 4.4 times as fast on one core in six steps that hardly change its "
+            "translations: 16-bit products, kept products of embeddings, attention, lookup tables, merged hypotheses. "
+            "Beside a GRU it stacks fully connected layers, which cost a fraction of a GRU layer.\n"
+            "Here the same decoder runs with random weights of the paper's shapes on one thread of this box.",
+            main_claims=("SHARP-11 (b)", "SHARP-11 (a)", "SHARP-18", "SHARP-10 (a)", "SHARP-15 (b)", "SHARP-13"),
+            main_charts=("ladder", "systems-drawn"),
             more={"level": self.speeds.level},
         )
 

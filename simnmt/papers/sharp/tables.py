@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Table]:
     """Return every table, in the order of the page."""
     return [
-        Table("setting", "The paper's setting (SHARP-16)", [{"what": what, "said": text} for what, text in published.SETTING]),
         _ladder(speeds, agreements),
         _amdahl(speeds),
         _agreement(agreements),

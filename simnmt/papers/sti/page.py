@@ -189,7 +189,6 @@ def render_sti(document: Record) -> str:
         document,
         heading="Elastic pipelining, reproduced",
         matrix_note="By model and device; what the paper’s own figures decide is below.",
-        listed=True,
         tables=[
             studied_models(document["models"]),
             _gains(rows["gains"]),
