@@ -42,8 +42,8 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import listed
 from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists
-from simnmt.papers.fvp.study_decoding import VocabularyPart, decode_with_search
-from simnmt.papers.fvp.study_runners import Sentences
+from simnmt.papers.fvp.study_decoding import Sentences, VocabularyPart, decode_in_rounds
+from simnmt.papers.fvp.study_texts import Sample
 from simnmt.profile.decoder_settings import DecoderSettings
 
 SETTINGS = {"b1": (1, 1), "b2": (2, 20)}
@@ -78,7 +78,7 @@ def by_torch(
     """Quality and speed of real decoding, with the fields of `Decoded`."""
     figures: dict[str, Any] = {}
     for name, (beam, batch) in SETTINGS.items():
-        found = decode_with_search(
+        found = decode_in_rounds(
             translator,
             sentences,
             lambda audit, account: listed(lists, audit=audit, account=account),
@@ -92,8 +92,7 @@ def by_torch(
         kept = ("identical", "near_ties", "token_agreement", "miss_rate", "layer_share", "layer_ratio", "predicted", "measured")
         figures |= {f"{name}_{field}": getattr(found, field) for field in kept}
         figures |= {f"{name}_bleu_dense": found.dense.bleu, f"{name}_bleu": found.part.bleu}
-        before, after = (each.body_s / each.steps for each in (found.dense, found.part))
-        figures[f"{name}_body_ratio"] = before / after
+        figures[f"{name}_body_ratio"] = found.body_ratio
         figures[f"{name}_active_share"] = found.share.mean
         figures[f"{name}_measured_over_fused"] = found.measured_over_fused
         figures[f"{name}_measured_over_predicted"] = found.measured / found.predicted
@@ -197,7 +196,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         )
         figures |= {"align": asked.align, "pairs": len(corpus.train), "built_s": time.perf_counter() - begin_s}
         heldout = corpus.heldout[: asked.sentences]
-        sentences = Sentences.of(translator, side_of(heldout, 0), side_of(heldout, 1))
+        sentences = Sentences.of(translator, Sample(side_of(heldout, 0), side_of(heldout, 1)))
         references = [ids[:-1] for ids in translator.target.encode(sentences.references or ())]
         figures |= {"sentences": len(sentences.sources), "always": asked.always, **sizes(lists, sentences.sources, references)}
         cut = VocabularyPart(asked.align, candidates=CANDIDATES, always=asked.always)

@@ -12,15 +12,14 @@ it. The parts chosen, speeds and candidates time real decoding: leave the box al
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.papers.fvp.study import PARTS, Study
+from simnmt.papers.fvp.study import PARTS, Study, StudySettings
 from simnmt.papers.fvp.study_run import run_study
-from simnmt.papers.fvp.study_settings import Direction, StudySettings
+from simnmt.papers.fvp.study_texts import Direction
 
 _COUNTS = (
     "train_sentences",
@@ -33,7 +32,7 @@ _COUNTS = (
     "candidates",
     "shown_clusters",
 )
-_LISTS = ("clusters", "tops", "fine_clusters", "fine_tops", "volume_clusters", "language_clusters", "speed_clusters", "always")
+_LISTS = ("clusters", "tops", "fine_clusters", "fine_tops", "volume_clusters", "language_clusters", "speed_clusters")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,14 +47,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--chosen", action="append", default=[], metavar="LABEL=R:K", help="instead of the choice by trial")
     parser.add_argument("--json", action="store_true", help="print the study")
     for name in _COUNTS:
-        parser.add_argument(_option(name), type=int)
+        parser.add_argument(_option(name), type=_count)
     for name in _LISTS:
-        parser.add_argument(_option(name), type=int, nargs="+")
+        parser.add_argument(_option(name), type=_count, nargs="+")
+    parser.add_argument("--always", type=int, choices=range(100_000), metavar="COUNT", nargs="+")
     given = parser.parse_args(argv)
     own = {name: getattr(given, name) for name in _COUNTS if getattr(given, name) is not None}
-    own |= {name: tuple(getattr(given, name)) for name in _LISTS if getattr(given, name) is not None}
+    own |= {name: tuple(getattr(given, name)) for name in (*_LISTS, "always") if getattr(given, name) is not None}
     try:
-        settings = dataclasses.replace(StudySettings(), **own, chosen=dict(map(_choice, given.chosen)))
+        settings = StudySettings(**own, chosen=dict(map(_choice, given.chosen)))
         study = run_study(
             given.model,
             [_direction(each) for each in given.direction],
@@ -85,7 +85,7 @@ def _told(study: Study) -> list[str]:
         ]
     lines += [
         f"memory       {each.label} r {each.clusters:5,} K {each.top}: {each.total_bytes / 1e6:.2f} MB, "
-        f"{each.share_of_model:.2%} of the model"
+        f"{each.total_bytes / study.model.parameter_bytes:.2%} of the model"
         for each in study.memory
     ]
     lines += [
@@ -112,11 +112,21 @@ def _told(study: Study) -> list[str]:
 
 
 def _cut(each: Any) -> str:
-    return f"r {each.clusters:,} K {each.top}" if each.way == "clustered" else f"{each.way} {each.candidates}+{each.always}"
+    return (
+        f"r {each.clusters:,} K {each.top}"
+        if each.selection == "clustered"
+        else f"{each.selection} {each.candidates}+{each.always}"
+    )
 
 
 def _score(bleu: float | None) -> str:
     return "-" if bleu is None else f"{bleu:.2f}"
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give 1 or more")
+    return int(text)
 
 
 def _option(name: str) -> str:
@@ -135,9 +145,10 @@ def _direction(text: str) -> Direction:
 def _choice(text: str) -> tuple[str, tuple[int, int]]:
     label, _, both = text.partition("=")
     clusters, _, top = both.partition(":")
-    if not (label and clusters.isdecimal() and top.isdecimal()):
-        raise SystemExit(f"{text}: give LABEL=R:K")
-    return label, (int(clusters), int(top))
+    try:
+        return label, (_count(clusters), _count(top))
+    except argparse.ArgumentTypeError:
+        raise SystemExit(f"{text}: give LABEL=R:K") from None
 
 
 if __name__ == "__main__":

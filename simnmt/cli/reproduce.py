@@ -301,12 +301,12 @@ def vocab(
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them."""
-    from simnmt.papers.fvp.evidence import Texts
     from simnmt.papers.fvp.page import render_vocab
     from simnmt.papers.fvp.reproduction import as_text, reproduce
     from simnmt.papers.fvp.reproduction import document as document_of
+    from simnmt.papers.fvp.study_texts import directions_of
 
-    texts = Texts(
+    directions = directions_of(
         train=files_by_label("--text", text),
         targets=files_by_label("--targets", targets),
         heldout=files_by_label("--heldout", heldout),
@@ -315,7 +315,7 @@ def vocab(
     with reserved_directory(out, "vocab") as directory:
         with stage_printer() as say:
             reproduction = reproduce(
-                studies=studies, benches=benches, model=model, texts=texts, parts=parts or (), quick=quick, say=say
+                studies=studies, benches=benches, model=model, directions=directions, parts=parts or (), quick=quick, say=say
             )
         document = document_of(reproduction)
         write_reproduction(directory, document, render_vocab(document))

@@ -10,8 +10,8 @@ from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.contexts import collect
-from simnmt.papers.fvp.study_settings import Direction, held_out
-from simnmt.papers.fvp.study_sweep import DirectionContexts, by_sentence
+from simnmt.papers.fvp.study_clusters import DirectionContexts, by_sentence
+from simnmt.papers.fvp.study_texts import Direction, held_out
 from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
@@ -44,5 +44,5 @@ def contexts_of(made: Path, translator: Translator, sentences: int = 30) -> Dire
     """Of the first training sentences, and of the development half."""
     texts = direction(made)
     lines = texts.train.read_text().splitlines()[:sentences]
-    development = by_sentence(collect(translator, list(held_out(texts, 20).development), 3))
+    development = by_sentence(collect(translator, held_out(texts, 20)[1].sources, 3))
     return DirectionContexts("one-other", by_sentence(collect(translator, lines, 3)), development)

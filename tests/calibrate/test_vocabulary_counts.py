@@ -21,29 +21,42 @@ from simnmt.calibrate.study import Checkpoint, RoundGuard  # noqa: E402
 from simnmt.kernels.column_sets import Centroids  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.papers.fvp import study_sweep  # noqa: E402
+from simnmt.papers.fvp import study_clusters  # noqa: E402
 from simnmt.papers.fvp.study import Cell, Decoded, Spread, TriedCell  # noqa: E402
-from simnmt.papers.fvp.study_choice import choice, contenders, try_contenders  # noqa: E402
-from simnmt.papers.fvp.study_decoding import VocabularyPart, decode_with_search, decode_with_searches, measure_stretches  # noqa: E402
-from simnmt.papers.fvp.study_runners import Runner, Sentences, alike, concatenate_runs  # noqa: E402
-from simnmt.papers.fvp.study_settings import held_out, training_pairs  # noqa: E402
-from simnmt.papers.fvp.study_sweep import (  # noqa: E402  # noqa: E402  # noqa: E402
+from simnmt.papers.fvp.study_clusters import (  # noqa: E402
     ActiveBits,
     Clusterer,
-    HeldOutTokens,
+    DirectionContexts,
     KeptContexts,
     active_mass,
-    beginning,
     by_sentence,
     cells,
+    choose,
     cluster_sets,
+    contenders,
+    first_sentences,
     outcome,
     spread,
+    try_contenders,
 )
+from simnmt.papers.fvp.study_decoding import (  # noqa: E402
+    Runner,
+    Sentences,
+    VocabularyPart,
+    concatenate_runs,
+    decode_in_rounds,
+    measure_stretches,
+    similarity,
+)
+from simnmt.papers.fvp.study_texts import Sample, held_out, training_pairs  # noqa: E402
 from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+PART = VocabularyPart("clustered", clusters=8, top=1)
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +65,56 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return models_and_text(tmp_path_factory.mktemp("study"))
 
 
+@pytest.fixture(scope="module")
+def translator(made: Path) -> Translator:
+    return Translator.load(made / "m")
+
+
+@pytest.fixture(scope="module")
+def contexts(made: Path, translator: Translator) -> DirectionContexts:
+    return contexts_of(made, translator, sentences=6)
+
+
+@pytest.fixture(scope="module")
+def clusters(translator: Translator, contexts: DirectionContexts) -> ClusterSet:
+    return eight_clusters(translator, contexts)
+
+
+def eight_clusters(translator: Translator, contexts: DirectionContexts) -> ClusterSet:
+    (eight,) = cluster_sets(translator.model, contexts.label, contexts.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    return eight
+
+
+def development(made: Path, translator: Translator, sentences: int) -> Sentences:
+    return Sentences.of(translator, Sample(held_out(direction(made), sentences)[1].sources, None))
+
+
+def decode(translator: Translator, sentences: Sentences, clusters: ClusterSet, **options: Any) -> Decoded:
+    return decode_in_rounds(
+        translator,
+        sentences,
+        lambda audit, account: clustered(clusters, audit=audit, account=account),
+        PART,
+        **({"label": "one-other", "beam": 1, "batch": 1, "rounds": 1, "emitted": 10, "guard": QUIET} | options),
+    )
+
+
 def sets(*members: list[int]) -> tuple[Any, Any]:
     starts = np.cumsum([0, *map(len, members)])
-    return starts.astype(np.int64), np.array([each for own in members for each in own], np.int32)
+    return starts.astype(np.int64), np.array([column for member in members for column in member], np.int32)
 
 
 def test_shares_unions_and_misses_of_a_small_example() -> None:
     """The sets of FVP-04 and FVP-06: {2, 4, 6, 8, 9} and {1, 3} of 10 columns, united they are 7."""
     bits = ActiveBits(*sets([2, 4, 6, 8, 9], [1, 3]), 10)
-    heldout = HeldOutTokens(np.array([4, 3, 2, 1, 5, 9]), np.array([0, 0, 1, 1, 7, 7]))
-    found = outcome(bits, np.array([0, 1, 0, 0, 1, 0]), heldout, rows=2)
+    tokens, sentences = np.array([4, 3, 2, 1, 5, 9]), np.array([0, 0, 1, 1, 7, 7])
+    found = outcome(bits, np.array([0, 1, 0, 0, 1, 0]), tokens, sentences, rows=2)
     assert found.miss_rate == pytest.approx(2 / 6)  # 1 is not in the first set, 5 in none
     assert found.identical == pytest.approx(1 / 3)
     assert found.share.mean == pytest.approx((4 * 0.5 + 2 * 0.2) / 6)
     # Two lanes of three steps: clusters 0, 1, 0 beside 0, 1, 0.
     assert (found.union.least, found.union.most, found.union_rows) == (0.2, 0.5, 2)
-    assert outcome(bits, np.array([0, 1, 0, 0, 1, 0]), heldout, rows=3).union.mean == pytest.approx(0.7)
+    assert outcome(bits, np.array([0, 1, 0, 0, 1, 0]), tokens, sentences, rows=3).union.mean == pytest.approx(0.7)
 
 
 @given(st.lists(st.sets(st.integers(0, 19), min_size=1), min_size=1, max_size=5), st.integers(1, 9), st.data())
@@ -135,115 +182,92 @@ def test_the_smallest_cell_is_found_that_is_good_with_every_search(kept: list[tu
     rising = list(zip(*map(sorted, zip(*kept, strict=True)), strict=True))
     tried = try_contenders(front, lambda own: trial(own, *rising[own.clusters - 1]))
     good = [at + 1 for at, own in enumerate(rising) if min(own) >= 0.9]
-    assert not good or choice(tried) == (good[0], 1)
+    assert not good or choose(tried) == (good[0], 1)
     assert len({each.clusters for each in tried}) <= 5
     tried = try_contenders(front, lambda own: trial(own, *kept[own.clusters - 1]))
-    chosen, _ = choice(tried)
+    chosen, _ = choose(tried)
     if any(all(each.good for each in tried if each.clusters == own.clusters) for own in tried):
         assert min(kept[chosen - 1]) >= 0.9
 
 
 def test_where_no_cell_is_good_the_one_is_chosen_that_keeps_most_with_its_worst_search() -> None:
     few, many = cell(100, 1, 0.01, 0.95), cell(200, 1, 0.01, 0.96)
-    assert choice([*trial(few, 0.92, 0.85), *trial(many, 0.80, 0.99)]) == (100, 1)
+    assert choose([*trial(few, 0.92, 0.85), *trial(many, 0.80, 0.99)]) == (100, 1)
 
 
-def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_sentences_does(made: Path) -> None:
+def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_sentences_does(
+    made: Path, translator: Translator, contexts: DirectionContexts, clusters: ClusterSet
+) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
-    translator = Translator.load(made / "m")
-    of = contexts_of(made, translator, sentences=6)
-    clusterer = Clusterer(seed=1, most=10_000, method="sklearn")
-    (counted,) = cells(translator.model, of, of.training, 8, [1], clusterer)
-    (own,) = cluster_sets(translator.model, of.label, of.training, 8, [1], clusterer)
-    sentences = Sentences.of(translator, held_out(direction(made), 20).development)
-    found = decode_with_search(
-        translator,
-        sentences,
-        lambda audit, account: clustered(own, audit=audit, account=account),
-        VocabularyPart("clustered", clusters=8, top=1),
-        label=of.label,
-        beam=1,
-        batch=1,
-        rounds=1,
-        emitted=of.emitted,
-        guard=QUIET,
-    )
+    (counted,) = cells(translator.model, contexts, contexts.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    decoded = decode(translator, development(made, translator, 20), clusters)
     assert 0.0 < counted.identical < 1.0
-    assert found.identical == pytest.approx(counted.identical)
-    assert found.dense.bleu is None
-    assert found.token_agreement >= found.identical
-    assert 0.0 < found.layer_share < 1.0
-    assert found.predicted == pytest.approx(1 / (1 - found.layer_share + found.layer_share / found.layer_ratio))
+    assert decoded.identical == pytest.approx(counted.identical)
+    assert decoded.dense.bleu is None
+    assert decoded.token_agreement >= decoded.identical
+    assert 0.0 < decoded.layer_share < 1.0
+    assert decoded.predicted == pytest.approx(1 / (1 - decoded.layer_share + decoded.layer_share / decoded.layer_ratio))
 
 
-def test_rounds_are_kept_one_by_one_in_tokens_a_second_with_all_searches_in_turn(made: Path) -> None:
-    translator = Translator.load(made / "m")
-    of = contexts_of(made, translator, sentences=6)
-    (own,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
-    sentences = Sentences.of(translator, held_out(direction(made), 6).development)
-    found = decode_with_searches(
-        translator,
-        sentences,
-        lambda audit, account: clustered(own, audit=audit, account=account),
-        VocabularyPart("clustered", clusters=8, top=1),
-        label=of.label,
-        searches=((1, 1), (2, 3)),
-        rounds=3,
-        emitted=of.emitted,
-        guard=QUIET,
-    )
-    assert [(each.beam, each.batch) for each in found] == [(1, 1), (2, 3)]
-    for each in found:
-        # Both write other numbers of tokens, the same in every round.
-        tokens = {
-            way: getattr(each, way).tokens_per_s * float(np.median(getattr(each, way).rounds_s)) for way in ("dense", "part")
-        }
-        seconds = zip(each.dense.rounds_s, each.part.rounds_s, strict=True)
-        wanted = [tokens["part"] / tokens["dense"] * before / after for before, after in seconds]
-        assert each.gains == pytest.approx(wanted) and each.measured == pytest.approx(float(np.median(wanted)))
-        for told in (each.dense, each.fused, each.part):
-            assert len(told.layer_rounds_s) == len(told.body_rounds_s) == 3
-            assert all(0.0 < layer < whole for layer, whole in zip(told.layer_rounds_s, told.rounds_s, strict=True))
-        assert len(each.gains_over_fused) == len(each.layer_ratios) == len(each.layer_ratios_over_fused) == 3
+@pytest.mark.parametrize(("beam", "batch"), [(1, 1), (2, 3)])
+def test_rounds_are_kept_one_by_one_in_tokens_a_second(
+    made: Path, translator: Translator, clusters: ClusterSet, beam: int, batch: int
+) -> None:
+    decoded = decode(translator, development(made, translator, 6), clusters, beam=beam, batch=batch, rounds=3)
+    assert (decoded.beam, decoded.batch) == (beam, batch)
+    # Both write other numbers of tokens, the same in every round.
+    tokens = {
+        method: getattr(decoded, method).tokens_per_s * float(np.median(getattr(decoded, method).rounds_s))
+        for method in ("dense", "part")
+    }
+    seconds = zip(decoded.dense.rounds_s, decoded.part.rounds_s, strict=True)
+    wanted = [tokens["part"] / tokens["dense"] * before / after for before, after in seconds]
+    assert decoded.gains == pytest.approx(wanted) and decoded.measured == pytest.approx(float(np.median(wanted)))
+    for result in (decoded.dense, decoded.fused, decoded.part):
+        assert len(result.layer_rounds_s) == len(result.body_rounds_s) == 3
+        assert all(0.0 < layer < whole for layer, whole in zip(result.layer_rounds_s, result.rounds_s, strict=True))
+    assert len(decoded.gains_over_fused) == len(decoded.layer_ratios) == len(decoded.layer_ratios_over_fused) == 3
 
 
-def test_a_disturbed_stretch_alone_is_measured_again(made: Path) -> None:
-    sentences = Sentences.of(Translator.load(made / "m"), held_out(direction(made), 10).development)
+def test_a_disturbed_stretch_alone_is_measured_again(made: Path, translator: Translator) -> None:
+    sentences = development(made, translator, 10)
     readings = iter([1.0, 1.0, 2.0, 1.0, *[1.0] * 100])  # 2 and 1 beside the second stretch
     guard = RoundGuard(lambda: next(readings), root="no-such-box")
     calls: list[tuple[int, int]] = []
 
-    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:
+    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:
         calls.append((number, len(stretch.sources)))
         return calls[-1]
 
-    measured = measure_stretches(guard, sentences, 2, 4, decode)
+    measured = measure_stretches(guard, sentences, 2, 4, run)
     assert calls == [(0, 4), (1, 4), (1, 4), (2, 2), (1, 4), (2, 4), (3, 2)]
     assert measured.rounds == [[(0, 4), (1, 4), (2, 2)], [(1, 4), (2, 4), (3, 2)]] and measured.whole == measured.rounds[0]
     assert (measured.kept.wanted, measured.kept.measured, measured.kept.rejected) == (6, 7, 1) and measured.kept.conclusive
 
 
-def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translations_do(made: Path) -> None:
-    sentences = Sentences.of(Translator.load(made / "m"), held_out(direction(made), 10).development)
+def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translations_do(
+    made: Path, translator: Translator
+) -> None:
+    sentences = development(made, translator, 10)
     reference_s = [1.0]
     guard = RoundGuard(lambda: reference_s[0], root="no-such-box")
 
-    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
+    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
         if number == 0:
             reference_s[0] *= 2.0
         return number
 
-    measured = measure_stretches(guard, sentences, 1, 3, decode)
+    measured = measure_stretches(guard, sentences, 1, 3, run)
     assert measured.rounds == [[1, 2, 3]] and measured.whole == [0, 1, 2, 3]
     assert measured.kept.conclusive and measured.kept.rejected == 3
 
 
 @pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
-def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: Path, batch: int, least: int) -> None:
-    translator = Translator.load(made / "m")
-    of = contexts_of(made, translator, sentences=6)
-    (clusters,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
-    sentences = Sentences.of(translator, [line for line in held_out(direction(made), 20).development for _ in range(3)])
+def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(
+    made: Path, translator: Translator, clusters: ClusterSet, batch: int, least: int
+) -> None:
+    lines = held_out(direction(made), 7)[1].sources
+    sentences = Sentences.of(translator, Sample([*lines, *lines], None))
 
     ordered = sentences.in_batch_order(batch)
     runner = Runner(translator, ordered, 1, batch)
@@ -255,22 +279,10 @@ def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: 
     assert sorted(written[0]) == sorted(hypothesis.tokens for hypothesis in as_given.hypotheses)
     assert concatenate_runs(pieces).active.tolist() == as_given.active.tolist()
 
-    def decode(least: int) -> Decoded:
-        return decode_with_searches(
-            translator,
-            sentences,
-            lambda audit, account: clustered(clusters, audit=audit, account=account),
-            VocabularyPart("clustered", clusters=8, top=1),
-            label=of.label,
-            searches=((1, batch),),
-            rounds=2,
-            emitted=of.emitted,
-            guard=QUIET,
-            stretch_size=runner.stretch_size(least),
-        )[0]
-
-    parts, whole = decode(least), decode(1_000)
-    assert parts.rounds is not None and whole.rounds is not None
+    parts, whole = (
+        decode(translator, sentences, clusters, batch=batch, rounds=2, stretch_size=runner.stretch_size(size))
+        for size in (least, 1_000)
+    )
     assert parts.rounds.wanted > whole.rounds.wanted == 2
     for method in ("dense", "fused", "part"):
         one, other = getattr(parts, method), getattr(whole, method)
@@ -282,83 +294,68 @@ def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: 
 def test_how_much_two_decodings_say_the_same() -> None:
     class Run:
         def __init__(self, *tokens: tuple[int, ...]) -> None:
-            self.hypotheses = [type("Hypothesis", (), {"tokens": each}) for each in tokens]
+            self.hypotheses = [type("Hypothesis", (), {"tokens": hypothesis}) for hypothesis in tokens]
 
-    assert alike(Run((1, 2), (3,)), Run((1, 2), (3, 4))) == (0.5, 3 / 4)  # type: ignore[arg-type]
-    assert alike(Run(()), Run(())) == (1.0, 1.0)  # type: ignore[arg-type]
+    assert similarity(Run((1, 2), (3,)), Run((1, 2), (3, 4))) == (0.5, 3 / 4)  # type: ignore[arg-type]
+    assert similarity(Run(()), Run(())) == (1.0, 1.0)  # type: ignore[arg-type]
 
 
-def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probability_of_active_columns_is_that_of_the_models_softmax(
+    translator: Translator, contexts: DirectionContexts, clusters: ClusterSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where only every second context is looked at."""
-    translator = Translator.load(made / "m")
-    of = contexts_of(made, translator, sentences=6)
-    (own,) = cluster_sets(translator.model, of.label, of.training, 4, [1], Clusterer(1, 10_000, "sklearn"))
     model: Any = translator.model
-    logits = of.development.hidden.double() @ model.weight.detach().double().T + model.bias.detach().double()
+    logits = contexts.development.hidden.double() @ model.weight.detach().double().T + model.bias.detach().double()
     logits[:, model.pad_token] = -torch.inf
-    probabilities, nearest = logits.softmax(dim=1), own.centroids.nearest(of.development.hidden)
-    wanted = [float(row[own.sets.of(int(at)).long()].sum()) for row, at in zip(probabilities, nearest, strict=True)]
-    assert active_mass(model, of, own) == pytest.approx(np.mean(wanted), rel=1e-5)
-    monkeypatch.setattr(study_sweep, "MASS_CONTEXTS", -(-len(wanted) // 2))
-    assert active_mass(model, of, own) == pytest.approx(np.mean(wanted[::2]), rel=1e-5)
+    probabilities, nearest = logits.softmax(dim=1), clusters.centroids.nearest(contexts.development.hidden)
+    wanted = [float(row[clusters.sets.of(int(at)).long()].sum()) for row, at in zip(probabilities, nearest, strict=True)]
+    assert active_mass(model, contexts, clusters) == pytest.approx(np.mean(wanted), rel=1e-5)
+    monkeypatch.setattr(study_clusters, "MASS_CONTEXTS", -(-len(wanted) // 2))
+    assert active_mass(model, contexts, clusters) == pytest.approx(np.mean(wanted[::2]), rel=1e-5)
 
 
-def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path) -> None:
+def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
     """One cluster of every token that was ever among the likeliest 35: dense decoding, whatever the beam."""
-    translator = Translator.load(made / "m")
-    training = by_sentence(collect(translator, direction(made).train.read_text().splitlines(), 34))
-    (own,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000, "sklearn"))
-    sentences = Sentences.of(translator, *(direction(made).heldout.read_text().splitlines()[:12],) * 2)
-    found = decode_with_search(
-        translator,
-        sentences,
-        lambda audit, account: clustered(own, audit=audit, account=account),
-        VocabularyPart("clustered", clusters=1, top=34),
-        label="a",
-        beam=2,
-        batch=5,
-        rounds=1,
-        emitted=10,
-        guard=QUIET,
-    )
-    assert (found.identical, found.token_agreement, found.miss_rate) == (1.0, 1.0, 0.0)
-    assert found.part.bleu == found.dense.bleu == found.fused.bleu is not None
-    assert found.share.least == found.share.most == len(own.sets.of(0)) / 36
+    training = by_sentence(collect(translator, direction(made).train.read_text().splitlines()[:20], 34))
+    (everything,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000, "sklearn"))
+    lines = direction(made).heldout.read_text().splitlines()[:12]
+    decoded = decode(translator, Sentences.of(translator, Sample(lines, lines)), everything, beam=2, batch=5)
+    assert (decoded.identical, decoded.token_agreement, decoded.miss_rate) == (1.0, 1.0, 0.0)
+    assert decoded.part.bleu == decoded.dense.bleu == decoded.fused.bleu is not None
+    assert decoded.share.least == decoded.share.most == len(everything.sets.of(0)) / 36
 
 
-def test_more_text_misses_less_and_more_likely_tokens_too(made: Path) -> None:
+def test_more_text_misses_less_and_more_likely_tokens_too(translator: Translator, contexts: DirectionContexts) -> None:
     """By construction: the sets of K hold those of K - 1. FVP-08, FVP-11."""
-    translator = Translator.load(made / "m")
-    of = contexts_of(made, translator)
-    found = list(cells(translator.model, of, of.training, 6, [1, 2, 3], Clusterer(1, 10_000, "sklearn")))
-    assert [each.miss_rate for each in found] == sorted((each.miss_rate for each in found), reverse=True)
-    shares = [each.share.mean for each in found]
+    training = contexts.training
+    swept = list(cells(translator.model, contexts, training, 6, [1, 2, 3], Clusterer(1, 10_000, "sklearn")))
+    assert [cell.miss_rate for cell in swept] == sorted((cell.miss_rate for cell in swept), reverse=True)
+    shares = [cell.share.mean for cell in swept]
     assert shares[0] < shares[1] < shares[2]
-    assert all(each.sets.least <= each.share.least <= each.share.mean <= each.union.most for each in found)
-    assert len(beginning(of.training, 3)) < len(of.training)
-    assert beginning(of.training, 3).sentence.unique().tolist() == [0, 1, 2]
+    assert all(cell.sets.least <= cell.share.least <= cell.share.mean <= cell.union.most for cell in swept)
+    assert len(first_sentences(training, 3)) < len(training)
+    assert first_sentences(training, 3).sentence.unique().tolist() == [0, 1, 2]
 
 
-def test_k_means_may_see_some_contexts_and_active_sets_are_made_of_all(made: Path) -> None:
+def test_k_means_may_see_some_contexts_and_active_sets_are_made_of_all(
+    translator: Translator, contexts: DirectionContexts
+) -> None:
     """Each context lies in the cluster that is nearest, and its likeliest token is active there."""
-    translator = Translator.load(made / "m")
-    training = contexts_of(made, translator).training
-    clusterer = Clusterer(1, 25, "sklearn")
-    (own,) = cluster_sets(translator.model, "a", training, 4, [1], clusterer)
-    assert clusterer.seen(training) == 25 < len(training) == own.contexts
-    nearest = Centroids.of(own.centroids.points).nearest(training.hidden)
+    training, clusterer = contexts.training, Clusterer(1, 25, "sklearn")
+    (four,) = cluster_sets(translator.model, "a", training, 4, [1], clusterer)
+    assert clusterer.seen(training) == 25 < len(training) == four.contexts
+    nearest = Centroids.of(four.centroids.points).nearest(training.hidden)
     assert all(
-        int(token) in own.sets.of(int(cluster)).tolist() for cluster, token in zip(nearest, training.top[:, 0], strict=True)
+        int(token) in four.sets.of(int(cluster)).tolist() for cluster, token in zip(nearest, training.top[:, 0], strict=True)
     )
 
 
 def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path, tmp_path: Path) -> None:
-    text = held_out(direction(made), 1_000)
-    lines = (made / "held.one").read_text().splitlines()
-    assert (*text.test, *text.development) == tuple(lines)
-    assert text.test_references == tuple((made / "held.other").read_text().splitlines()[:20])
-    assert held_out(direction(made), 3).development == tuple(lines[20:23])
-    assert text.development_references == tuple((made / "held.other").read_text().splitlines()[20:])
+    test, development = held_out(direction(made), 1_000)
+    lines, references = ((made / f"held.{side}").read_text().splitlines() for side in ("one", "other"))
+    assert [*test.sources, *development.sources] == lines
+    assert [*(test.references or ()), *(development.references or ())] == references and len(test.sources) == 20
+    assert list(held_out(direction(made), 3)[1].sources) == lines[20:23]
     short = tmp_path / "short"
     short.write_text("un\n")
     with pytest.raises(CalibrationError, match="fewer than two sentences"):
@@ -369,15 +366,15 @@ def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path
         training_pairs(dataclasses.replace(direction(made), train_targets=None), 5)
 
 
-def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(made: Path, tmp_path: Path) -> None:
-    translator, said = Translator.load(made / "m"), list[str]()
-    kept = KeptContexts(translator, "sha", tmp_path / "kept", said.append)
+def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(translator: Translator, tmp_path: Path) -> None:
+    messages = list[str]()
+    kept = KeptContexts(translator, "sha", tmp_path / "kept", messages.append)
     first = kept.of("a text", ["un deux", "trois"], 2)
     again = kept.of("a text", ["un deux", "trois"], 2)
-    assert said == ["decoding 2 sentences of a text", "contexts of a text: kept from before"]
+    assert messages == ["decoding 2 sentences of a text", "contexts of a text: kept from before"]
     assert all(torch.equal(getattr(first, name), getattr(again, name)) for name in ("hidden", "top", "sentence", "emitted"))
     kept.of("a text", ["un deux"], 2)
-    assert said[-1] == "decoding 1 sentences of a text"
+    assert messages[-1] == "decoding 1 sentences of a text"
     for path in (tmp_path / "kept").iterdir():
         path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(CalibrationError, match="no kept contexts, or damaged"):
@@ -385,14 +382,14 @@ def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(made:
 
 
 def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contexts: DirectionContexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = contexts_of(made, Translator.load(made / "m"), sentences=6).training
+    training = contexts.training
     clusterer = Clusterer(1, 30, "sklearn", tmp_path)
     first = clusterer.clusters(training, 4)
-    fewer = clusterer.clusters(beginning(training, 3), 4)
+    fewer = clusterer.clusters(first_sentences(training, 3), 4)
     assert len(fewer.labels) < len(first.labels) == len(training)
-    monkeypatch.setattr("simnmt.papers.fvp.study_sweep.cluster", None)
+    monkeypatch.setattr("simnmt.papers.fvp.study_clusters.cluster", None)
     again = clusterer.clusters(training, 4)
     assert torch.equal(again.centroids, first.centroids) and torch.equal(again.labels, first.labels)
     assert (again.inertia, again.method, again.seed) == (first.inertia, "sklearn", 1)

@@ -10,7 +10,7 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import BenchError, ProjectionBench
 from simnmt.papers.fvp import evidence as benches_module
 from simnmt.papers.fvp.bench_claims import bench_claims
-from simnmt.papers.fvp.evidence import shipped_studies
+from simnmt.papers.fvp.evidence import shipped_files_of
 from simnmt.papers.fvp.page import render_vocab
 from simnmt.papers.fvp.reproduction import all_claims, reproduce
 from simnmt.papers.fvp.reproduction import document as document_of
@@ -76,7 +76,7 @@ def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(
     monkeypatch.setattr(benches_module.shipped_files, "folder", lambda kind: tmp_path / kind)
     (folder / "bench-cpu.json").write_text(bench().model_dump_json(), encoding="utf-8")
     found = reproduce()
-    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_studies() == []
+    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_files_of("study") == []
     assert reproduce(benches=[]).benches == []
     with pytest.raises(InputError, match="two measurements of a processor, 1 thread"):
         (tmp_path / "other.json").write_text(bench().model_dump_json(), encoding="utf-8")

@@ -16,10 +16,11 @@ from simnmt.calibrate.study import write_study
 from simnmt.cli.reproduce import app
 from simnmt.papers.fvp import evidence as studies_module
 from simnmt.papers.fvp import study_run
-from simnmt.papers.fvp.evidence import Texts, quick_settings, shipped_studies
+from simnmt.papers.fvp.evidence import shipped_files_of
 from simnmt.papers.fvp.reproduction import all_claims, as_text, reproduce
 from simnmt.papers.fvp.reproduction import document as document_of
-from simnmt.papers.fvp.study import PARTS
+from simnmt.papers.fvp.study import PARTS, QUICK, StudySettings
+from simnmt.papers.fvp.study_texts import Direction, directions_of
 from simnmt.papers.fvp.table_rows import speeds
 from tests.papers.vocab_stand_ins import LABELS, run, speed, study
 
@@ -60,12 +61,8 @@ def test_every_row_on_translations_says_that_it_is_not_exact_and_what_stays_the_
 
 def test_a_speed_keeps_what_its_own_decoding_kept_and_not_what_the_sweep_did() -> None:
     """XP-03: a beam or a batch keeps others than single sentences."""
-    lacking = speed("fr-en", 500, 3, 0.2).model_copy(update={"identical": None})
-    rows = speeds([study(speeds=(speed("fr-en", 500, 3, 0.2), lacking))])
-    assert [row["agreement"] for row in rows] == [
-        "not exact: 92.5 % of the sentences the same",
-        "not exact: not measured",
-    ]
+    (row,) = speeds([study(speeds=(speed("fr-en", 500, 3, 0.2),))])
+    assert row["agreement"] == "not exact: 92.5 % of the sentences the same, 98.00 % of the tokens"
 
 
 def test_a_note_is_told_of_each_direction_until_it_is_measured_again() -> None:
@@ -115,10 +112,10 @@ def test_json_is_finite_and_the_text_tells_both_and_each_verdict() -> None:
 
 def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies_module.shipped_files, "folder", lambda kind: tmp_path / kind)
-    assert shipped_studies() == [] and reproduce().studies == []
+    assert shipped_files_of("study") == [] and reproduce().studies == []
     assert "Published figures alone" in as_text(reproduce())
     (tmp_path / "calibration/vocabulary").mkdir(parents=True)
-    write_study(tmp_path / "calibration/vocabulary/gru-xx-en.json", study())
+    write_study(tmp_path / "calibration/vocabulary/study-gru-xx-en.json", study())
     assert [each.model.name for each in reproduce().studies] == ["gru-xx-en"]
     assert reproduce(studies=[]).studies == []
 
@@ -131,8 +128,8 @@ def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path:
 
 
 def test_every_shipped_study_is_read_and_told() -> None:
-    assert shipped_studies()
-    for path in shipped_studies():
+    assert shipped_files_of("study")
+    for path in shipped_files_of("study"):
         assert as_text(reproduce(studies=[path])), path.name
 
 
@@ -149,8 +146,8 @@ def studied(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-def both(tmp_path: Path) -> Texts:
-    return Texts(
+def both(tmp_path: Path) -> list[Direction]:
+    return directions_of(
         train={label: tmp_path / f"train.{label}" for label in LABELS},
         heldout={label: tmp_path / f"heldout.{label}" for label in LABELS},
         references={"fr-en": tmp_path / "references"},
@@ -159,14 +156,13 @@ def both(tmp_path: Path) -> Texts:
 
 def test_a_model_is_studied_in_all_that_its_texts_can_tell(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
     kept = tmp_path / "study.json"
-    found = reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept], quick=True)
+    found = reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept], quick=True)
     (asked,) = studied
     assert found.quick and found.studies[0].model.name == "gru-xx-en"
     assert asked["parts"] == [part for part in PARTS if part != "candidates"], "no translations of the training text"
     assert [(each.label, each.references is None) for each in asked["directions"]] == [("fr-en", False), ("de-en", True)]
-    assert asked["out"] == kept and asked["settings"] == quick_settings()
-    one = Texts(train={"a": tmp_path / "x"}, targets={"a": tmp_path / "y"}, heldout={"a": tmp_path / "z"})
-    reproduce(model=tmp_path, texts=one)
+    assert asked["out"] == kept and asked["settings"] == QUICK
+    reproduce(model=tmp_path, directions=[Direction("a", tmp_path / "x", tmp_path / "z", train_targets=tmp_path / "y")])
     assert "by_language" not in studied[1]["parts"] and "candidates" in studied[1]["parts"]
 
 
@@ -174,66 +170,72 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path: Path, s
     kept = tmp_path / "study.json"
     runs = (*(run(part) for part in PARTS[:4]), run("memory", ("fr-en",)))
     write_study(kept, study(runs=runs))
-    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
+    reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept])
     assert studied[0]["parts"] == ["memory", "chosen", "speeds"], "memory was of one direction"
     write_study(kept, study())
-    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept], parts=["speeds", "chosen"])
+    reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept], parts=["speeds", "chosen"])
     assert studied[1]["parts"] == ["chosen", "speeds"], "asked for again"
-    less = [run(part, quick=True) if part == "volume" else run(part) for part in PARTS]
+    less = [run(part, settings=StudySettings(quick=True)) if part == "volume" else run(part) for part in PARTS]
     write_study(kept, study(runs=tuple(less)))
-    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
+    reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept])
     assert studied[2]["parts"] == ["volume"], "of less than is asked for now"
 
 
 def test_a_study_that_lacks_nothing_is_told_as_it_is_where_model_and_texts_are_its_own(
     tmp_path: Path, studied: list[dict[str, Any]]
 ) -> None:
-    kept, weights, texts = tmp_path / "study.json", tmp_path / "model.safetensors", both(tmp_path)
+    kept, weights, directions = tmp_path / "study.json", tmp_path / "model.safetensors", both(tmp_path)
     weights.write_bytes(b"weights")
-    for own in texts.by_option().values():
-        for path in own.values():
+    for direction in directions:
+        for path in direction.files.values():
             path.write_text("a sentence\n")
     sha256 = hashlib.sha256(b"weights").hexdigest()
     whole = study().model_copy(update={"texts": (), "model": study().model.model_copy(update={"sha256": sha256})})
     write_study(kept, whole)
     said = list[str]()
-    assert reproduce(model=tmp_path, texts=texts, studies=[kept], say=said.append).studies == [whole] and not studied
+    assert reproduce(model=tmp_path, directions=directions, studies=[kept], say=said.append).studies == [whole] and not studied
     assert said == ["candidates: left out, which needs --targets"]
     write_study(kept, whole.model_copy(update={"texts": study().texts}))
     with pytest.raises(CalibrationError, match=r"another text train\.fr-en for fr-en"):
-        reproduce(model=tmp_path, texts=texts, studies=[kept])
+        reproduce(model=tmp_path, directions=directions, studies=[kept])
     write_study(kept, whole)
     weights.write_bytes(b"others")
     with pytest.raises(CalibrationError, match="a study of another model, gru-xx-en"):
-        reproduce(model=tmp_path, texts=texts, studies=[kept])
+        reproduce(model=tmp_path, directions=directions, studies=[kept])
+
+
+X, Y = Path("x"), Path("y")
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
-        ({"texts": Texts(train={"a": Path("x")})}, "--text without a model"),
+        ({"directions": [Direction("a", X, Y)]}, "--text without a model"),
         ({"parts": ["sweep"]}, "--part without a model"),
         ({"quick": True}, "--quick without a model"),
-        ({"model": Path("m")}, "--text of nothing and --heldout of nothing"),
-        (
-            {"model": Path("m"), "texts": Texts(train={"a": Path("x")}, heldout={"b": Path("y")})},
-            "--text of a and --heldout of b",
-        ),
-        (
-            {"model": Path("m"), "texts": Texts({"a": Path("x")}, {"b": Path("t")}, {"a": Path("y")})},
-            "--targets of b, which --text does not name",
-        ),
-        (
-            {"model": Path("m"), "texts": Texts({"a": Path("x")}, {}, {"a": Path("y")}), "parts": ["sweeps"]},
-            "did you mean sweep",
-        ),
-        ({"model": Path("m"), "studies": [Path("a"), Path("b")]}, "more than one --study"),
+        ({"model": Path("m")}, "--model without --text and --heldout"),
+        ({"model": Path("m"), "directions": [Direction("a", X, Y)], "parts": ["sweeps"]}, "did you mean sweep"),
+        ({"model": Path("m"), "directions": [Direction("a", X, Y)], "studies": [X, Y]}, "more than one --study"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(asked: dict[str, Any], said: str) -> None:
+def test_options_that_do_not_go_together_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        reproduce(**asked)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+        reproduce(**options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train": {"a": X}, "heldout": {"b": Y}}, "--text of a and --heldout of b"),
+        ({"train": {"a": X}, "heldout": {}}, "--text of a and --heldout of nothing"),
+        ({"train": {"a": X}, "targets": {"b": X}, "heldout": {"a": Y}}, "--targets of b, which --text does not name"),
+    ],
+)
+def test_texts_that_do_not_go_together_are_refused_in_one_line(files: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        directions_of(**files)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def command(*words: str) -> Any:

@@ -17,8 +17,10 @@ from simnmt.papers.fvp.study import (
     StudiedModel,
     StudiedText,
     Study,
+    StudySettings,
     TriedCell,
 )
+from simnmt.papers.kit.amdahl import share_needed
 
 VOCAB = 10_000
 LABELS = ("fr-en", "de-en")
@@ -77,32 +79,44 @@ def rounds_kept(wanted: int = 3, rejected: int = 0, *, conclusive: bool = True) 
     )
 
 
-def told(seconds: tuple[float, ...], bleu: float, layer_s: float) -> DecodingResult:
+def decoding_result(seconds: tuple[float, ...], bleu: float, layer_s: float) -> DecodingResult:
     """Of 9,000 tokens, a step each."""
+    rounds = len(seconds)
     return DecodingResult(
-        bleu=bleu, tokens_per_s=9_000 / seconds[0], rounds_s=seconds, steps=9_000, layer_s=layer_s, body_s=5.0
+        bleu=bleu,
+        tokens_per_s=9_000 / seconds[0],
+        rounds_s=seconds,
+        steps=9_000,
+        layer_s=layer_s,
+        body_s=5.0,
+        layer_rounds_s=(layer_s,) * rounds,
+        body_rounds_s=(5.0,) * rounds,
     )
 
 
 def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
-    """The output layer has 40 % of the time and gets 5 times as fast, so all gets 1.47 times as fast; 1.25 with a beam."""
+    """The output layer has 40 % of the time and gets 5 times as fast, so all gets 1.47 times as fast; 1.25 with a beam.
+
+    `ratio`, `layer_ratio`, `measured_over_fused`, `layer_ratio_over_fused`: medians of the rounds; `predicted`: by Amdahl.
+    """
     ratio = changed.pop("ratio", 1 / 0.68 if beam == 1 else 1.25)
-    rounds = tuple(10.0 * each for each in (1.0, 1.01, 0.99))
-    layer_ratio = 5.0 if beam == 1 else 2.0
-    part = changed.pop("part_rounds", tuple(each / ratio for each in rounds))
+    rounds = tuple(10.0 * second for second in (1.0, 1.01, 0.99))
+    layer_ratio = changed.pop("layer_ratio", 5.0 if beam == 1 else 2.0)
+    part = changed.pop("part_rounds", tuple(second / ratio for second in rounds))
     bleu = changed.pop("bleu", 29.9)
+    predicted = changed.pop("predicted", None)
     return Decoded(
         **{
             "label": label,
-            "way": "clustered",
+            "selection": "clustered",
             "clusters": 500,
             "top": 3,
             "beam": beam,
             "batch": 1 if beam == 1 else 20,
             "sentences": 1_000,
-            "dense": told(rounds, 30.0, 4.0),
-            "fused": told(rounds, 30.0, 3.0),
-            "part": told(part, bleu, 4.0 / layer_ratio),
+            "dense": decoding_result(rounds, 30.0, 4.0),
+            "fused": decoding_result(rounds, 30.0, 3.0),
+            "part": decoding_result(part, bleu, 4.0 / layer_ratio),
             "identical": 0.94,
             "near_ties": 2,
             "token_agreement": 0.985,
@@ -110,16 +124,13 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
             "share": spread(0.03 if beam == 1 else 0.12),
             "share_of_emitted": 0.075,
             "emitted": 4_000,
-            "layer_share": 0.4,
-            "layer_ratio": layer_ratio,
+            "layer_share": 0.4 if predicted is None else share_needed(predicted, layer_ratio),
             "step_ratio": ratio,
-            "predicted": 1.0 / (0.6 + 0.4 / layer_ratio),
-            "measured": ratio,
-            "measured_over_fused": ratio / 1.05,
-            "layer_ratio_over_fused": layer_ratio / 1.2,
-            "gains": tuple(dense / own for dense, own in zip(rounds, part, strict=True)),
+            "gains": tuple(dense / restricted for dense, restricted in zip(rounds, part, strict=True)),
+            "gains_over_fused": (changed.pop("measured_over_fused", ratio / 1.05),),
             "rounds": rounds_kept(),
-            "layer_ratios": tuple(changed.get("layer_ratio", layer_ratio) * each for each in (1.0, 1.01, 1.02)),
+            "layer_ratios": tuple(layer_ratio * noise for noise in (0.99, 1.0, 1.02)),
+            "layer_ratios_over_fused": (changed.pop("layer_ratio_over_fused", layer_ratio / 1.2),),
             **changed,
         }
     )
@@ -129,8 +140,8 @@ def speed(label: str, clusters: int, top: int, gain: float) -> Speed:
     """In three rounds."""
     ratios = tuple((1.0 + gain) * each for each in (1.0, 1.002, 0.998))
     return Speed(
-        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, gain=gain, identical=0.925,
-        rounds=rounds_kept(),
+        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, identical=0.925,
+        token_agreement=0.98, rounds=rounds_kept(),
     )  # fmt: skip
 
 
@@ -147,7 +158,7 @@ def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
             "others_cpus": 0.1,
             "versions": {"torch": "2.13"},
             "method": "sklearn",
-            "seed": 1,
+            "settings": StudySettings(),
             "notes": (f"{part}: nothing was left out.",),
             **changed,
         }
@@ -180,7 +191,7 @@ def study(**changed: Any) -> Study:
         "memory": (
             Memory(
                 label="fr-en", clusters=500, top=3, centroid_bytes=512_000, norm_bytes=2_000, start_bytes=4_008,
-                set_bytes=300_000, flag_bytes=10_000, total_bytes=828_008, share_of_model=0.02,
+                set_bytes=300_000, flag_bytes=10_000, total_bytes=828_008,
             ),
         ),
         "tried": (
@@ -196,7 +207,7 @@ def study(**changed: Any) -> Study:
             for clusters in CLUSTERS
             for top in TOPS
         ),
-        "candidates": (decoded(way="ibm1", clusters=None, top=None, candidates=20, always=0),),
+        "candidates": (decoded(selection="ibm1", clusters=None, top=None, candidates=20, always=0),),
     }  # fmt: skip
     texts = tuple(
         StudiedText(label=label, role=role, name=f"{role}.{label}", sha256="0" * 64, lines=32_000)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.evidence import in_groups, study_record, unmeasured_record
+from simnmt.papers.fvp.study import format_clusters
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, verdict_over_cases, worst_verdict
 
 if TYPE_CHECKING:
@@ -105,54 +106,20 @@ def decoding_claims(study: Study | None) -> Records:
 
 def _undisturbed(rows: Sequence[Decoded | Speed]) -> bool:
     """Return True if every row's times come from enough undisturbed stretches."""
-    return all(row.rounds is not None and row.rounds.conclusive for row in rows)
+    return all(row.rounds.conclusive for row in rows)
 
 
 def _disturbed(study: Study, claim_text: ClaimText, rows: Sequence[Decoded | Speed]) -> dict[str, Any]:
     """Return the claim as unknown because too few undisturbed stretches were timed."""
-    unguarded = sum(row.rounds is None for row in rows)
-    few = sum(row.rounds is not None and not row.rounds.conclusive for row in rows)
-    causes = [f"{unguarded} of {len(rows)} cells were timed without a guard against disturbances"] * bool(unguarded)
-    causes += [f"{few} of {len(rows)} cells have too few undisturbed stretches"] * bool(few)
-    return study_record(study, *claim_text, "", UNKNOWN, f"{' and '.join(causes)}: measure the part again on a quiet box")
-
-
-def ratios(decoding: Decoded) -> list[float]:
-    """Return the tokens/s over those of plain dense decoding by round; only the median if no round was kept."""
-    return list(decoding.gains) or [decoding.measured]
-
-
-def body_ratio(decoding: Decoded) -> float:
-    """Return the speed-up of a step below the output layer; Amdahl's law assumes 1, but weights may stay in a cache."""
-    dense_s, part_s = (result.body_s / result.steps for result in (decoding.dense, decoding.part))
-    return dense_s / part_s if part_s > 0.0 else 1.0
-
-
-def bleu_change(decoding: Decoded) -> float | None:
-    """Return the change of BLEU in points; None without references."""
-    if decoding.dense.bleu is None or decoding.part.bleu is None:
-        return None
-    return decoding.part.bleu - decoding.dense.bleu
-
-
-def method_label(decoding: Decoded) -> str:
-    """Describe the clusters, or the source of the candidate lists."""
-    if decoding.way == "clustered":
-        return format_clusters(decoding.clusters or 0, decoding.top or 0)
-    always = f", {decoding.always:,} always" if decoding.always else ""
-    made = {"ibm1": "IBM model 1", "attention": "attention"}.get(decoding.way, decoding.way)
-    return f"lists of {decoding.candidates} by {made}{always}"
-
-
-def format_clusters(clusters: int, top: int) -> str:
-    """Format the number of clusters and K."""
-    return f"{clusters:,} clusters, K = {top}"
+    few = sum(not row.rounds.conclusive for row in rows)
+    why = f"{few} of {len(rows)} cells have too few undisturbed stretches: measure the part again on a quiet box"
+    return study_record(study, *claim_text, "", UNKNOWN, why)
 
 
 def by_search(rows: Sequence[Decoded], describe: Callable[[Decoded], str]) -> str:
     """Describe every decoding, grouped by direction and method and sorted by beam and batch."""
     groups = in_groups(
-        rows, lambda decoding: (decoding.label, method_label(decoding)), lambda decoding: decoding.beam * decoding.batch
+        rows, lambda decoding: (decoding.label, decoding.method_label), lambda decoding: decoding.beam * decoding.batch
     )
     return "; ".join(
         f"{label}, {method}: "
@@ -173,12 +140,12 @@ def _identical(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> 
 
 def _bleu(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
     def describe(decoding: Decoded) -> str:
-        return f"{bleu_change(decoding):+.2f} of {decoding.dense.bleu:.2f}"
+        return f"{decoding.bleu_change:+.2f} of {decoding.dense.bleu:.2f}"
 
-    known = [decoding for decoding in rows if bleu_change(decoding) is not None]
+    known = [decoding for decoding in rows if decoding.bleu_change is not None]
     if not known:
         return study_record(study, *claim_text, "", UNKNOWN, "needs references")
-    changes = [round(bleu_change(decoding) or 0.0, 4) for decoding in known]
+    changes = [round(decoding.bleu_change or 0.0, 4) for decoding in known]
     lost = sum(change < -published.MOST_BLEU_CHANGE for change in changes)
     risen = sum(change > published.MOST_BLEU_CHANGE for change in changes)
     why = f"{lost} of {len(known)} cells lose more, {risen} gain more: that is different too, though no loss"
@@ -203,7 +170,7 @@ def _step(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[
     best = max(rows, key=lambda decoding: decoding.layer_ratio)
     fused = max(decoding.layer_ratio_over_fused for decoding in rows)
     ours = by_search(rows, lambda decoding: f"{decoding.layer_ratio:.2f}")
-    reached = [ratio >= asked for ratio in best.layer_ratios or (best.layer_ratio,)]
+    reached = [ratio >= asked for ratio in best.layer_ratios]
     why = (
         f"projection, softmax and search, the choice of columns included; the best of {len(rows)} cells is judged, round by "
         f"round; {_over_both(best.layer_ratio, fused, asked, '{:.2f} times'.format)}"
@@ -216,7 +183,7 @@ def _whole(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict
     best = max(rows, key=lambda decoding: decoding.measured)
     fused = max(decoding.measured_over_fused for decoding in rows)
     ours = by_search(rows, lambda decoding: _percent(decoding.measured))
-    reached = [ratio >= asked for ratio in ratios(best)]
+    reached = [ratio >= asked for ratio in best.gains]
     why = (
         f"the best of {len(rows)} cells is judged, round by round; {_over_both(best.measured, fused, asked, _percent)}; the "
         f"output layer has {100 * best.layer_share:.0f} % of its dense time"
@@ -225,11 +192,11 @@ def _whole(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict
 
 
 def _amdahl(study: Study, claim_text: ClaimText, rows: Sequence[Decoded]) -> dict[str, Any]:
-    near = {id(decoding): [_is_near(decoding.predicted, ratio) for ratio in ratios(decoding)] for decoding in rows}
-    trivial = [decoding for decoding in rows if all(_is_near(1.0, ratio) for ratio in ratios(decoding))]
+    near = {id(decoding): [_is_near(decoding.predicted, ratio) for ratio in decoding.gains] for decoding in rows}
+    trivial = [decoding for decoding in rows if all(_is_near(1.0, ratio) for ratio in decoding.gains)]
     tests = [decoding for decoding in rows if decoding not in trivial]
     ours = by_search(rows, lambda decoding: f"{_percent(decoding.measured)} where {_percent(decoding.predicted)} was foretold")
-    bodies = [body_ratio(decoding) for decoding in rows]
+    bodies = [decoding.body_ratio for decoding in rows]
     why = "each round's ratio against the prediction; what is below the output layer, which it takes as it is, gets "
     why += f"{min(bodies):.2f} to {max(bodies):.2f} times as fast"
     if trivial:
@@ -249,7 +216,7 @@ def _single(study: Study) -> dict[str, Any]:
     pairs = [pair for pair in groups.values() if len(pair) == 2 and pair[0].beam * pair[0].batch == 1]
     if not pairs:
         return unmeasured_record(*SINGLE, study, "chosen at both searches")
-    verdicts = [_above(ratios(first), ratios(last)) for first, last in pairs]
+    verdicts = [_above(first.gains, last.gains) for first, last in pairs]
     ours = "; ".join(f"{first.label}: {_percent(first.measured)} against {_percent(last.measured)}" for first, last in pairs)
     why = "each round of the one against each of the other, since the two searches do not take turns; over plain dense decoding"
     fused = "; ".join(
@@ -295,8 +262,7 @@ def _fastest(study: Study) -> dict[str, Any]:
 
 
 def _ahead(speed: Speed, rival: Speed) -> list[bool]:
-    rounds = [one > another for one, another in zip(speed.ratios, rival.ratios, strict=False)]
-    return rounds or [speed.gain > rival.gain]
+    return [one > another for one, another in zip(speed.ratios, rival.ratios, strict=True)]
 
 
 def _cell(speed: Speed) -> str:

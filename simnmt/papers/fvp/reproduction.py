@@ -13,23 +13,15 @@ from simnmt.calibrate.projection_bench import ProjectionBench
 from simnmt.papers.fvp import published, table_rows
 from simnmt.papers.fvp.bench_claims import bench_claims, bench_rows, break_even_rows
 from simnmt.papers.fvp.cluster_claims import cluster_claims
-from simnmt.papers.fvp.decoding_claims import bleu_change, decoding_claims, format_clusters, method_label
-from simnmt.papers.fvp.evidence import (
-    NEEDS,
-    Say,
-    Texts,
-    read_benches,
-    read_studies,
-    shipped_benches,
-    shipped_studies,
-    study_model,
-)
+from simnmt.papers.fvp.decoding_claims import decoding_claims
+from simnmt.papers.fvp.evidence import NEEDS, Say, read_benches, read_studies, shipped_files_of, study_model
 from simnmt.papers.fvp.memory import memory_claims
 from simnmt.papers.fvp.paper_claims import derived, paper_claims
+from simnmt.papers.fvp.study import PartRun, Study, format_clusters
 from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims
 
 if TYPE_CHECKING:
-    from simnmt.papers.fvp.study import PartRun, Study
+    from simnmt.papers.fvp.study_texts import Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ def reproduce(
     studies: Sequence[Path] | None = None,
     benches: Sequence[Path] | None = None,
     model: Path | None = None,
-    texts: Texts | None = None,
+    directions: Sequence[Direction] = (),
     parts: Sequence[str] = (),
     quick: bool = False,
     say: Say = lambda _: None,
@@ -69,17 +61,19 @@ def reproduce(
     have been; none named: all that are missing.
     Raises `InputError` where a model comes without texts, or texts without a model.
     """
-    texts = texts or Texts()
-    layers = read_benches(shipped_benches() if benches is None else benches)
+    layers = read_benches(shipped_files_of("bench") if benches is None else benches)
     if model is None:
-        given = {**texts.by_option(), "--part": parts, "--quick": quick}
+        given = {"--text": directions, "--part": parts, "--quick": quick}
         if asked := [option for option, value in given.items() if value]:
             raise InputError(f"{asked[0]} without a model to study", remedy="give --model FOLDER as well")
-        return all_claims(read_studies(shipped_studies() if studies is None else studies), layers)
+        return all_claims(read_studies(shipped_files_of("study") if studies is None else studies), layers)
+    if not directions:
+        remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
+        raise InputError("--model without --text and --heldout", remedy=remedy)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --model", remedy="give the one file that its study is kept in")
     kept = studies[0] if studies else None
-    return all_claims([study_model(model, texts, kept=kept, parts=parts, quick=quick, say=say)], layers, quick=quick)
+    return all_claims([study_model(model, directions, kept=kept, parts=parts, quick=quick, say=say)], layers, quick=quick)
 
 
 def summary(reproduction: Reproduction) -> str:
@@ -91,8 +85,8 @@ def summary(reproduction: Reproduction) -> str:
         same = sorted(100 * decoding.identical for decoding in study.chosen)
         share = sorted(100 * decoding.share.mean for decoding in study.chosen)
         gain = sorted(100 * (decoding.measured - 1.0) for decoding in study.chosen)
-        changes = sorted(change for decoding in study.chosen if (change := bleu_change(decoding)) is not None)
-        methods = " and ".join(dict.fromkeys(f"{decoding.label} with {method_label(decoding)}" for decoding in study.chosen))
+        changes = sorted(change for decoding in study.chosen if (change := decoding.bleu_change) is not None)
+        methods = " and ".join(dict.fromkeys(f"{decoding.label} with {decoding.method_label}" for decoding in study.chosen))
         bleu = f", moving BLEU by {_span(changes, 2, '+')}," if changes else ""
         sentences.append(
             f"{study.model.name} ({methods}): {_span(share, 1)} % of {study.model.vocab:,} columns active a step leave "
@@ -189,7 +183,7 @@ def notes(reproduction: Reproduction) -> list[str]:
         "Real decoding takes turns, round by round: with all of the vocabulary (plain, and with the fused output layer), and "
         "with a part of it. Amdahl’s prediction is from the output layer’s share of the plain decoder’s time.",
     ]
-    if reproduction.quick or any(run.quick for study in reproduction.studies for run in study.runs):
+    if reproduction.quick or any(run.settings.quick for study in reproduction.studies for run in study.runs):
         sentences.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
     for study in reproduction.studies:
         for run, labels in _last(study):

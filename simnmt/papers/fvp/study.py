@@ -5,11 +5,13 @@ Needs no torch: `simnmt reproduce vocab` reads it. `study_run.py` measures it, p
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.papers.kit.amdahl import end_to_end
 
 if TYPE_CHECKING:
     from simnmt.calibrate.study import GuardedRounds
@@ -17,18 +19,125 @@ if TYPE_CHECKING:
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+Counts = Annotated[tuple[Positive, ...], Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0.0)]
 Ratio = Annotated[float, Field(gt=0.0)]
+Ratios = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
 Role = Literal["train", "targets", "heldout", "references"]
 Part = Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
 PARTS: tuple[Part, ...] = ("sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates")
-"""Each is measured by itself; the last three time real decoding and want a quiet box."""
+"""Measured one by one; the last three time real decoding and need a quiet box."""
 TIMED_PARTS: tuple[Part, ...] = PARTS[-3:]
-
-
 Knowledge = Literal["both", "target", "mixed, same size"]
 """See `Cell.knowledge`."""
+Selection = Literal["clustered", "ibm1", "attention"]
+"""What selects the active columns: clusters, or candidate lists by IBM model 1 or by attention."""
+
+
+class StudySettings(Configuration):
+    """How much of a study is measured; by default the paper's grid (FVP-10, FVP-11)."""
+
+    clusters: Counts = tuple(range(100, 2_001, 100))
+    """r of the sweep."""
+    tops: Counts = (1, 3, 5)
+    """K."""
+    fine_clusters: tuple[Positive, ...] = (50, 100, 200, 300, 500, 1_000)
+    """r of the sweep beside the grid, where quality is sought: few clusters with many tokens each miss least."""
+    fine_tops: tuple[Positive, ...] = (5, 10, 20)
+    train_sentences: Positive = 100_000
+    """Sentences whose contexts are clustered: about 900,000 contexts of short sentences."""
+    clustered_contexts: Positive = 100_000
+    """Contexts that k-means sees at most: with all of them a sweep takes hours; active sets are made of all."""
+    heldout_sentences: Positive = 2_000
+    """Sentences of each half of a held-out text."""
+    volumes: Positive = 5
+    """Steps of the training text, each twice the one before, up to all of it."""
+    volume_clusters: tuple[Positive, ...] = (300, 1_000)
+    language_clusters: tuple[Positive, ...] = (100, 200, 300, 400, 500)
+    shown_clusters: Positive = 1_300
+    """r of figure 4."""
+    searches: tuple[tuple[Positive, Positive], ...] = ((1, 1), (2, 20))
+    """Beam and batch: the paper's b1 and b2."""
+    rounds: Positive = 3
+    speed_clusters: tuple[Positive, ...] = (100, 300, 500, 900, 1_300, 2_000)
+    speed_sentences: Positive = 300
+    candidates: Positive = 20
+    """Candidates per source word (SHARP-02)."""
+    always: tuple[Count, ...] = (0,)
+    """Most frequent target words on top of the lists, each number tried."""
+    least_identical: Share = 0.90
+    """Share of sentences to keep with each search for r and K to be good enough: the paper's own share (section 3.4)."""
+    most_bleu_change: float = 0.2
+    """Largest change of BLEU with each search for r and K to be good enough (FVP-08)."""
+    most_share: Share = 0.15
+    """Largest mean share of V that may be active at batch 1 (FVP-20)."""
+    tried_sentences: Positive = 1_000
+    """Sentences of the development half on which r and K are chosen."""
+    chosen: dict[str, tuple[Positive, Positive]] = Field(default_factory=dict)
+    """r and K by direction; those of other directions are chosen by trials."""
+    seed: int = 1
+    method: str | None = None
+    """k-means of sklearn or faiss; None: the usual one here."""
+    quick: bool = False
+    """Marks every part as measured on too little text to judge claims by."""
+
+    @property
+    def grid(self) -> dict[int, tuple[int, ...]]:
+        """Return every r of the sweep with its values of K, both ascending."""
+        tops_of = {clusters: set(self.tops) for clusters in self.clusters}
+        for clusters in self.fine_clusters:
+            tops_of.setdefault(clusters, set()).update(self.fine_tops)
+        return {clusters: tuple(sorted(tops)) for clusters, tops in sorted(tops_of.items()) if tops}
+
+    @property
+    def most_top(self) -> int:
+        """Return how many of the likeliest tokens are recorded of each context."""
+        return max((*self.tops, *(self.fine_tops if self.fine_clusters else ())))
+
+    def measured_by(self, run: PartRun) -> bool:
+        """Return True if a run covers all that these settings ask of its part; a quick study replaces nothing."""
+        wanted, present = self.model_dump(), run.settings.model_dump()
+        return self.quick or (
+            not run.settings.quick and all(_covers(present[name], wanted[name]) for name in _SETTINGS_OF[run.part])
+        )
+
+
+def _covers(present: Any, wanted: Any) -> bool:
+    return set(present) >= set(wanted) if isinstance(wanted, tuple) else bool(present >= wanted)
+
+
+QUICK = StudySettings(
+    quick=True,
+    clusters=(50, 100, 200),
+    fine_clusters=(),
+    train_sentences=2_000,
+    clustered_contexts=20_000,
+    heldout_sentences=100,
+    volumes=3,
+    volume_clusters=(100,),
+    language_clusters=(50, 100),
+    shown_clusters=100,
+    speed_clusters=(50, 200),
+    speed_sentences=50,
+    rounds=2,
+)
+"""Minutes instead of an hour: few sentences, clusters and rounds."""
+
+_TEXTS = ("train_sentences", "heldout_sentences")
+_CLUSTERED = (*_TEXTS, "clustered_contexts")
+_DECODED = ("searches", "rounds")
+_SETTINGS_OF: dict[Part, tuple[str, ...]] = {
+    "sweep": (*_CLUSTERED, "clusters", "tops", "fine_clusters", "fine_tops"),
+    "volume": (*_CLUSTERED, "tops", "volumes", "volume_clusters"),
+    "by_language": (*_CLUSTERED, "tops", "language_clusters"),
+    "per_cluster": (*_CLUSTERED, "tops", "shown_clusters"),
+    "memory": (*_CLUSTERED, "tops", "shown_clusters"),
+    "chosen": (*_CLUSTERED, *_DECODED),
+    "speeds": (*_CLUSTERED, *_DECODED, "tops", "speed_clusters", "speed_sentences"),
+    "candidates": (*_TEXTS, *_DECODED, "candidates", "always"),
+}
+"""The settings that say how much of each part is measured."""
 
 
 class Spread(Configuration):
@@ -91,11 +200,7 @@ class PartRun(Configuration):
     """Of the libraries."""
     method: str | None
     """Of k-means; None where nothing is clustered."""
-    seed: int
-    quick: bool = False
-    """With few sentences, clusters and rounds."""
-    settings: dict[str, JsonValue] | None = None
-    """How much was measured, see `StudySettings`; None in files older than this field."""
+    settings: StudySettings
     notes: tuple[str, ...] = ()
     """What was left out, or sampled: one sentence each."""
 
@@ -200,17 +305,15 @@ class DecodingResult(Configuration):
     part of the vocabulary without the choice among the few best of a beam's rows. The median round's step, times `steps`."""
     body_s: Seconds
     """The rest of all steps, as `layer_s`."""
-    layer_rounds_s: tuple[Seconds, ...] = ()
-    """One a round, as `rounds_s`; empty in files older than this field."""
-    body_rounds_s: tuple[Seconds, ...] = ()
+    layer_rounds_s: tuple[Seconds, ...]
+    body_rounds_s: tuple[Seconds, ...]
 
 
 class Decoded(Configuration):
     """Real decoding of held-out text with all of the vocabulary and with a part of it, in turn (FVP-08, FVP-16, FVP-20)."""
 
     label: str
-    way: Literal["clustered", "ibm1", "attention"]
-    """What says which columns are active: clusters, or candidate lists from what is named."""
+    selection: Selection
     clusters: Positive | None = None
     top: Positive | None = None
     candidates: Positive | None = None
@@ -239,30 +342,69 @@ class Decoded(Configuration):
     emitted: Positive
     """See `Cell`."""
     layer_share: Share
-    """Of plain decoding's time: projection, softmax and search."""
-    layer_ratio: Annotated[float, Field(gt=0.0)]
-    """Times as fast is the output layer of a step, the choice of columns included."""
-    step_ratio: Annotated[float, Field(gt=0.0)]
-    """Of a whole step: body and output layer."""
-    predicted: Annotated[float, Field(gt=0.0)]
-    """Whole, times as fast, by Amdahl from `layer_share` and `layer_ratio` (FVP-20)."""
-    measured: Annotated[float, Field(gt=0.0)]
-    """Whole, times as many tokens a second: the median of `gains`."""
-    measured_over_fused: Annotated[float, Field(gt=0.0)]
-    """The same over `fused`: what leaving columns out gains by itself."""
-    layer_ratio_over_fused: Annotated[float, Field(gt=0.0)]
-    gains: tuple[Ratio, ...] = ()
-    """Tokens a second over those of `dense`, one a round: not the ratio of seconds, where both write other numbers of tokens.
-    This field and those below are empty in files older than they are."""
-    gains_over_fused: tuple[Ratio, ...] = ()
-    layer_ratios: tuple[Ratio, ...] = ()
-    """See `layer_ratio`, one a round."""
-    layer_ratios_over_fused: tuple[Ratio, ...] = ()
+    """Share of plain decoding's time in projection, softmax and search."""
+    step_ratio: Ratio
+    """Speed-up of a whole step: body and output layer."""
+    gains: Ratios
+    """Tokens per second over those of `dense`, one a round: not the ratio of seconds, as the two may write different numbers
+    of tokens."""
+    gains_over_fused: Ratios
+    layer_ratios: Ratios
+    """Speed-up of the output layer of a step, the choice of columns included, one a round."""
+    layer_ratios_over_fused: Ratios
     active_mass: Share | None = None
-    """Of the model's probability, what lies on active columns at batch 1: mean over contexts of dense greedy decoding of the
-    development half. Scores are of this part alone, as if it were all. None where it was not measured."""
-    rounds: RoundsKept | None = None
-    """None if the rounds were not guarded: then no verdict rests on their times."""
+    """The model's probability on active columns at batch 1: mean over contexts of dense greedy decoding of the development
+    half. Scores are of this part alone, as if it were all. None for candidate lists."""
+    rounds: RoundsKept
+
+    @property
+    def measured(self) -> float:
+        """Speed-up end to end in tokens per second: the median of the rounds."""
+        return median(self.gains)
+
+    @property
+    def measured_over_fused(self) -> float:
+        """The same over `fused`: the gain of leaving columns out alone."""
+        return median(self.gains_over_fused)
+
+    @property
+    def layer_ratio(self) -> float:
+        """Speed-up of the output layer of a step: the median of the rounds."""
+        return median(self.layer_ratios)
+
+    @property
+    def layer_ratio_over_fused(self) -> float:
+        """The same over `fused`."""
+        return median(self.layer_ratios_over_fused)
+
+    @property
+    def predicted(self) -> float:
+        """Speed-up end to end that Amdahl's law predicts from `layer_share` and `layer_ratio` (FVP-20)."""
+        return end_to_end(self.layer_share, self.layer_ratio)
+
+    @property
+    def body_ratio(self) -> float:
+        """Speed-up of a step below the output layer; Amdahl's law assumes 1, but weights may stay in a cache."""
+        dense_s, part_s = (result.body_s / result.steps for result in (self.dense, self.part))
+        return dense_s / part_s if part_s > 0.0 else 1.0
+
+    @property
+    def bleu_change(self) -> float | None:
+        """Change of BLEU in points; None without references."""
+        return None if self.dense.bleu is None or self.part.bleu is None else self.part.bleu - self.dense.bleu
+
+    @property
+    def method_label(self) -> str:
+        """Describe the clusters, or the source of the candidate lists."""
+        if self.selection == "clustered":
+            return format_clusters(self.clusters or 0, self.top or 0)
+        always = f", {self.always:,} always" if self.always else ""
+        return f"lists of {self.candidates} by {'IBM model 1' if self.selection == 'ibm1' else 'attention'}{always}"
+
+
+def format_clusters(clusters: int, top: int) -> str:
+    """Format the number of clusters and K."""
+    return f"{clusters:,} clusters, K = {top}"
 
 
 class Speed(Configuration):
@@ -274,17 +416,18 @@ class Speed(Configuration):
     beam: Positive
     batch: Positive
     sentences: Positive
-    ratios: tuple[Ratio, ...]
-    """Tokens a second over those of plain dense decoding, one a round."""
-    gain: float
-    """The median of `ratios`, less 1: 0.25 is 25 % more."""
-    identical: Share | None = None
-    """Of these sentences, with this beam and batch, those that are dense decoding's, token by token; None in files of before it
-    was measured, like the next."""
-    token_agreement: Share | None = None
+    ratios: Ratios
+    """Tokens per second over those of plain dense decoding, one a round."""
+    identical: Share
+    """Share of these sentences that dense decoding with this beam and batch leaves the same, token by token."""
+    token_agreement: Share
     """Of the longer of both, tokens that are the same at the same place."""
-    rounds: RoundsKept | None = None
-    """See `Decoded.rounds`."""
+    rounds: RoundsKept
+
+    @property
+    def gain(self) -> float:
+        """The median of `ratios`, less 1: 0.25 is 25 % more."""
+        return median(self.ratios) - 1.0
 
 
 class TriedCell(Configuration):
@@ -320,8 +463,6 @@ class Memory(Configuration):
     flag_bytes: Count
     total_bytes: Positive
     """As allocated."""
-    share_of_model: Annotated[float, Field(gt=0.0)]
-    """Of the bytes of the model's parameters."""
 
 
 class Study(Configuration):
@@ -349,5 +490,5 @@ class Study(Configuration):
     candidates: tuple[Decoded, ...] = ()
 
     def run_of(self, part: str) -> PartRun | None:
-        """The last measurement of a part."""
+        """Return the last measurement of a part."""
         return next((run for run in reversed(self.runs) if run.part == part), None)

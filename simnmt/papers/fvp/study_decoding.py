@@ -6,59 +6,223 @@ A disturbance of the machine costs the stretches that it falls into, which are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 from statistics import median
-from typing import Generic, Literal, NamedTuple, TypeVar
+from time import perf_counter
+from typing import Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from simnmt.batching import Batching, maxi, mini
+from simnmt.calibrate.decoder_speeds import watched
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
 from simnmt.nmt.agreement import agreement
-from simnmt.nmt.batch_decoder import BatchedRun
+from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
+from simnmt.nmt.errors import need
+from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.subwords import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.restricted_vocabulary import SubsetAccount
-from simnmt.papers.fvp.study import Decoded, DecodingResult, RoundsKept
-from simnmt.papers.fvp.study_runners import (
-    METHODS,
-    MakeVocabulary,
-    Method,
-    Runner,
-    Sentences,
-    Similarity,
-    Watched,
-    alike,
-    concatenate_runs,
-    written_tokens,
-)
-from simnmt.papers.fvp.study_sweep import spread
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
+from simnmt.papers.fvp.study import Decoded, DecodingResult, RoundsKept, Selection, Speed
+from simnmt.papers.fvp.study_clusters import spread
+from simnmt.papers.fvp.study_texts import Sample
 
+Method = Literal["dense", "fused", "part"]
+METHODS: tuple[Method, ...] = ("dense", "fused", "part")
+COLLECT = 10
+"""Batches whose sentences are sorted by length before they are cut."""
+WARMING = 20
+"""Sentences decoded with each method before timing starts."""
 LEAST_STRETCH_SIZE = 10
 """Sentences, less than half a second of a small decoder: a shared core often keeps its speed no longer than that."""
 
+MakeVocabulary = Callable[[bool, SubsetAccount], RestrictedVocabulary]
+"""Makes a part of the vocabulary, audited or not, that records its work in an account."""
 T = TypeVar("T")
 
 
 class VocabularyPart(NamedTuple):
     """The settings of a part of the vocabulary, as in `Decoded`."""
 
-    way: Literal["clustered", "ibm1", "attention"]
+    selection: Selection
     clusters: int | None = None
     top: int | None = None
     candidates: int | None = None
     always: int | None = None
 
 
-class SpeedFound(NamedTuple):
-    """Of one part of the vocabulary."""
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Encoded sources as the model reads them, and their translations."""
 
-    ratios: tuple[float, ...]
-    """Tokens a second over plain dense decoding's, one a round."""
-    alike: Similarity
-    """To dense decoding with the same search."""
-    kept: RoundsKept
-    """How many stretches count; the same for all parts, which are measured in the same rounds."""
+    sources: tuple[tuple[int, ...], ...]
+    references: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, translator: Translator, sample: Sample) -> Sentences:
+        """Encode the lines; leave out empty and too long sources. Raises `CalibrationError` if none is left."""
+        longest = translator.model.max_positions or LONGEST_SOURCE
+        references = None if sample.references is None else tuple(sample.references)
+        encoded = cls(tuple(tuple(ids) for ids in translator.source.encode(sample.sources)), references)
+        kept = [at for at, ids in enumerate(encoded.sources) if 1 < len(ids) <= longest]
+        if not kept:
+            raise CalibrationError("no sentence that the model can read", remedy="give a text, one sentence a line")
+        return encoded._at(kept)
+
+    @property
+    def max_len(self) -> list[int]:
+        """Return the most tokens of each translation."""
+        return [2 * len(source) + 10 for source in self.sources]
+
+    def first(self, count: int) -> Sentences:
+        """Return the first `count` sentences."""
+        return self._at(range(len(self.sources))[:count])
+
+    def in_batch_order(self, batch: int) -> Sentences:
+        """Return the sentences in the order in which batches of this size are cut from them, see `batching_of`."""
+        if batch == 1:
+            return self
+        collections = _pieces(len(self.sources), COLLECT * batch)
+        return self._at(chain.from_iterable(sorted(piece, key=lambda at: len(self.sources[at])) for piece in collections))
+
+    def stretches(self, count: int) -> list[Sentences]:
+        """Return the text in consecutive stretches of `count` sentences, the last one with the rest."""
+        return [self._at(piece) for piece in _pieces(len(self.sources), count)]
+
+    def _at(self, places: Iterable[int]) -> Sentences:
+        places, references = tuple(places), self.references
+        return Sentences(
+            tuple(self.sources[at] for at in places), None if references is None else tuple(references[at] for at in places)
+        )
+
+
+def _pieces(count: int, size: int) -> list[range]:
+    return [range(count)[begin : begin + size] for begin in range(0, count, size)]
+
+
+def batching_of(batch: int) -> Batching:
+    """Return the batching: batches of one as they come, larger ones sorted by length."""
+    return mini(1) if batch == 1 else maxi(batch, COLLECT * batch)
+
+
+class Watched(NamedTuple):
+    """A decoding, and the seconds below and in its output layer."""
+
+    run: BatchedRun
+    body_s: float
+    layer_s: float
+
+    @staticmethod
+    def concatenate(parts: Sequence[Watched]) -> Watched:
+        """Return decodings of consecutive stretches as one."""
+        runs, body_s, layer_s = zip(*parts, strict=True)
+        return Watched(concatenate_runs(runs), sum(body_s), sum(layer_s))
+
+    @property
+    def step_layer_s(self) -> float:
+        """Return the seconds of the output layer in a step."""
+        return self.layer_s / len(self.run.active)
+
+    @property
+    def step_body_s(self) -> float:
+        """Return the seconds of the rest of a step."""
+        return self.body_s / len(self.run.active)
+
+
+def concatenate_runs(runs: Sequence[BatchedRun]) -> BatchedRun:
+    """Return runs over consecutive stretches of a text as one run; without an account of the vocabulary."""
+    return BatchedRun(
+        hypotheses=tuple(hypothesis for run in runs for hypothesis in run.hypotheses),
+        active=np.concatenate([run.active for run in runs]),
+        step_s=np.concatenate([run.step_s for run in runs]),
+        encode_s=sum(run.encode_s for run in runs),
+        refill_s=sum(run.refill_s for run in runs),
+        total_s=sum(run.total_s for run in runs),
+        encodings=sum(run.encodings for run in runs),
+        refills=sum(run.refills for run in runs),
+    )
+
+
+class Runner:
+    """Decodes the same sentences with one search and any method."""
+
+    def __init__(
+        self, translator: Translator, sentences: Sentences, beam: int, batch: int, part: MakeVocabulary | None = None
+    ) -> None:
+        """`part`: makes the part of the vocabulary for the method `part`."""
+        self._translator, self._model, self._sentences, self._part = translator, translator.model, sentences, part
+        self.beam, self.batch = beam, batch
+
+    def run(
+        self, method: Method, *, audit: bool = False, account: SubsetAccount | None = None, sentences: Sentences | None = None
+    ) -> BatchedRun:
+        """Decode these sentences or others once; `account` records the work of a part."""
+        decoded = sentences or self._sentences
+        vocabulary = None
+        if method == "part":
+            if self._part is None:
+                raise ValueError("no part of the vocabulary to decode with")
+            vocabulary = self._part(audit, account or SubsetAccount())
+        return decode_batched(
+            self._model,
+            decoded.sources,
+            batching_of(self.batch),
+            beam=self.beam,
+            max_len=decoded.max_len,
+            fused=method == "fused",
+            vocabulary=vocabulary,
+        )
+
+    def warm(self, methods: Sequence[Method] = METHODS) -> None:
+        """Decode a few sentences without timing them."""
+        for method in methods:
+            self.run(method, sentences=self._sentences.first(WARMING))
+
+    def stretch_size(self, least: int) -> int:
+        """Return the sentences of a stretch: `least` or more, in whole batches, so that they are those of the whole text.
+
+        The text must be in batch order.
+        """
+        return self.batch * ceil(least / self.batch)
+
+    def watched(self, method: Method, sentences: Sentences | None = None) -> Watched:
+        """Decode these sentences or others, with a clock around body and output layer of each step."""
+        account = SubsetAccount(clock=perf_counter)
+        with watched(cast("TranslationModel", self._model)) as seconds:
+            run = self.run(method, account=account, sentences=sentences)
+        body_s = seconds["body"]
+        if method == "part":
+            return Watched(run, body_s, sum(account.assign_s) + sum(account.product_s) + sum(account.search_s))
+        return Watched(run, body_s, sum(seconds.values()) - body_s)
+
+    def bleu(self, run: BatchedRun) -> float | None:
+        """Return the BLEU of a run; None without references. Raises `NmtError` without sacrebleu."""
+        if self._sentences.references is None:
+            return None
+        texts = self._translator.target.decode([list(hypothesis.tokens) for hypothesis in run.hypotheses])
+        metric = need("sacrebleu.metrics").BLEU()
+        return float(metric.corpus_score(texts, [list(self._sentences.references)]).score)
+
+
+class Similarity(NamedTuple):
+    """Agreement of two decodings."""
+
+    identical: float
+    """Share of the sentences."""
+    token_agreement: float
+    """Of the longer of both, share of tokens that are the same at the same place; 1 where there is none."""
+
+
+def similarity(one: BatchedRun, other: BatchedRun) -> Similarity:
+    """Compare two runs token by token; ties and rounding count as differences too."""
+    pairs = [(first.tokens, second.tokens) for first, second in zip(one.hypotheses, other.hypotheses, strict=True)]
+    tokens = sum(max(map(len, pair)) for pair in pairs)
+    same = sum(first == second for pair in pairs for first, second in zip(*pair, strict=False))
+    return Similarity(sum(first == second for first, second in pairs) / len(pairs), same / tokens if tokens else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,96 +273,136 @@ def measure_stretches(
     return StretchedRounds(enough, whole, RoundsKept.of(everything))
 
 
-def decode_with_search(
+def decode_in_rounds(
     translator: Translator,
     sentences: Sentences,
-    part: MakeVocabulary,
-    cut: VocabularyPart,
+    make_vocabulary: MakeVocabulary,
+    part: VocabularyPart,
     *,
     label: str,
     beam: int,
     batch: int,
-    rounds: int,
-    emitted: int,
-    active_mass: float | None = None,
-    guard: RoundGuard | None = None,
-) -> Decoded:
-    """Decode with one search, see `decode_with_searches`."""
-    searches = [(beam, batch)]
-    (decoded,) = decode_with_searches(
-        translator,
-        sentences,
-        part,
-        cut,
-        label=label,
-        searches=searches,
-        rounds=rounds,
-        emitted=emitted,
-        active_mass=active_mass,
-        guard=guard,
-    )
-    return decoded
-
-
-def decode_with_searches(
-    translator: Translator,
-    sentences: Sentences,
-    part: MakeVocabulary,
-    cut: VocabularyPart,
-    *,
-    label: str,
-    searches: Sequence[tuple[int, int]],
     rounds: int,
     emitted: int,
     active_mass: float | None = None,
     guard: RoundGuard | None = None,
     stretch_size: int | None = None,
-) -> list[Decoded]:
-    """Decode with each search (beam, batch) in guarded rounds, each stretch with all three methods; then once with an audit.
+) -> Decoded:
+    """Decode with one search in guarded rounds, each stretch with all three methods in turn; then once with an audit.
 
-    Body and output layer are timed, and the method that goes first changes with each stretch. `emitted`: distinct tokens that
-    dense decoding of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has
-    them measured again; `stretch_size`: sentences of a stretch, by default `LEAST_STRETCH_SIZE` or a batch. Raises what
-    decoding raises.
+    Body and output layer are timed, and the method that goes first changes with each stretch. Raises what decoding raises.
+
+    Args:
+        translator: the model.
+        sentences: the text.
+        make_vocabulary: makes the part of the vocabulary.
+        part: its settings, for the result.
+        label: the direction.
+        beam: hypotheses of a sentence.
+        batch: sentences decoded together.
+        rounds: how often the text is decoded.
+        emitted: distinct tokens that dense decoding of the direction's text writes.
+        active_mass: see `Decoded`.
+        guard: rejects disturbed stretches and has them measured again.
+        stretch_size: sentences of a stretch, by default `LEAST_STRETCH_SIZE` or a batch.
     """
-    guard = guard or RoundGuard()
-    results = []
-    for beam, batch in searches:
-        ordered = sentences.in_batch_order(batch)
-        runner = Runner(translator, ordered, beam, batch, part)
-        runner.warm()
-        size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
-        measured = measure_stretches(guard, ordered, rounds, size, _methods_of(runner))
-        results.append(_judged(translator, ordered, runner, measured, cut, label, emitted, active_mass))
-    return results
+    ordered = sentences.in_batch_order(batch)
+    runner = Runner(translator, ordered, beam, batch, make_vocabulary)
+    runner.warm()
 
-
-def _methods_of(runner: Runner) -> Callable[[int, Sentences, Checkpoint], dict[Method, Watched]]:
     def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Method, Watched]:
         first = number % len(METHODS)
-        watched: dict[Method, Watched] = {}
+        decodings: dict[Method, Watched] = {}
         for method in METHODS[first:] + METHODS[:first]:
             checkpoint()
-            watched[method] = runner.watched(method, stretch)
-        return watched
+            decodings[method] = runner.watched(method, stretch)
+        return decodings
 
-    return decode
+    size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
+    measured = measure_stretches(guard or RoundGuard(), ordered, rounds, size, decode)
+    runs = {
+        method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
+        for method in METHODS
+    }
+    whole = {method: concatenate_runs([stretch[method].run for stretch in measured.whole]) for method in METHODS}
+    dense, fused, restricted = (_decoding_result(runner, runs[method], whole[method]) for method in METHODS)
+    account = SubsetAccount()
+    audited = runner.run("part", audit=True, account=account)
+    model, vocab = translator.model, translator.model.vocab
+    compared = agreement(
+        model, ordered.sources, whole["dense"].hypotheses, audited.hypotheses, beam=beam, max_len=ordered.max_len
+    )
+    shares = spread(np.asarray(account.columns), vocab)
+    return Decoded(
+        label=label,
+        **part._asdict(),
+        beam=beam,
+        batch=batch,
+        sentences=len(ordered.sources),
+        dense=dense,
+        fused=fused,
+        part=restricted,
+        identical=compared.equal / len(ordered.sources),
+        near_ties=len(compared.near_ties),
+        token_agreement=compared.equal_tokens,
+        miss_rate=account.miss_rate,
+        share=shares,
+        share_of_emitted=shares.mean * vocab / emitted,
+        emitted=emitted,
+        layer_share=median(dense_round.layer_s / dense_round.run.total_s for dense_round in runs["dense"]),
+        step_ratio=median(_ratios(runs["dense"], runs["part"], lambda decoding: decoding.step_layer_s + decoding.step_body_s)),
+        gains=_ratios(runs["part"], runs["dense"], lambda decoding: tokens_per_s(decoding.run)),
+        gains_over_fused=_ratios(runs["part"], runs["fused"], lambda decoding: tokens_per_s(decoding.run)),
+        layer_ratios=_ratios(runs["dense"], runs["part"], lambda decoding: decoding.step_layer_s),
+        layer_ratios_over_fused=_ratios(runs["fused"], runs["part"], lambda decoding: decoding.step_layer_s),
+        active_mass=active_mass,
+        rounds=measured.kept,
+    )
 
 
-def speeds(
+def _decoding_result(runner: Runner, runs: Sequence[Watched], whole: BatchedRun) -> DecodingResult:
+    steps = len(whole.active)
+    return DecodingResult(
+        bleu=runner.bleu(whole),
+        tokens_per_s=median(tokens_per_s(one_round.run) for one_round in runs),
+        rounds_s=tuple(decoding.run.total_s for decoding in runs),
+        steps=steps,
+        layer_s=steps * median(one_round.step_layer_s for one_round in runs),
+        body_s=steps * median(one_round.step_body_s for one_round in runs),
+        layer_rounds_s=tuple(decoding.layer_s for decoding in runs),
+        body_rounds_s=tuple(decoding.body_s for decoding in runs),
+    )
+
+
+def tokens_per_s(run: BatchedRun) -> float:
+    """Return the tokens that a run wrote per second, end tokens included."""
+    return sum(len(hypothesis.tokens) + 1 for hypothesis in run.hypotheses) / run.total_s
+
+
+def _ratios(above: Sequence[Watched], below: Sequence[Watched], value: Callable[[Watched], float]) -> tuple[float, ...]:
+    """Return the value of one method over that of another, by round."""
+    return tuple(value(one) / value(other) for one, other in zip(above, below, strict=True))
+
+
+def measure_speeds(
     translator: Translator,
     sentences: Sentences,
-    parts: Sequence[MakeVocabulary],
+    makers: Sequence[MakeVocabulary],
+    grid: Sequence[tuple[int, int]],
     *,
+    label: str,
     beam: int,
     batch: int,
     rounds: int,
     guard: RoundGuard | None = None,
-) -> list[SpeedFound]:
-    """Measure the tokens a second of each part over plain dense decoding's, round by round, all in turn (figure 3)."""
+) -> list[Speed]:
+    """Measure the tokens per second of parts of the vocabulary over plain dense decoding's, all in turn (figure 3).
+
+    `grid`: r and K of each of `makers`.
+    """
     sentences = sentences.in_batch_order(batch)
     dense = Runner(translator, sentences, beam, batch)
-    runners = [Runner(translator, sentences, beam, batch, part) for part in parts]
+    runners = [Runner(translator, sentences, beam, batch, make_vocabulary) for make_vocabulary in makers]
     dense.warm(("dense",))
     for runner in runners:
         runner.warm(("part",))
@@ -213,104 +417,19 @@ def speeds(
 
     size = dense.stretch_size(LEAST_STRETCH_SIZE)
     measured = measure_stretches(guard or RoundGuard(), sentences, rounds, size, decode)
-    rows = [[concatenate_runs(runs) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
+    rows = [[tokens_per_s(concatenate_runs(runs)) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
     baseline, *whole = (concatenate_runs(runs) for runs in zip(*measured.whole, strict=True))
     return [
-        SpeedFound(tuple(_speed(row[place]) / _speed(row[0]) for row in rows), alike(baseline, run), measured.kept)
-        for place, run in enumerate(whole, 1)
+        Speed(
+            label=label,
+            clusters=clusters,
+            top=top,
+            beam=beam,
+            batch=batch,
+            sentences=len(sentences.sources),
+            ratios=tuple(row[place] / row[0] for row in rows),
+            **similarity(baseline, run)._asdict(),
+            rounds=measured.kept,
+        )
+        for place, ((clusters, top), run) in enumerate(zip(grid, whole, strict=True), 1)
     ]
-
-
-def _speed(run: BatchedRun) -> float:
-    """Return the tokens a second that a run wrote."""
-    return written_tokens(run) / run.total_s
-
-
-def _judged(
-    translator: Translator,
-    sentences: Sentences,
-    runner: Runner,
-    measured: StretchedRounds[dict[Method, Watched]],
-    cut: VocabularyPart,
-    label: str,
-    emitted: int,
-    active_mass: float | None,
-) -> Decoded:
-    model, sources = translator.model, sentences.sources
-    runs: dict[Method, list[Watched]] = {
-        method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
-        for method in METHODS
-    }
-    whole: dict[Method, BatchedRun] = {
-        method: concatenate_runs([stretch[method].run for stretch in measured.whole]) for method in METHODS
-    }
-    dense, fused, part = (_decoding_result(runner, runs[method], whole[method]) for method in METHODS)
-    account = SubsetAccount()
-    audited = runner.run("part", audit=True, account=account)
-    compared = agreement(
-        model, sources, whole["dense"].hypotheses, audited.hypotheses, beam=runner.beam, max_len=sentences.most
-    )
-    shares = spread(np.asarray(account.columns), model.vocab)
-    gains, over_fused = (_gains(runs[method], runs["part"]) for method in ("dense", "fused"))
-    layer, layer_over_fused = (_a_step(runs[method], runs["part"], _layer_s) for method in ("dense", "fused"))
-    share, ratio = median(dense_round.layer_s / dense_round.run.total_s for dense_round in runs["dense"]), median(layer)
-    return Decoded(
-        label=label,
-        **cut._asdict(),
-        beam=runner.beam,
-        batch=runner.batch,
-        sentences=len(sources),
-        dense=dense,
-        fused=fused,
-        part=part,
-        identical=compared.equal / len(sources),
-        near_ties=len(compared.near_ties),
-        token_agreement=compared.equal_tokens,
-        miss_rate=account.miss_rate,
-        share=shares,
-        share_of_emitted=shares.mean * model.vocab / emitted,
-        emitted=emitted,
-        layer_share=share,
-        layer_ratio=ratio,
-        step_ratio=median(_a_step(runs["dense"], runs["part"], lambda decoding: decoding.layer_s + decoding.body_s)),
-        predicted=1.0 / (1.0 - share + share / ratio),
-        measured=median(gains),
-        measured_over_fused=median(over_fused),
-        layer_ratio_over_fused=median(layer_over_fused),
-        gains=gains,
-        gains_over_fused=over_fused,
-        layer_ratios=layer,
-        layer_ratios_over_fused=layer_over_fused,
-        active_mass=active_mass,
-        rounds=measured.kept,
-    )
-
-
-def _decoding_result(runner: Runner, runs: Sequence[Watched], whole: BatchedRun) -> DecodingResult:
-    steps = len(whole.active)
-    return DecodingResult(
-        bleu=runner.bleu(whole),
-        tokens_per_s=median(_speed(one_round.run) for one_round in runs),
-        rounds_s=tuple(decoding.run.total_s for decoding in runs),
-        steps=steps,
-        layer_s=steps * median(one_round.layer_s / len(one_round.run.active) for one_round in runs),
-        body_s=steps * median(one_round.body_s / len(one_round.run.active) for one_round in runs),
-        layer_rounds_s=tuple(decoding.layer_s for decoding in runs),
-        body_rounds_s=tuple(decoding.body_s for decoding in runs),
-    )
-
-
-def _layer_s(decoding: Watched) -> float:
-    return decoding.layer_s
-
-
-def _a_step(before: Sequence[Watched], after: Sequence[Watched], of: Callable[[Watched], float]) -> tuple[float, ...]:
-    """Return the speed-up of a step by round: seconds a step before over seconds a step after."""
-    return tuple(
-        (of(old) / len(old.run.active)) / (of(new) / len(new.run.active)) for old, new in zip(before, after, strict=True)
-    )
-
-
-def _gains(before: Sequence[Watched], after: Sequence[Watched]) -> tuple[float, ...]:
-    """Return the tokens a second after over those before, by round."""
-    return tuple(_speed(new.run) / _speed(old.run) for old, new in zip(before, after, strict=True))

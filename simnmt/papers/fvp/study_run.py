@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
-from typing import Any, NoReturn
+from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.calibrate import processor_use
@@ -21,6 +20,7 @@ from simnmt.calibrate.box import describe
 from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import RoundGuard, read_study, write_study
+from simnmt.nmt.batch_decoder import BatchedRun
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
@@ -39,39 +39,50 @@ from simnmt.papers.fvp.study import (
     Cell,
     ClusterSizes,
     Decoded,
+    Knowledge,
     Memory,
     Part,
     PartRun,
     Speed,
     StudiedModel,
     Study,
+    StudySettings,
     TriedCell,
 )
-from simnmt.papers.fvp.study_choice import Trials, choice, contenders, try_contenders
-from simnmt.papers.fvp.study_decoding import VocabularyPart, decode_with_searches, speeds
-from simnmt.papers.fvp.study_runners import MakeVocabulary, Sentences
-from simnmt.papers.fvp.study_settings import (
+from simnmt.papers.fvp.study_clusters import (
+    Clusterer,
+    DirectionContexts,
+    KeptContexts,
+    active_mass,
+    cells,
+    choose,
+    cluster_sets,
+    columns_of,
+    contenders,
+    first_contexts,
+    first_sentences,
+    memory,
+    sizes,
+    try_contenders,
+)
+from simnmt.papers.fvp.study_decoding import (
+    MakeVocabulary,
+    Runner,
+    Sentences,
+    VocabularyPart,
+    decode_in_rounds,
+    measure_speeds,
+    similarity,
+)
+from simnmt.papers.fvp.study_texts import (
     Direction,
-    StudySettings,
     check_held_out,
-    check_texts,
+    check_same,
     held_out,
     sha256_of,
     studied_texts,
     training_lines,
     training_pairs,
-)
-from simnmt.papers.fvp.study_sweep import (
-    Clusterer,
-    DirectionContexts,
-    KeptContexts,
-    active_mass,
-    beginning,
-    cells,
-    cluster_sets,
-    first_contexts,
-    memory,
-    sizes,
 )
 from simnmt.profile.projection_cost import ProjectionCost
 
@@ -80,7 +91,7 @@ Say = Callable[[str], None]
 
 
 class StudyBench:
-    """Measure the parts of a study for one model and the texts of its directions, with one method a part."""
+    """Measure the parts of a study for one model and the texts of its directions: the method `measure_PART` for each part."""
 
     def __init__(
         self,
@@ -96,6 +107,7 @@ class StudyBench:
         self._guard = guard
         self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
         self._contexts: dict[str, DirectionContexts] = {}
+        self._dense: dict[tuple[str, int, int], tuple[BatchedRun, float | None]] = {}
         self._cost: ProjectionCost | None = None
         self.tried: dict[str, tuple[TriedCell, ...]] = {}
         """By direction, the trials that chose r and K during this run."""
@@ -105,113 +117,107 @@ class StudyBench:
         directions = self._directions.items()
         labels = [label for label, direction in directions if part != "candidates" or direction.train_targets is not None]
         if not labels:
-            _refuse("no translations of any training text, which word alignments need", "give the targets of a direction too")
+            problem = "no translations of any training text, which word alignments need"
+            raise CalibrationError(problem, remedy="give the targets of a direction too")
         if part == "by_language" and len(labels) < 2:
-            _refuse("one direction has no other to be mixed with", "give the texts of two directions of one model")
+            problem = "one direction has no other to be mixed with"
+            raise CalibrationError(problem, remedy="give the texts of two directions of one model")
         return labels
 
     def measured(self, part: Part, study: Study) -> Iterator[Any]:
         """Measure and yield the entries of a part; `study`: the results so far, from whose sweep r and K are chosen."""
-        entries_of: Mapping[Part, Callable[[Study], Iterator[Any]]] = {
-            "sweep": self._sweep,
-            "volume": self._volume,
-            "by_language": self._by_language,
-            "per_cluster": self._per_cluster,
-            "memory": self._memory,
-            "chosen": self._chosen,
-            "speeds": self._speeds,
-            "candidates": self._candidates,
-        }
-        return entries_of[part](study)
+        entries: Iterator[Any] = getattr(self, f"measure_{part}")(study)
+        return entries
 
-    def notes(self, part: Part, study: Study) -> list[str]:
-        """Describe what was left out or sampled, and how r and K were chosen, in one sentence each."""
-        settings, notes = self._settings, list[str]()
+    def notes(self, part: Part, study: Study, entries: Sequence[Any]) -> Iterator[str]:
+        """Describe what was left out or sampled, how r and K were chosen, and what was disturbed, in one sentence each."""
         if left := sorted(set(self._directions) - set(self.labels(part))):
-            notes.append(f"{', '.join(left)}: left out, since no translations of the training text were given.")
+            yield f"{', '.join(left)}: left out, since no translations of the training text were given."
         lines = {(text.label, text.role): text.lines for text in study.texts}
-        for label, of in self._contexts.items():
-            read, seen = of.training.sentences, settings.clustered_contexts
-            if read < (there := lines.get((label, "train"), read)):
-                notes.append(f"{label}: the first {read:,} sentences that are not empty, of {there:,} lines of training text.")
-            if len(of.training) > seen and part != "candidates":
-                notes.append(
-                    f"{label}: k-means saw {seen:,} of {len(of.training):,} contexts, drawn at random; the others joined their "
-                    "nearest centroid, and active sets are made of all."
+        for label, contexts in self._contexts.items():
+            read, seen = contexts.training.sentences, self._settings.clustered_contexts
+            if read < (available := lines.get((label, "train"), read)):
+                yield f"{label}: the first {read:,} sentences that are not empty, of {available:,} lines of training text."
+            if len(contexts.training) > seen and part != "candidates":
+                yield (
+                    f"{label}: k-means saw {seen:,} of {len(contexts.training):,} contexts, drawn at random; the others joined "
+                    "their nearest centroid, and active sets are made of all."
                 )
         if part == "chosen":
-            notes += self._how_chosen(study)
-        return notes
+            yield from self._choice_notes(study)
+        if part in TIMED_PARTS:
+            kept = list({id(entry.rounds): entry.rounds for entry in entries}.values())
+            others = max((rounds.worst_others_cpus or 0.0 for rounds in kept), default=0.0)
+            change = max((rounds.worst_reference_spread for rounds in kept), default=0.0)
+            yield (
+                f"{sum(rounds.rejected for rounds in kept)} of {sum(rounds.measured for rounds in kept)} timed stretches of "
+                f"rounds were disturbed: others used up to {others:.1f} CPUs, and reference work beside a stretch varied by up "
+                f"to {100 * change:.0f} %."
+            )
 
-    @staticmethod
-    def guard_note(entries: Sequence[Any]) -> str:
-        """Summarise what the guard rejected among the timed entries of a part."""
-        kept = list({id(entry.rounds): entry.rounds for entry in entries}.values())
-        rejected, measured = sum(rounds.rejected for rounds in kept), sum(rounds.measured for rounds in kept)
-        others = max((rounds.worst_others_cpus or 0.0 for rounds in kept), default=0.0)
-        spread = max((rounds.worst_reference_spread for rounds in kept), default=0.0)
-        return (
-            f"{rejected} of {measured} timed stretches of rounds were disturbed: others used up to "
-            f"{others:.1f} CPUs, and reference work beside a stretch varied by up to {100 * spread:.0f} %."
-        )
-
-    def _how_chosen(self, study: Study) -> Iterator[str]:
+    def _choice_notes(self, study: Study) -> Iterator[str]:
         settings = self._settings
         for label in self._directions:
             if label in settings.chosen:
                 yield f"{label}: r and K were named."
                 continue
-            tried = self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
+            tried = self._trials_of(label, study)
             enough = any(all(trial.good for trial in tried if trial.columns == candidate.columns) for candidate in tried)
             rule = (
                 f"the cell that multiplies least of those that keep {settings.least_identical:.0%} of the sentences, and BLEU "
                 f"within {settings.most_bleu_change:g}, with every search, with at most {settings.most_share:.0%} of V active "
                 "on average at batch 1"
             )
-            else_ = "" if enough else "; none did, so the one that keeps most with the search that keeps fewest"
-            yield f"{label}: r and K were chosen on {tried[0].sentences:,} other held-out sentences, {rule}{else_}."
+            exception = "" if enough else "; none did, so the one that keeps most with the search that keeps fewest"
+            yield f"{label}: r and K were chosen on {tried[0].sentences:,} other held-out sentences, {rule}{exception}."
         yield (
             "Scores are log-probabilities among active columns alone: a beam may rank hypotheses otherwise even where no token "
             "is missed."
         )
 
-    def _sweep(self, study: Study) -> Iterator[Cell]:
-        settings = self._settings
+    def measure_sweep(self, study: Study) -> Iterator[Cell]:
+        """Measure every r and K of the grid (FVP-11)."""
         for label in self._directions:
-            of = self._of(label)
-            for clusters, tops in settings.grid.items():
+            contexts = self._contexts_of(label)
+            for clusters, tops in self._settings.grid.items():
                 self._say(f"{label}: {clusters:,} clusters")
-                yield from cells(self._model, of, of.training, clusters, tops, self._clusterer)
+                yield from cells(self._model, contexts, contexts.training, clusters, tops, self._clusterer)
 
-    def _volume(self, study: Study) -> Iterator[Cell]:
+    def measure_volume(self, study: Study) -> Iterator[Cell]:
+        """Measure clusters of growing training text."""
         settings = self._settings
         for label in self._directions:
-            of = self._of(label)
+            contexts = self._contexts_of(label)
             for halvings in reversed(range(settings.volumes)):
-                training = beginning(of.training, max(1, of.training.sentences >> halvings))
+                training = first_sentences(contexts.training, max(1, contexts.training.sentences >> halvings))
                 for clusters in settings.volume_clusters:
                     self._say(f"{label}: {clusters:,} clusters of {training.sentences:,} sentences")
-                    yield from cells(self._model, of, training, clusters, settings.tops, self._clusterer)
+                    yield from cells(self._model, contexts, training, clusters, settings.tops, self._clusterer)
 
-    def _by_language(self, study: Study) -> Iterator[Cell]:
+    def measure_by_language(self, study: Study) -> Iterator[Cell]:
+        """Measure clusters of one direction and of all directions into its target (FVP-10)."""
         settings = self._settings
-        contexts_of = {label: self._of(label) for label in self._directions}
-        mixed = join_contexts([contexts.training for contexts in contexts_of.values()])
-        directions = list(contexts_of.values())
-        alike_large = {label: _mix(directions, len(contexts.training)) for label, contexts in contexts_of.items()}
+        directions = [self._contexts_of(label) for label in self._directions]
+        mixed = join_contexts([contexts.training for contexts in directions])
+        same_size = {contexts.label: _mix(directions, len(contexts.training)) for contexts in directions}
         for clusters in settings.language_clusters:
-            for label, contexts in contexts_of.items():
-                self._say(f"{label}: {clusters:,} clusters, by direction and by target")
-                yield from cells(self._model, contexts, contexts.training, clusters, settings.tops, self._clusterer, "both")
-                yield from cells(self._model, contexts, mixed, clusters, settings.tops, self._clusterer, "target")
-                same = alike_large[label]
-                yield from cells(self._model, contexts, same, clusters, settings.tops, self._clusterer, "mixed, same size")
+            for contexts in directions:
+                self._say(f"{contexts.label}: {clusters:,} clusters, by direction and by target")
+                trainings: dict[Knowledge, Contexts] = {
+                    "both": contexts.training,
+                    "target": mixed,
+                    "mixed, same size": same_size[contexts.label],
+                }
+                for knowledge, training in trainings.items():
+                    yield from cells(self._model, contexts, training, clusters, settings.tops, self._clusterer, knowledge)
 
-    def _per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
+    def measure_per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
+        """Count the active columns of every cluster (figure 4)."""
         for label in self._directions:
             yield from map(sizes, self._sets(label, self._settings.shown_clusters, self._settings.tops))
 
-    def _memory(self, study: Study) -> Iterator[Memory]:
+    def measure_memory(self, study: Study) -> Iterator[Memory]:
+        """Count the bytes of the shown and of the chosen clusters (FVP-12)."""
         settings = self._settings
         for label in self._directions:
             chosen, top = self._choice(label, study)
@@ -220,114 +226,139 @@ class StudyBench:
                 for cluster_set in self._sets(label, clusters, tops):
                     yield memory(self._model, cluster_set)
 
-    def _chosen(self, study: Study) -> Iterator[Decoded]:
-        for label, direction in self._directions.items():
+    def measure_chosen(self, study: Study) -> Iterator[Decoded]:
+        """Decode the test half with the chosen clusters (FVP-16)."""
+        for label in self._directions:
             clusters, top = self._choice(label, study)
             (cluster_set,) = self._sets(label, clusters, (top,))
-            cut = VocabularyPart("clustered", clusters=clusters, top=top)
-            mass = active_mass(self._model, self._of(label), cluster_set)
-            yield from self._decoded(direction, self._make_clustered(cluster_set), cut, mass)
+            part = VocabularyPart("clustered", clusters=clusters, top=top)
+            mass = active_mass(self._model, self._contexts_of(label), cluster_set)
+            yield from self._decoded(label, self._make_clustered(cluster_set), part, mass)
 
-    def _speeds(self, study: Study) -> Iterator[Speed]:
+    def measure_speeds(self, study: Study) -> Iterator[Speed]:
+        """Time decoding at many r and K (figure 3)."""
         settings = self._settings
-        for label, direction in self._directions.items():
+        for label in self._directions:
             sets = [cluster_set for r in settings.speed_clusters for cluster_set in self._sets(label, r, settings.tops)]
-            sentences = self._test(direction).first(settings.speed_sentences)
+            sentences = self._test_half(label).first(settings.speed_sentences)
             for beam, batch in settings.searches:
                 self._say(f"{label}: speed of {len(sets)} cluster sets, beam {beam}, batch {batch}")
-                makers = [self._make_clustered(cluster_set) for cluster_set in sets]
-                measured_speeds = speeds(
-                    self._translator, sentences, makers, beam=beam, batch=batch, rounds=settings.rounds, guard=self._guard
+                yield from measure_speeds(
+                    self._translator,
+                    sentences,
+                    [self._make_clustered(cluster_set) for cluster_set in sets],
+                    [(len(cluster_set.sets), cluster_set.top) for cluster_set in sets],
+                    label=label,
+                    beam=beam,
+                    batch=batch,
+                    rounds=settings.rounds,
+                    guard=self._guard,
                 )
-                for cluster_set, speed in zip(sets, measured_speeds, strict=True):
-                    yield Speed(
-                        label=label,
-                        clusters=len(cluster_set.sets),
-                        top=cluster_set.top,
-                        beam=beam,
-                        batch=batch,
-                        sentences=len(sentences.sources),
-                        ratios=speed.ratios,
-                        gain=median(speed.ratios) - 1.0,
-                        identical=speed.alike.identical,
-                        token_agreement=speed.alike.token_agreement,
-                        rounds=speed.kept,
-                    )
 
-    def _candidates(self, study: Study) -> Iterator[Decoded]:
+    def measure_candidates(self, study: Study) -> Iterator[Decoded]:
+        """Decode the test half with lists of candidate words (SHARP-02)."""
         settings = self._settings
+        blind = isinstance(self._model, RecurrentModel) and self._model.score is None
+        aligners: tuple[Align, ...] = ("ibm1",) if blind else ("ibm1", "attention")
         for label in self.labels("candidates"):
-            direction = self._directions[label]
-            pairs = list(training_pairs(direction, settings.train_sentences))
-            sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-            for align in self._aligners():
+            sources, targets = zip(*training_pairs(self._directions[label], settings.train_sentences), strict=True)
+            for align in aligners:
                 for always in settings.always:
                     self._say(f"{label}: {settings.candidates} candidates a word by {align}, {always:,} always")
                     lists = build_candidates(
                         self._translator, sources, targets, count=settings.candidates, align=align, always=always
                     )
-                    cut = VocabularyPart(align, candidates=settings.candidates, always=always)
-                    yield from self._decoded(direction, self._make_listed(lists), cut)
+                    part = VocabularyPart(align, candidates=settings.candidates, always=always)
+                    yield from self._decoded(label, self._make_listed(lists), part)
 
     def _decoded(
-        self, direction: Direction, make_vocabulary: MakeVocabulary, cut: VocabularyPart, mass: float | None = None
+        self, label: str, make_vocabulary: MakeVocabulary, part: VocabularyPart, mass: float | None = None
     ) -> Iterator[Decoded]:
-        label, settings = direction.label, self._settings
-        self._say(f"{label}: decoding with {cut.way} columns, {len(settings.searches)} searches in turn")
-        yield from decode_with_searches(
-            self._translator,
-            self._test(direction),
-            make_vocabulary,
-            cut,
-            label=label,
-            searches=settings.searches,
-            rounds=settings.rounds,
-            emitted=self._of(label).emitted,
-            active_mass=mass,
-            guard=self._guard,
-        )
+        settings = self._settings
+        self._say(f"{label}: decoding with {part.selection} columns, {len(settings.searches)} searches in turn")
+        for beam, batch in settings.searches:
+            yield decode_in_rounds(
+                self._translator,
+                self._test_half(label),
+                make_vocabulary,
+                part,
+                label=label,
+                beam=beam,
+                batch=batch,
+                rounds=settings.rounds,
+                emitted=self._contexts_of(label).emitted,
+                active_mass=mass,
+                guard=self._guard,
+            )
 
-    def _test(self, direction: Direction) -> Sentences:
-        text = held_out(direction, self._settings.heldout_sentences)
-        return Sentences.of(self._translator, text.test, text.test_references)
+    def _test_half(self, label: str) -> Sentences:
+        return Sentences.of(self._translator, held_out(self._directions[label], self._settings.heldout_sentences)[0])
 
-    def _of(self, label: str) -> DirectionContexts:
+    def _contexts_of(self, label: str) -> DirectionContexts:
         """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
             direction, settings, top = self._directions[label], self._settings, self._settings.most_top
             training = self._kept.of(f"{label}, training", training_lines(direction, settings.train_sentences), top)
-            development = held_out(direction, settings.heldout_sentences).development
-            self._contexts[label] = DirectionContexts(label, training, self._kept.of(f"{label}, held out", development, top))
+            _, development = held_out(direction, settings.heldout_sentences)
+            heldout = self._kept.of(f"{label}, held out", development.sources, top)
+            self._contexts[label] = DirectionContexts(label, training, heldout)
         return self._contexts[label]
 
     def _sets(self, label: str, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
         self._say(f"{label}: {clusters:,} clusters")
-        return cluster_sets(self._model, label, self._of(label).training, clusters, tops, self._clusterer)
+        return cluster_sets(self._model, label, self._contexts_of(label).training, clusters, tops, self._clusterer)
+
+    def _trials_of(self, label: str, study: Study) -> tuple[TriedCell, ...]:
+        return self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
 
     def _choice(self, label: str, study: Study) -> tuple[int, int]:
         """Return r and K of a direction: from the settings, from earlier trials, or from trials run now."""
         settings = self._settings
         if label in settings.chosen:
             return settings.chosen[label]
-        tried = self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
+        tried = self._trials_of(label, study)
         if not tried:
             swept_cells = [cell for cell in study.sweep if cell.label == label]
             if not swept_cells:
-                _refuse(f"nothing is known to choose r and K of {label} by", "measure the sweep first, or name them")
+                problem = f"no measured cell to choose r and K of {label} by"
+                raise CalibrationError(problem, remedy="measure the sweep first, or name them")
             worth = contenders(swept_cells, settings.least_identical, settings.most_share)
-            tried = self.tried[label] = tuple(try_contenders(worth, self._trials(label)))
-        return choice(tried)
+            tried = self.tried[label] = tuple(try_contenders(worth, self._try))
+        return choose(tried)
 
-    def _trials(self, label: str) -> Trials:
-        settings = self._settings
-        text = held_out(self._directions[label], settings.heldout_sentences)
-        sentences = Sentences.of(self._translator, text.development, text.development_references)
-
-        def make_vocabulary_of(cell: Cell) -> MakeVocabulary:
-            (cluster_set,) = self._sets(label, cell.clusters, (cell.top,))
-            return self._make_clustered(cluster_set)
-
-        return Trials(self._translator, sentences.first(settings.tried_sentences), settings, make_vocabulary_of, self._say)
+    def _try(self, cell: Cell) -> list[TriedCell]:
+        """Try a cell with every search, the widest first, until one is not good; dense decoding runs once a search."""
+        settings, trials = self._settings, list[TriedCell]()
+        (cluster_set,) = self._sets(cell.label, cell.clusters, (cell.top,))
+        _, development = held_out(self._directions[cell.label], settings.heldout_sentences)
+        sentences = Sentences.of(self._translator, development).first(settings.tried_sentences)
+        for beam, batch in reversed(settings.searches):
+            self._say(f"{cell.label}: trying {cell.clusters:,} clusters, K {cell.top}, beam {beam}, batch {batch}")
+            runner = Runner(self._translator, sentences, beam, batch, self._make_clustered(cluster_set))
+            if (cell.label, beam, batch) not in self._dense:
+                dense = runner.run("dense")
+                self._dense[cell.label, beam, batch] = dense, runner.bleu(dense)
+            (before, bleu_dense), after = self._dense[cell.label, beam, batch], runner.run("part")
+            same, bleu = similarity(before, after), runner.bleu(after)
+            near = bleu is None or bleu_dense is None or abs(bleu - bleu_dense) <= settings.most_bleu_change
+            trials.append(
+                TriedCell(
+                    label=cell.label,
+                    clusters=cell.clusters,
+                    top=cell.top,
+                    columns=columns_of(cell),
+                    beam=beam,
+                    batch=batch,
+                    sentences=len(sentences.sources),
+                    bleu_dense=bleu_dense,
+                    bleu=bleu,
+                    **same._asdict(),
+                    good=near and same.identical >= settings.least_identical,
+                )
+            )
+            if not trials[-1].good:
+                break
+        return trials
 
     def _make_clustered(self, cluster_set: ClusterSet) -> MakeVocabulary:
         def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
@@ -347,22 +378,14 @@ class StudyBench:
             self._cost = with_measured_cost(vocabulary, self._model).cost
         return replace(vocabulary, cost=self._cost)
 
-    def _aligners(self) -> tuple[Align, ...]:
-        blind = isinstance(self._model, RecurrentModel) and self._model.score is None
-        return ("ibm1",) if blind else ("ibm1", "attention")
 
-
-def _mix(of: Sequence[DirectionContexts], count: int) -> Contexts:
+def _mix(directions: Sequence[DirectionContexts], count: int) -> Contexts:
     """Join the first contexts of every direction to `count` in all, as equally as their numbers allow."""
     parts, left = [], count
-    for at, contexts in enumerate(sorted(of, key=lambda contexts: len(contexts.training))):
-        parts.append(first_contexts(contexts.training, max(1, left // (len(of) - at))))
+    for at, contexts in enumerate(sorted(directions, key=lambda contexts: len(contexts.training))):
+        parts.append(first_contexts(contexts.training, max(1, left // (len(directions) - at))))
         left -= len(parts[-1])
     return join_contexts(parts)
-
-
-def _refuse(what: str, remedy: str) -> NoReturn:
-    raise CalibrationError(what, remedy=remedy)
 
 
 TOOL = f"simnmt {VERSION}"
@@ -416,42 +439,36 @@ def run_study(
                 others_cpus=others,
                 versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
                 method=None if part == "candidates" else check_method(settings.method),
-                seed=settings.seed,
-                quick=settings.quick,
-                settings=settings.told(),
-                notes=(*bench.notes(part, study), *([bench.guard_note(entries)] if part in TIMED_PARTS else [])),
+                settings=settings,
+                notes=tuple(bench.notes(part, study, entries)),
             )
-            study = merge_part(study, part, entries, run, bench.tried)
+            study = _merge_part(study, entries, run, bench.tried)
             if out is not None:
                 write_study(out, study)
     return study
 
 
-def merge_part(
-    study: Study, part: Part, entries: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[TriedCell, ...]] | None = None
-) -> Study:
+def _merge_part(study: Study, entries: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[TriedCell, ...]]) -> Study:
     """Return the study with `entries` in place of its earlier entries of this part for the run's directions.
 
     `tried`: by direction, the trials that chose r and K; a new sweep discards earlier trials.
     """
-    tried = tried or {}
-    again = set(tried) | (set(run.labels) if part == "sweep" else set())
+    again = set(tried) | (set(run.labels) if run.part == "sweep" else set())
     choices = [trial for trial in study.tried if trial.label not in again]
     choices += [trial for trials in tried.values() for trial in trials]
-    stay = [entry for entry in getattr(study, part) if entry.label not in run.labels]
-    return study.model_copy(update={part: (*stay, *entries), "runs": (*study.runs, run), "tool": TOOL, "tried": tuple(choices)})
+    stay = [entry for entry in getattr(study, run.part) if entry.label not in run.labels]
+    runs = (*study.runs, run)
+    return study.model_copy(update={run.part: (*stay, *entries), "runs": runs, "tool": TOOL, "tried": tuple(choices)})
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | None) -> Study:
     """Return the study in the file `out`, or a new one, with the texts of these directions."""
-    texts = tuple(studied_texts(directions))
+    texts = studied_texts(directions)
     check_held_out(texts)
     if out is None or not out.exists():
         return Study(tool=TOOL, model=model, texts=texts)
     study = read_study(out, Study)
-    if study.model.sha256 != model.sha256:
-        raise CalibrationError(f"a study of another model, {study.model.name}", path=out, remedy="choose another file")
-    check_texts(study, texts, out)
+    check_same(study, model.sha256, texts, out)
     now = {(text.label, text.role) for text in texts}
     stay = [text for text in study.texts if (text.label, text.role) not in now]
     return study.model_copy(update={"texts": (*stay, *texts)})

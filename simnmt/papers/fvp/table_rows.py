@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.decoding_claims import bleu_change, body_ratio, method_label, ratios
 from simnmt.papers.fvp.memory import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.paper_claims import fit, implied_share, operation_limit, rows_of
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, means
@@ -18,7 +17,6 @@ Rows = list[dict[str, Any]]
 
 AS_PRINTED = f"not exact: about {100 * published.IDENTICAL:.0f} % the same (section 3.4)"
 UNPRINTED = "not exact: not printed"
-UNMEASURED = "not exact: not measured"
 
 
 def agreement(identical: float, tokens: float | None = None) -> str:
@@ -63,7 +61,7 @@ def table_2(studies: Sequence[Study]) -> Rows:
                 "kind": "measured",
                 "model": study.model.name,
                 "row": decoding.label,
-                "way": method_label(decoding),
+                "way": decoding.method_label,
                 "beam": decoding.beam,
                 "batch": decoding.batch,
                 "active_percent": 100 * decoding.share.mean,
@@ -103,12 +101,12 @@ def quality(studies: Sequence[Study], test_set: int) -> Rows:
                 "kind": "measured",
                 "model": study.model.name,
                 "row": decoding.label,
-                "way": method_label(decoding),
+                "way": decoding.method_label,
                 "beam": decoding.beam,
                 "batch": decoding.batch,
                 "bleu": decoding.dense.bleu,
                 "bleu_part": decoding.part.bleu,
-                "bleu_change": bleu_change(decoding),
+                "bleu_change": decoding.bleu_change,
                 "gain_percent": 100 * (decoding.measured - 1.0),
                 "agreement": agreement(decoding.identical, decoding.token_agreement),
             }
@@ -171,7 +169,7 @@ def table_5(studies: Sequence[Study]) -> Rows:
             "clusters": bundle.clusters,
             "model_mb": study.model.parameter_bytes / 1e6,
             "more_mb": bundle.total_bytes / 1e6,
-            "more_percent": 100 * bundle.share_of_model,
+            "more_percent": 100 * bundle.total_bytes / study.model.parameter_bytes,
         }
         for study in studies
         for bundle in study.memory
@@ -265,9 +263,9 @@ def speeds(studies: Sequence[Study]) -> Rows:
             "batch": speed.batch,
             "sentences": speed.sentences,
             "gain_percent": 100 * speed.gain,
-            "low_percent": 100 * (min(speed.ratios) - 1.0) if speed.ratios else None,
-            "high_percent": 100 * (max(speed.ratios) - 1.0) if speed.ratios else None,
-            "agreement": UNMEASURED if speed.identical is None else agreement(speed.identical, speed.token_agreement),
+            "low_percent": 100 * (min(speed.ratios) - 1.0),
+            "high_percent": 100 * (max(speed.ratios) - 1.0),
+            "agreement": agreement(speed.identical, speed.token_agreement),
         }
         for study in studies
         for speed in study.speeds
@@ -291,7 +289,7 @@ def real(studies: Sequence[Study]) -> Rows:
         {
             "model": study.model.name,
             "label": decoding.label,
-            "way": method_label(decoding),
+            "way": decoding.method_label,
             "beam": decoding.beam,
             "batch": decoding.batch,
             "sentences": decoding.sentences,
@@ -320,16 +318,16 @@ def amdahl(studies: Sequence[Study]) -> Rows:
         {
             "model": study.model.name,
             "label": decoding.label,
-            "way": method_label(decoding),
+            "way": decoding.method_label,
             "beam": decoding.beam,
             "batch": decoding.batch,
             "layer_share": decoding.layer_share,
             "layer_ratio": decoding.layer_ratio,
-            "body_ratio": body_ratio(decoding),
+            "body_ratio": decoding.body_ratio,
             "step_ratio": decoding.step_ratio,
             "predicted": decoding.predicted,
             "measured": decoding.measured,
-            "rounds": ratios(decoding),
+            "rounds": list(decoding.gains),
             "measured_over_fused": decoding.measured_over_fused,
             "layer_ratio_over_fused": decoding.layer_ratio_over_fused,
             "off": decoding.predicted / decoding.measured - 1.0,
@@ -353,10 +351,10 @@ def runs(studies: Sequence[Study]) -> Rows:
             "others_cpus": run.others_cpus,
             "versions": run.versions,
             "method": run.method,
-            "seed": run.seed,
+            "seed": run.settings.seed,
             "notes": list(run.notes),
-            "quick": run.quick,
-            "settings": run.settings,
+            "quick": run.settings.quick,
+            "settings": run.settings.model_dump(mode="json"),
         }
         for study in studies
         for run in study.runs

@@ -1,4 +1,4 @@
-"""Clusters of a direction's contexts at many r and K, each held against held-out text (FVP-08, 10, 11).
+"""Clusters of a direction's contexts at many r and K, compared with held-out text, and the choice among them (FVP-08, 10, 11).
 
 Contexts and clusterings are computed once and, where a folder is given, kept on disk: every part of a study needs them.
 """
@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
+from torch import Tensor
 
 from simnmt.base.random_streams import stream
 from simnmt.calibrate.settings import CalibrationError
@@ -27,36 +28,26 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import Contexts, collect
 from simnmt.nmt.vocabulary.kmeans import Clustering, assign, check_method, cluster
-from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Memory, Spread
+from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Memory, Spread, TriedCell
 
-_BLOCK = 256
-"""Steps whose rows' sets are gathered at a time."""
+BATCH = 128
+"""Sentences decoded together: 1.3 times as fast on one thread as 64."""
+SILENT_S = 10.0
+"""Seconds of decoding before progress is reported."""
+UNION_ROWS = 20
+"""Rows of a step: the paper's batch."""
+MASS_CONTEXTS = 4_096
+"""Contexts whose probability is looked up, evenly taken: in about two seconds, to better than 0.1 %."""
+_PIECE = 256
+"""Contexts, or steps of a union, whose columns are held at a time."""
+_HASHED_ROWS = 1 << 14
+"""Contexts whose bytes are copied at a time."""
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1).astype(np.uint8)
 """Bits set in each byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOutTokens:
-    """The tokens that dense greedy decoding of a text wrote, sentence by sentence, in the order of the steps."""
-
-    tokens: NDArray[np.int64]
-    """[steps], end tokens included."""
-    sentences: NDArray[np.int64]
-    """[steps]: the sentence of each step, ascending."""
-
-    def __post_init__(self) -> None:
-        if not len(self.tokens) or np.any(np.diff(self.sentences) < 0):
-            raise ValueError("steps of at least one sentence, sentence by sentence")
-
-    @property
-    def sentence_count(self) -> int:
-        """Sentences that have a step."""
-        return len(np.unique(self.sentences))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """See the fields of `Cell` that have these names."""
+class Outcome(NamedTuple):
+    """The fields of `Cell` that depend on held-out text."""
 
     share: Spread
     union: Spread
@@ -70,21 +61,16 @@ class ActiveBits:
 
     def __init__(self, starts: NDArray[np.int64], columns: NDArray[np.int32], vocab: int) -> None:
         """Set i holds `columns[starts[i] : starts[i + 1]]`."""
-        active = np.zeros((len(starts) - 1, vocab), dtype=bool)
-        active[np.repeat(np.arange(len(starts) - 1), np.diff(starts)), columns] = True
-        self._active, self._bits, self.vocab = active, np.packbits(active, axis=1), vocab
-        self.sizes: NDArray[np.int64] = active.sum(axis=1)
-        """Columns of each set."""
+        self.active = np.zeros((len(starts) - 1, vocab), dtype=bool)
+        self.active[np.repeat(np.arange(len(starts) - 1), np.diff(starts)), columns] = True
+        self.sizes: NDArray[np.int64] = self.active.sum(axis=1)
+        self.vocab = vocab
+        self._bits = np.packbits(self.active, axis=1)
 
-    def holds(self, sets: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether each token is in the set at the same place, shape (tokens,)."""
-        contains: NDArray[np.bool_] = self._active[sets, tokens]
-        return contains
-
-    def of(self, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which columns are active, [sets, vocab]."""
-        active: NDArray[np.bool_] = self._active[sets]
-        return active
+    @classmethod
+    def of(cls, cluster_set: ClusterSet) -> ActiveBits:
+        """Return the active sets of clusters."""
+        return cls(cluster_set.sets.starts.numpy(), cluster_set.sets.columns.numpy(), cluster_set.sets.vocab)
 
     def unions(self, sets: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
         """Count the columns of the union of each step's sets, with the sequence of `sets` split into `rows` lanes.
@@ -95,17 +81,27 @@ class ActiveBits:
         steps = len(sets) // rows
         lanes = sets[: steps * rows].reshape(rows, steps).T
         parts = []
-        for begin in range(0, steps, _BLOCK):
-            together = np.bitwise_or.reduce(self._bits[lanes[begin : begin + _BLOCK]], axis=1)
+        for begin in range(0, steps, _PIECE):
+            together = np.bitwise_or.reduce(self._bits[lanes[begin : begin + _PIECE]], axis=1)
             parts.append(_ONES[together].sum(axis=1, dtype=np.int64))
         return np.concatenate(parts)
 
 
-def outcome(bits: ActiveBits, nearest: NDArray[np.int64], heldout: HeldOutTokens, rows: int) -> Outcome:
-    """Return how held-out text fares with these sets; `nearest`: the cluster of each step; `rows`: most rows of a union."""
-    hit = bits.holds(nearest, heldout.tokens)
+def outcome(
+    bits: ActiveBits, nearest: NDArray[np.int64], tokens: NDArray[np.int64], sentences: NDArray[np.int64], rows: int
+) -> Outcome:
+    """Compare active sets with the tokens that dense greedy decoding of held-out text wrote.
+
+    Args:
+        bits: the active sets.
+        nearest: cluster of each step, shape (steps,).
+        tokens: token of each step, shape (steps,).
+        sentences: sentence of each step, ascending, shape (steps,).
+        rows: most rows of a union.
+    """
+    hit = bits.active[nearest, tokens]
     rows = min(rows, len(nearest))
-    _, sentence = np.unique(heldout.sentences, return_inverse=True)
+    _, sentence = np.unique(sentences, return_inverse=True)
     misses = np.bincount(sentence, weights=~hit)
     return Outcome(
         spread(bits.sizes[nearest], bits.vocab),
@@ -122,14 +118,6 @@ def spread(columns: NDArray[np.int64], vocab: int) -> Spread:
     return Spread(mean=float(columns.mean()) / vocab, least=least, p10=p10, median=median, p90=p90, most=most)
 
 
-BATCH = 128
-"""Sentences decoded together: 1.3 times as fast on one thread as 64."""
-
-
-SILENT_S = 10.0
-"""Seconds of decoding before progress is reported."""
-
-
 @dataclass(frozen=True, slots=True)
 class DirectionContexts:
     """Contexts of dense greedy decoding of one direction's texts."""
@@ -137,12 +125,7 @@ class DirectionContexts:
     label: str
     training: Contexts
     development: Contexts
-    """Of held-out text, sentence by sentence."""
-
-    @property
-    def tokens(self) -> HeldOutTokens:
-        """Return the tokens that dense decoding wrote for the held-out text."""
-        return HeldOutTokens(self.development.top[:, 0].long().numpy(), self.development.sentence.long().numpy())
+    """Contexts of held-out text, sentence by sentence."""
 
     @property
     def emitted(self) -> int:
@@ -150,7 +133,7 @@ class DirectionContexts:
         return len(torch.unique(torch.cat((self.training.emitted, self.development.emitted))))
 
 
-def beginning(contexts: Contexts, sentences: int) -> Contexts:
+def first_sentences(contexts: Contexts, sentences: int) -> Contexts:
     """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
@@ -166,70 +149,67 @@ def by_sentence(contexts: Contexts) -> Contexts:
     return contexts.of(torch.sort(contexts.sentence, stable=True).indices)
 
 
+_CONTEXTS = ("hidden", "top", "sentence", "emitted")
+
+
 class KeptContexts:
-    """Decodes text, or finds what an earlier run decoded."""
+    """Decodes text, or reads the contexts that an earlier run decoded."""
 
     def __init__(self, translator: Translator, model_sha256: str, folder: Path | None, say: Callable[[str], None]) -> None:
-        """`folder`: where contexts are kept, None: nowhere; `say`: reports what takes long."""
+        """`folder`: where contexts are kept, None: nowhere; `say`: reports slow steps."""
         self._translator, self._model, self.folder, self._say = translator, model_sha256, folder, say
 
-    def of(self, what: str, lines: Sequence[str], top: int) -> Contexts:
-        """Contexts with their `top` likeliest tokens, sentence by sentence; `what`: for people."""
-        path = None if self.folder is None else self.folder / f"contexts-{self._key(lines, top)}.safetensors"
-        if path is not None and path.is_file():
-            self._say(f"contexts of {what}: kept from before")
-            return _read_contexts(path, len(lines))
-        self._say(f"decoding {len(lines):,} sentences of {what}")
+    def of(self, name: str, lines: Sequence[str], top: int) -> Contexts:
+        """Return the contexts of `lines` with their `top` likeliest tokens, sentence by sentence; `name` is for messages."""
+        path = None
+        if self.folder is not None:
+            key = _digest([f"{self._model} {top}\n".encode(), *(f"{line}\n".encode() for line in lines)])
+            path = self.folder / f"contexts-{key}.safetensors"
+            if path.is_file():
+                self._say(f"contexts of {name}: kept from before")
+                try:
+                    hidden, tokens, sentence, emitted = (read_tensors(path)[0][tensor] for tensor in _CONTEXTS)
+                except (OSError, ValueError, KeyError):
+                    raise CalibrationError("no kept contexts, or damaged", path=path, remedy="remove the file") from None
+                return Contexts(hidden, tokens, sentence, emitted, len(lines))
+        self._say(f"decoding {len(lines):,} sentences of {name}")
         contexts = by_sentence(collect(self._translator, lines, top, batch=BATCH, progress=_tenths(self._say)))
         if path is not None:
-            _write_contexts(path, contexts)
+            _keep(path, {tensor: getattr(contexts, tensor) for tensor in _CONTEXTS})
         return contexts
-
-    def _key(self, lines: Sequence[str], top: int) -> str:
-        digest = hashlib.sha256(f"{self._model} {top}\n".encode())
-        for line in lines:
-            digest.update(f"{line}\n".encode())
-        return digest.hexdigest()[:32]
 
 
 def _tenths(say: Callable[[str], None]) -> Callable[[str, float | None], None]:
     """Return a progress callback that reports each tenth once, after `SILENT_S` seconds."""
     next_share, begin_s = 0.1, time.monotonic()
 
-    def progress(what: str, share: float | None) -> None:
+    def progress(step: str, share: float | None) -> None:
         nonlocal next_share
         if share is not None and share >= next_share and time.monotonic() - begin_s > SILENT_S:
-            say(f"{what}: {share:.0%}")
+            say(f"{step}: {share:.0%}")
             next_share = share + 0.1
 
     return progress
 
 
-_NAMES = ("hidden", "top", "sentence", "emitted")
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:32]
 
 
-def _write_contexts(path: Path, contexts: Contexts) -> None:
+def _keep(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str] | None = None) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {name: getattr(contexts, name) for name in _NAMES})
+        write_tensors(path, tensors, notes)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CalibrationError(f"cannot be written: {reason}", path=path, remedy="choose another folder") from None
 
 
-def _read_contexts(path: Path, sentences: int) -> Contexts:
-    try:
-        tensors, _ = read_tensors(path)
-        hidden, top, sentence, emitted = (tensors[name] for name in _NAMES)
-    except (OSError, ValueError, KeyError):
-        raise CalibrationError("no kept contexts, or damaged", path=path, remedy="remove the file") from None
-    return Contexts(hidden, top, sentence, emitted, sentences)
-
-
-_NOTED_FIELDS = ("inertia", "iterations", "method", "seed")
+_CLUSTERING = ("inertia", "iterations", "method", "seed")
 _NOTE = "simnmt_clustering"
-_ASSIGN_ROWS = 1 << 14
-"""Contexts whose bytes are copied at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +225,7 @@ class Clusterer:
     """Where clusters are kept; None: nowhere."""
 
     def seen(self, contexts: Contexts) -> int:
-        """Contexts that k-means sees of these."""
+        """Return how many of these contexts k-means sees."""
         return min(len(contexts), self.most)
 
     def clusters(self, contexts: Contexts, clusters: int) -> Clustering:
@@ -257,9 +237,14 @@ class Clusterer:
             return self._cluster(contexts, clusters)
         path = self.folder / f"clusters-{self._key(contexts, clusters)}.safetensors"
         if path.is_file():
-            return _read_clusters(path)
+            try:
+                tensors, notes = read_tensors(path)
+                return Clustering(tensors["centroids"], tensors["labels"], **json.loads(notes[_NOTE]))
+            except (OSError, KeyError, ValueError, TypeError, RecursionError):
+                raise CalibrationError("no kept clusters, or damaged", path=path, remedy="remove the file") from None
         clustering = self._cluster(contexts, clusters)
-        _write_clusters(path, clustering)
+        note = json.dumps({name: getattr(clustering, name) for name in _CLUSTERING})
+        _keep(path, {"centroids": clustering.centroids, "labels": clustering.labels}, {_NOTE: note})
         return clustering
 
     def _cluster(self, contexts: Contexts, clusters: int) -> Clustering:
@@ -272,37 +257,8 @@ class Clusterer:
 
     def _key(self, contexts: Contexts, clusters: int) -> str:
         identity = f"{clusters} {self.seed} {self.seen(contexts)} {check_method(self.method)} {list(contexts.hidden.shape)}"
-        digest = hashlib.sha256(identity.encode())
-        for first in range(0, len(contexts), _ASSIGN_ROWS):
-            digest.update(contexts.hidden[first : first + _ASSIGN_ROWS].numpy().tobytes())
-        return digest.hexdigest()[:32]
-
-
-def _write_clusters(path: Path, clustering: Clustering) -> None:
-    note = json.dumps({name: getattr(clustering, name) for name in _NOTED_FIELDS})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {"centroids": clustering.centroids, "labels": clustering.labels}, {_NOTE: note})
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CalibrationError(f"cannot be written: {reason}", path=path, remedy="choose another folder") from None
-
-
-def _read_clusters(path: Path) -> Clustering:
-    try:
-        tensors, notes = read_tensors(path)
-        settings: dict[str, Any] = json.loads(notes[_NOTE])
-        return Clustering(tensors["centroids"], tensors["labels"], **settings)
-    except (OSError, KeyError, ValueError, TypeError, RecursionError):
-        raise CalibrationError("no kept clusters, or damaged", path=path, remedy="remove the file") from None
-
-
-UNION_ROWS = 20
-"""Of a step: the paper's batch."""
-MASS_CONTEXTS = 4_096
-"""Of which the probability is looked up, evenly taken: in about two seconds, to better than 0.1 %."""
-_PIECE = 256
-"""Contexts whose logits are held at a time."""
+        pieces = (contexts.hidden[first : first + _HASHED_ROWS] for first in range(0, len(contexts), _HASHED_ROWS))
+        return _digest([identity.encode(), *(piece.numpy().tobytes() for piece in pieces)])
 
 
 def cluster_sets(
@@ -316,7 +272,7 @@ def cluster_sets(
 
 def cells(
     model: StepModel,
-    of: DirectionContexts,
+    contexts: DirectionContexts,
     training: Contexts,
     clusters: int,
     tops: Sequence[int],
@@ -324,39 +280,31 @@ def cells(
     knowledge: Knowledge = "both",
 ) -> Iterator[Cell]:
     """Yield one cell for each K, from clusters of `training`, which may mix directions or be part of one."""
-    nearest, heldout, emitted = None, of.tokens, of.emitted
-    for cluster_set in cluster_sets(model, of.label, training, clusters, tops, clusterer):
+    nearest, emitted = None, contexts.emitted
+    tokens, sentences = contexts.development.top[:, 0].long().numpy(), contexts.development.sentence.long().numpy()
+    for cluster_set in cluster_sets(model, contexts.label, training, clusters, tops, clusterer):
         if nearest is None:
-            nearest = assign(of.development.hidden, cluster_set.centroids).numpy()
-        bits = active_bits(cluster_set)
-        heldout_outcome = outcome(bits, nearest, heldout, UNION_ROWS)
+            nearest = assign(contexts.development.hidden, cluster_set.centroids).numpy()
+        bits = ActiveBits.of(cluster_set)
+        heldout = outcome(bits, nearest, tokens, sentences, UNION_ROWS)
         yield Cell(
-            label=of.label,
+            label=contexts.label,
             knowledge=knowledge,
             clusters=clusters,
             top=cluster_set.top,
             training_sentences=training.sentences,
             training_contexts=len(training),
             clustered_contexts=clusterer.seen(training),
-            heldout_sentences=heldout.sentence_count,
-            heldout_tokens=len(heldout.tokens),
+            heldout_sentences=len(np.unique(sentences)),
+            heldout_tokens=len(tokens),
             sets=spread(bits.sizes, bits.vocab),
-            share=heldout_outcome.share,
-            union=heldout_outcome.union,
-            union_rows=heldout_outcome.union_rows,
+            **heldout._asdict(),
             emitted=emitted,
-            share_of_emitted=heldout_outcome.share.mean * bits.vocab / emitted,
-            union_of_emitted=heldout_outcome.union.mean * bits.vocab / emitted,
-            miss_rate=heldout_outcome.miss_rate,
-            identical=heldout_outcome.identical,
+            share_of_emitted=heldout.share.mean * bits.vocab / emitted,
+            union_of_emitted=heldout.union.mean * bits.vocab / emitted,
             set_bytes=cluster_set.sets.columns.untyped_storage().nbytes(),
             bundle_bytes=cluster_set.sets.nbytes + cluster_set.centroids.nbytes,
         )
-
-
-def active_bits(cluster_set: ClusterSet) -> ActiveBits:
-    """Return the active sets as bits."""
-    return ActiveBits(cluster_set.sets.starts.numpy(), cluster_set.sets.columns.numpy(), cluster_set.sets.vocab)
 
 
 def sizes(cluster_set: ClusterSet) -> ClusterSizes:
@@ -374,7 +322,6 @@ def sizes(cluster_set: ClusterSet) -> ClusterSizes:
 def memory(model: StepModel, cluster_set: ClusterSet) -> Memory:
     """Return the bytes that the clusters need beside the model (FVP-12)."""
     account = ClusterBundle.of(model, [cluster_set]).account()
-    assert account.share is not None, "a model has weights"
     return Memory(
         label=cluster_set.label,
         clusters=len(cluster_set.sets),
@@ -385,13 +332,12 @@ def memory(model: StepModel, cluster_set: ClusterSet) -> Memory:
         start_bytes=account.starts,
         flag_bytes=account.flags,
         total_bytes=account.total,
-        share_of_model=account.share,
     )
 
 
-def active_mass(model: StepModel, of: DirectionContexts, cluster_set: ClusterSet) -> float:
+def active_mass(model: StepModel, contexts: DirectionContexts, cluster_set: ClusterSet) -> float:
     """Return the mean probability on active columns at batch 1, over contexts of the development half."""
-    bits, hidden = active_bits(cluster_set), of.development.hidden
+    bits, hidden = ActiveBits.of(cluster_set), contexts.development.hidden
     hidden = hidden[:: max(1, -(-len(hidden) // MASS_CONTEXTS))].contiguous().to(model.weight.dtype)
     nearest = assign(hidden.float(), cluster_set.centroids).numpy()
     mass = 0.0
@@ -400,6 +346,63 @@ def active_mass(model: StepModel, of: DirectionContexts, cluster_set: ClusterSet
             logits = model.project(hidden[first : first + _PIECE]).float()
             if model.pad_token != model.eos_token:
                 logits[:, model.pad_token] = -torch.inf
-            active = torch.from_numpy(bits.of(nearest[first : first + _PIECE]))
+            active = torch.from_numpy(bits.active[nearest[first : first + _PIECE]])
             mass += float((logits.softmax(dim=1) * active).sum())
     return min(1.0, mass / len(hidden))
+
+
+Trial = Callable[[Cell], Sequence[TriedCell]]
+"""Decodes the development half with a cell: one entry a search, no more after the first that is not good.
+
+A sweep shows how many sentences stay the same with greedy decoding, one at a time; a beam, whose scores are of active columns
+alone, keeps fewer, and a missed token may cost BLEU. So cells are decoded before one of them is chosen.
+"""
+
+
+def columns_of(cell: Cell) -> float:
+    """Return r + V', the mean columns that a row is multiplied with at batch 1, centroids included (FVP-09)."""
+    return cell.clusters + cell.share_of_emitted * cell.emitted
+
+
+def contenders(swept: Sequence[Cell], least_identical: float, most_share: float) -> list[Cell]:
+    """Return the cells worth decoding: products grow along the list, and so do the sentences that stay the same greedily.
+
+    Leaves out cells with more than `most_share` of V active on average, with less than `least_identical` of the sentences,
+    and cells that multiply more than another without keeping more. If none is left, returns the cell that keeps most among
+    those within `most_share`, or among all.
+    """
+    within = [cell for cell in swept if cell.share.mean <= most_share] or list(swept)
+    front: list[Cell] = []
+    for cell in sorted(within, key=lambda cell: (columns_of(cell), -cell.identical, cell.clusters)):
+        if not front or cell.identical > front[-1].identical:
+            front.append(cell)
+    return [cell for cell in front if cell.identical >= least_identical] or front[-1:]
+
+
+def try_contenders(cells: Sequence[Cell], trial: Trial) -> list[TriedCell]:
+    """Return the contenders' trials: a good trial drops the half that multiplies more, any other trial the other half."""
+    trials: list[TriedCell] = []
+    first, behind = 0, len(cells)
+    while first < behind:
+        middle = (first + behind) // 2
+        cell_trials = trial(cells[middle])
+        trials += cell_trials
+        if all(entry.good for entry in cell_trials):
+            behind = middle
+        else:
+            first = middle + 1
+    return trials
+
+
+def choose(tried: Sequence[TriedCell]) -> tuple[int, int]:
+    """Return r and K of the cell that multiplies least among those that were good with every search tried.
+
+    If none was good, return the cell that keeps most sentences with the search that keeps fewest.
+    """
+    cells: dict[tuple[int, int], list[TriedCell]] = {}
+    for trial in tried:
+        cells.setdefault((trial.clusters, trial.top), []).append(trial)
+    good = {cell: cell_trials for cell, cell_trials in cells.items() if all(trial.good for trial in cell_trials)}
+    if good:
+        return min(good, key=lambda cell: (good[cell][0].columns, cell))
+    return max(cells, key=lambda cell: (min(trial.identical for trial in cells[cell]), -cells[cell][0].columns))
