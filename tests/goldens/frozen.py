@@ -108,7 +108,9 @@ def _numbers(document: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _numbers(value, f"{place}/{key}")
     elif isinstance(document, list):
         for index, value in enumerate(document):
-            yield from _numbers(value, f"{place}/{index}")
+            # A table is named, so that its place among the others is free.
+            name = value["id"] if place == "/tables" else index
+            yield from _numbers(value, f"{place}/{name}")
     elif isinstance(document, (bool, int, float)) or place.endswith(("/verdict", "/policy", "/runner_up")):
         yield place, document
 
