@@ -39,7 +39,7 @@ from benchmarks.sti_unpack import unpacking
 from simnmt.base.errors import SimnmtError
 from simnmt.base.files import written_whole
 from simnmt.calibrate.streaming.encoder_block import StiSettings, encoder_block, packed_shards
-from simnmt.papers.sti.pipeline import bars
+from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
@@ -262,7 +262,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         },
         "grid": [row for part in parts for row in part.rows()],
     }
-    return figures | {"bars": bars(figures)}
+    return figures | {"bars": PipelineMeasurement.model_validate(figures).bars()}
 
 
 @contextmanager

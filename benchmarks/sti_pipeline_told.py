@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simnmt.base.text_tables import format_table
-from simnmt.papers.sti.pipeline import bars, why_unjudged
+from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.streaming.plan.timeline import ROUNDING
 
 
@@ -48,14 +48,14 @@ def told(figures: Mapping[str, Any]) -> str:
     lines += ["", format_table(header, rows, 0)]
     lines += ["error: by costs measured in the same rounds as the plans; before: by those measured ahead of all rounds"]
     lines += ["stall %: measured; (0) where none was predicted", ""]
-    unjudged = why_unjudged(figures)
+    measured = PipelineMeasurement.model_validate(figures)
     return "\n".join(
         [
             *lines,
-            *([] if unjudged is None else [f"No bar is judged: {unjudged}."]),
+            *([] if measured.why_unjudged is None else [f"No bar is judged: {measured.why_unjudged}."]),
             *(
                 f"{'reached' if bar['reached'] else 'MISSED '}  {bar['bar']}: {bar['found']:.3g} (asked {bar['asked']})"
-                for bar in bars(figures)
+                for bar in measured.bars()
             ),
         ]
     )

@@ -127,18 +127,15 @@ def sti(
     as_json: AsJson = False,
 ) -> None:
     """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn."""
-    from simnmt.papers.sti.evidence import StudySource
-    from simnmt.papers.sti.page import render_sti
-    from simnmt.papers.sti.reproduction import as_text, reproduce
-    from simnmt.papers.sti.reproduction import document as document_of
+    from simnmt.papers.sti.reproduction import StudySource, reproduce
 
-    studied = StudySource(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
+    source = StudySource(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
     with reserved_directory(out, "sti") as directory:
         with stage_printer() as say:
-            reproduction = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)
-        document = document_of(reproduction)
-        write_reproduction(directory, document, render_sti(document))
-    print_reproduction(directory, document, as_text(reproduction), as_json)
+            report = reproduce(studies=studies, pipeline=pipeline, source=source, say=say).report()
+        document = report.document()
+        write_reproduction(directory, document, report.page())
+    print_reproduction(directory, document, report.text(), as_json)
 
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)

@@ -6,6 +6,7 @@ Pairing matters: one example of a small development set is a tenth of a percenta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -45,13 +46,21 @@ def paired_difference(first: ArrayLike, second: ArrayLike, *, resamples: int = R
     off = one.astype(np.float64) - other.astype(np.float64)
     if not np.isfinite(off).all():
         raise ValueError("numbers that are not finite cannot be compared")
-    # Few values occur, so that drawing how often each one does is drawing the examples.
     values, counts = np.unique(off, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(off.size, counts / off.size, size=resamples) @ values / off.size
-    low, high = np.quantile(drawn, (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)).tolist()
+    low, high = _interval(tuple(values.tolist()), tuple(counts.tolist()), resamples, seed)
     decided = one.dtype == np.bool_ and other.dtype == np.bool_
     p_value = mcnemar(int((off > 0).sum()), int((off < 0).sum())) if decided else None
     return PairedDifference(float(off.mean()), low, high, int(off.size), p_value)
+
+
+@lru_cache(maxsize=4096)
+def _interval(values: tuple[float, ...], counts: tuple[int, ...], resamples: int, seed: int) -> tuple[float, float]:
+    # Few values occur, so that drawing how often each one does is drawing the examples. Kept, as a report compares the same
+    # two methods for its claims, its tables and its summary.
+    examples = sum(counts)
+    drawn = np.random.default_rng(seed).multinomial(examples, np.array(counts) / examples, size=resamples)
+    low, high = np.quantile(drawn @ np.array(values) / examples, (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)).tolist()
+    return low, high
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks import sti_pipeline, sti_pipeline_told, sti_unpack  # noqa: E402
-from simnmt.papers.sti import pipeline  # noqa: E402
+from simnmt.papers.sti.pipeline import PipelineMeasurement  # noqa: E402
 from simnmt.profile.streaming_cost import (  # noqa: E402
     BITS,
     ShardGeometry,
@@ -19,56 +19,48 @@ from simnmt.profile.streaming_cost import (  # noqa: E402
 )
 from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
 from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.papers.test_sti_reproduction import pipeline  # noqa: E402
 from tests.streaming.made_encoder import made_weights  # noqa: E402
 
 UNPACKED = {"least_ratio": 2.5, "six_over_two": 0.9}
 
 
 def row(error: float = 0.0, stall: float = 0.0, simulated_stall: float = 0.0, pace_mb: float = 300.0) -> dict[str, Any]:
-    return {
-        "pace_mb": pace_mb,
-        "simulated_s": 1.0,
-        "simulated_stall_s": simulated_stall,
-        "stall_share": stall,
-        "error": error,
-        "cold": True,
-    }
+    changed = {"error": error, "stall_share": stall, "simulated_stall_s": simulated_stall, "pace_mb": pace_mb}
+    return pipeline()["grid"][0] | {"simulated_s": 1.0} | changed
 
 
-def found(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, bool]:
-    return {bar["bar"].split(",")[0]: bar["reached"] for bar in pipeline.bars(of_bert(grid, ratios))}
+def of_bert(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5), **changed: Any) -> PipelineMeasurement:
+    faster = [pipeline()["faster"][0] | {"ratio": ratio} for ratio in ratios]
+    return PipelineMeasurement.model_validate(pipeline(unpack=UNPACKED, faster=faster, grid=grid, **changed))
 
 
-def of_bert(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, Any]:
-    faster = [{"ratio": each, "cold": True} for each in ratios]
-    sizes = {"layers": 12, "heads": 12, "width": 768, "ffn": 3072}
-    return {"unpack": UNPACKED, "faster": faster, "skew": {"pace_mb": 300.0}, "grid": grid, **sizes}
+def reached(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, bool]:
+    return {bar["bar"].split(",")[0]: bar["reached"] for bar in of_bert(grid, ratios).bars()}
+
+
+def missed(grid: list[dict[str, Any]]) -> list[str]:
+    return [name for name, is_reached in reached(grid).items() if not is_reached]
 
 
 def test_bars_are_reached_at_what_is_asked_and_not_beyond() -> None:
     ten = [row(0.1, 0.15)] * 10
-    assert set(found(ten).values()) == {True}
-    assert [name for name, reached in found(ten[:9]).items() if not reached] == [
-        "plans predicted not to stall at the paper's skew"
-    ]
-    assert [name for name, reached in found([*ten, row(-0.11)]).items() if not reached] == [
-        "largest relative error of a simulated latency"
-    ]
-    assert [name for name, reached in found([*ten, row(stall=0.2)]).items() if not reached] == ["their largest share of stall"]
-    assert not found(ten, (9.0, 3.9))["6 bits in a pipeline over 32 bits loaded first"]
+    assert set(reached(ten).values()) == {True}
+    assert missed(ten[:9]) == ["plans predicted not to stall at the paper's skew"]
+    assert missed([*ten, row(-0.11)]) == ["largest relative error of a simulated latency"]
+    assert missed([*ten, row(stall=0.2)]) == ["their largest share of stall"]
+    assert not reached(ten, (9.0, 3.9))["6 bits in a pipeline over 32 bits loaded first"]
 
 
 def test_only_plans_at_the_skew_that_should_not_stall_are_judged_by_their_stall() -> None:
     others = [row(stall=0.9, simulated_stall=0.5), row(stall=0.9, pace_mb=80.0)]
-    assert found([*[row()] * 10, *others])["their largest share of stall"]
+    assert reached([*[row()] * 10, *others])["their largest share of stall"]
 
 
 def test_warm_reads_and_other_models_are_held_against_no_bar() -> None:
-    figures = of_bert([row()] * 10)
-    assert pipeline.why_unjudged(figures) is None
-    for changed in (figures | {"layers": 6}, figures | {"grid": [row() | {"cold": False}]}):
-        assert pipeline.why_unjudged(changed) is not None
-        assert pipeline.bars(changed) == []
+    assert of_bert([row()] * 10).why_unjudged is None
+    for measured in (of_bert([row()], layers=6), of_bert([row() | {"cold": False}])):
+        assert measured.why_unjudged is not None and measured.bars() == []
 
 
 def test_costs_of_rounds_are_medians_that_do_not_fall_with_bits_and_shards() -> None:

@@ -66,7 +66,7 @@ def test_orders_that_were_found_on_the_judging_examples_alone_are_taken_only_whe
             known(Ranking(FILMS), *on, held=held)
         found = known(Ranking(FILMS, on_judged=True), *on, held=held)
         assert found is not None and (found.task_sha256, found.shared) == (JUDGED, 3)
-    with pytest.raises(CalibrationError, match="nothing says"):
+    with pytest.raises(CalibrationError, match="no option names"):
         known(Ranking(FILMS))
     assert known(Ranking(FILMS, on_judged=True), OTHER, held=OTHER) is None
 

@@ -18,11 +18,9 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import read_study, study_text, write_study
-from simnmt.papers.sti.study import METHODS, PARTS, Point, Study, packed_correct
-from simnmt.papers.sti.study_parts import plan_method
-from simnmt.papers.sti.study_rows import studied_timeline
+from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Point, Study, packed_correct
+from simnmt.papers.sti.study_bench import LENGTH, StudySettings, paper_boards
 from simnmt.papers.sti.study_run import continued_study, measure, study_classifier
-from simnmt.papers.sti.study_settings import LENGTH, StudySettings, paper_boards
 from simnmt.profile.profile_file import write_profile
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, Shard
@@ -31,7 +29,7 @@ from simnmt.streaming.encoder.evaluation import Evaluation
 from simnmt.streaming.encoder.tokenizer import learn_pieces
 from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.store.writer import write_store
-from tests.papers.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, bench, study
+from tests.papers.sti_stand_ins import SETTINGS, Imagined, begun, bench, study
 from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights
 
@@ -85,7 +83,7 @@ def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> Non
     own = study()
     reads = {device.name: device.io_s[32] for device in own.devices}
     for point in (*own.grid, *own.sizes):
-        drawn = studied_timeline(point, next(device for device in own.devices if device.name == point.device))
+        drawn = point.timeline(next(device for device in own.devices if device.name == point.device))
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.misses == (point.latency_s > point.deadline_s * (1 + 1e-9))
         if point.method == "STI" and not point.flagged:
@@ -108,20 +106,21 @@ def test_plans_compute_as_many_shards_as_any_pipeline_and_hold_no_more_than_thei
 
 
 def test_the_whole_model_in_memory_counts_as_a_whole() -> None:
-    """STI-23: what PreloadModel holds does not shrink with the submodel that it runs."""
-    (_, cost), *_ = paper_boards(6, 4, ORDER)
-    least, most = (plan_method("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
-    assert least.held_bytes == most.held_bytes == 24 * cost.bytes_of(32) and len(least.bits) < len(most.bits)
+    """STI-23: the bytes that PreloadModel holds do not shrink with the submodel that it runs."""
+    small_bench = bench()
+    device, cost = small_bench.devices[0]
+    least, most = (small_bench.point(device, cost, "PreloadModel-32", share, None) for share in (0.1, 1.0))
+    assert least.held_bytes == most.held_bytes == 24 * cost.bytes_of(32) and least.shards < most.shards
 
 
 def test_an_execution_unpacks_one_layer_whatever_its_depth_and_loads_all_where_nothing_overlaps() -> None:
-    """STI-23; what is computed where it lies needs none."""
-    (_, cost), *_ = paper_boards(6, 4, ORDER)
-    shard_bytes = 4 * cost.geometry.weights_per_shard
+    """STI-23: parameters that are computed where they lie need no working buffer."""
+    small_bench = bench()
+    device, cost = small_bench.devices[0]
     for method in METHODS:
-        own = plan_method(method, cost, 5.0, 0.0, LENGTH)
-        layers = {"Load&Exec": own.plan.layers, "PreloadModel-32": 0}.get(method, 1)
-        assert own.plan.layers > 1 and own.working_bytes == layers * own.plan.slices_per_layer * shard_bytes
+        point = small_bench.point(device, cost, method, 8.0, 0.0 if method in PLANNED else None)
+        layers = {"Load&Exec": point.layers, "PreloadModel-32": 0}.get(method, 1)
+        assert point.layers > 1 and point.working_bytes == layers * point.slices * 4 * cost.geometry.weights_per_shard
 
 
 class Breaking(Imagined):
@@ -308,7 +307,7 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
     points = [each for each in found.grid if each.device == "a phone"]
     for point in points:
-        drawn = studied_timeline(point, device)
+        drawn = point.timeline(device)
         assert point.deadline_s == pytest.approx(point.deadline_share * 4 * device.comp_s[-1])
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.latency_s >= device.embed_s + point.busy_s + device.head_s - 1e-12

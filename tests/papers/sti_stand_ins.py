@@ -8,9 +8,8 @@ from functools import cache
 import numpy as np
 
 from simnmt.papers.sti.study import ImportanceOrder, Part, StudiedClassifier, StudiedStore, StudiedTask, Study
-from simnmt.papers.sti.study_parts import Judge, StudyBench
+from simnmt.papers.sti.study_bench import LENGTH, Judge, StudyBench, StudySettings, paper_boards, scaled
 from simnmt.papers.sti.study_run import measure
-from simnmt.papers.sti.study_settings import LENGTH, StudySettings, paper_boards, scaled
 from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
 from simnmt.streaming.encoder.evaluation import Evaluation
 
@@ -21,7 +20,7 @@ ORDER = tuple(sorted(((layer, piece) for layer in range(6) for piece in range(4)
 """Every shard, best first."""
 SETTINGS = StudySettings(
     deadline_shares=(0.1, 0.2, 0.4, 1.0),
-    size_shares=tuple(scaled(mb) for mb in (0.0, 1.0, 16.0, 64.0)),
+    size_shares=tuple(scaled(1e6 * mb) for mb in (0.0, 1.0, 16.0, 64.0)),
     size_deadlines=(0.4,),
     depths=(1 / 3, 2 / 3),
     upgrades=((0.5, 0.5, 1 / 3), (1.0, 1.0, 1 / 4)),

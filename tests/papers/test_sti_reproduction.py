@@ -15,11 +15,11 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate.study import write_study
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN
+from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sti import reproduction as reproduction_module
-from simnmt.papers.sti.evidence import StudySource, read_studies, shipped_studies
-from simnmt.papers.sti.pipeline import read_pipeline
-from simnmt.papers.sti.reproduction import all_claims, as_text, reproduce
-from simnmt.papers.sti.reproduction import document as document_of
+from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline
+from simnmt.papers.sti.reproduction import Reproduction, StudySource, notes, read_studies, reproduce, shipped_studies
+from simnmt.papers.sti.study import ImportanceOrder
 from tests.papers.sti_stand_ins import study
 
 
@@ -31,8 +31,8 @@ def pipeline(**changed: Any) -> dict[str, Any]:
         "simulated_stall_s": 0.0, "stall_share": 0.02, "cold": True,
     }  # fmt: skip
     fast = {"pace_mb": 80.0, "ratio": 5.0, "cold": True}
-    for way, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
-        fast |= {f"{way}_s": latency_s, f"{way}_stall_s": latency_s / 2}
+    for method, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
+        fast |= {f"{method}_s": latency_s, f"{method}_stall_s": latency_s / 2}
     return {
         "version": 2, "kind": "measured", "date": "2026-01-01", "layers": 12, "heads": 12, "width": 768, "ffn": 3072,
         "faster": [fast],
@@ -41,31 +41,49 @@ def pipeline(**changed: Any) -> dict[str, Any]:
     } | changed  # fmt: skip
 
 
-def test_ours_stands_beside_published_in_the_same_columns() -> None:
-    tables = {table["id"]: table["rows"] for table in document_of(all_claims([study()]))["tables"]}
-    kinds = [row["kind"] for row in tables["gains"]]
+@pytest.fixture(scope="module")
+def report() -> PaperReport:
+    """The reproduction of one study."""
+    return Reproduction([study()], PipelineMeasurement.model_validate(pipeline())).report()
+
+
+@pytest.fixture(scope="module")
+def document(report: PaperReport) -> dict[str, Any]:
+    """Its JSON document, through JSON."""
+    document: dict[str, Any] = json.loads(json.dumps(report.document(), allow_nan=False))
+    return document
+
+
+@pytest.fixture(scope="module")
+def rows(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the tables by their ids."""
+    return {table["id"]: table["rows"] for table in document["tables"]}
+
+
+def test_ours_stands_beside_published_in_the_same_columns(rows: dict[str, list[dict[str, Any]]]) -> None:
+    kinds = [row["kind"] for row in rows["gains"]]
     # Gains rest on the costs of devices, which are inferred, though the accuracies were measured.
     assert kinds.count("published") == 8 and kinds.count("inferred") == 3 * 7
-    assert all(row.keys() == tables["gains"][0].keys() for row in tables["gains"])
-    assert len(tables["grid"]) == 3 * 4 * 10 and {row["method"] for row in tables["sizes"]} == {"STI"}
+    assert all(row.keys() == rows["gains"][0].keys() for row in rows["gains"])
+    assert len(rows["grid"]) == 3 * 4 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
 
 
-def test_the_first_figures_are_those_where_both_are_in_time_and_those_over_all_deadlines_stand_beside() -> None:
+def test_the_first_figures_are_those_where_both_are_in_time_and_those_over_all_deadlines_stand_beside(
+    report: PaperReport, rows: dict[str, list[dict[str, Any]]]
+) -> None:
     """STI-22 is judged by them (errata); an accuracy beside them is of the same deadlines."""
-    found = all_claims([study()])
-    (gains,) = (table["rows"] for table in document_of(found)["tables"] if table["id"] == "gains")
-    rows = [row for row in gains if row["kind"] != "published"]
-    late = [row for row in rows if 0 < row["deadlines_in_time"] < row["deadlines"]]
+    late = [row for row in rows["gains"] if row["deadlines_in_time"] and row["deadlines_in_time"] < row["deadlines"]]
     assert late and all(row["gain_in_time"] != row["gain"] for row in late)
     for row in late:
         points = 100 * (row["accuracy_in_time"] - row["accuracy_other_in_time"])
         assert points == pytest.approx(row["gain_in_time"])
-    text = as_text(found)
-    table = text.partition("Points of accuracy gained where both are in time")[2].partition("\n\n")[0]
+    text = report.text()
+    table = text.partition("Points of accuracy gained over each other method")[2].partition("\n\n")[0]
     for row in late:
-        (line,) = (line for line in table.splitlines() if line.startswith(f"{row['study']}, {row['device']}, {row['method']} "))
-        shown = line.removeprefix(f"{row['study']}, {row['device']}, {row['method']}").split()
-        assert shown[1] == f"{row['gain_in_time']:+.2f}" and f"{row['gain']:+.2f}" in shown[2:]
+        (line,) = (
+            line for line in table.splitlines() if line.startswith(f"{row['method']}, ") and f" {row['device']} " in line
+        )
+        assert f"{row['gain_in_time']:+.2f}" in line.split() and f"{row['gain']:+.2f}" in line.split()
     first = next(row for row in late if row["method"] == "Load&Exec")
     (summary,) = (line for line in text.splitlines() if line.startswith(f"{first['study']}, costs of {first['device']}: "))
     in_time, over_all = summary.split("; ")[:2]
@@ -73,62 +91,52 @@ def test_the_first_figures_are_those_where_both_are_in_time_and_those_over_all_d
     assert over_all.startswith(f"late answers included {first['gain']:+.1f}")
 
 
-def test_every_row_on_answers_says_how_many_are_the_whole_models() -> None:
+def test_every_row_on_answers_states_how_many_are_the_whole_models(rows: dict[str, list[dict[str, Any]]]) -> None:
     """XP-03."""
-    tables = {table["id"]: table["rows"] for table in document_of(all_claims([study()]))["tables"]}
     for name in ("grid", "sizes", "uniform", "upgrades"):
-        assert tables[name] and all(0.0 <= row["agreement"] <= 1.0 for row in tables[name])
-    (whole,) = (row for row in tables["uniform"] if (row["layers"], row["slices"], row["bits"]) == (6, 4, 32))
+        assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
+    (whole,) = (row for row in rows["uniform"] if (row["layers"], row["slices"], row["bits"]) == (6, 4, 32))
     assert whole["agreement"] == 1.0
 
 
-def test_a_document_is_json_and_its_pipelines_end_as_their_points_say() -> None:
-    found = document_of(all_claims([study()], pipeline()))
-    text = json.loads(json.dumps(found, allow_nan=False))
-    groups = text["timelines"]
+def test_a_document_is_json_and_its_pipelines_end_as_their_points_say(document: dict[str, Any]) -> None:
+    groups = document["timelines"]
     assert [group["kind"] for group in groups] == ["published", "inferred", "inferred", "inferred"]
     assert groups[0]["pipelines"][0]["latency_s"] == pytest.approx(2.129)
     for group in groups[1:]:
-        for each in group["pipelines"]:
-            assert each["misses"] == (each["compute_end"][-1] > group["deadline_s"] * (1 + 1e-9))
+        for times in group["pipelines"]:
+            assert times["misses"] == (times["compute_end"][-1] > group["deadline_s"] * (1 + 1e-9))
 
 
-def test_without_a_study_published_figures_stand_alone_and_say_so() -> None:
-    found = all_claims()
-    assert "Published figures alone" in as_text(found) and "2,129" in as_text(found)
-    assert not [record for record in found.claims if record["device"]]
-    assert any("Published figures alone" in note for note in document_of(found)["notes"])
+def test_without_a_study_published_figures_stand_alone_and_the_text_says_so() -> None:
+    report = Reproduction().report()
+    assert "Published figures alone" in report.text() and "2,129" in report.text()
+    assert not [record for record in report.claims if record.device]
+    assert any("Published figures alone" in note for note in report.notes)
 
 
-def test_an_order_that_was_found_on_what_judges_it_is_told() -> None:
-    own = study()
-    ranked = own.importance.model_copy(update={"task_sha256": own.task.sha256})
-    same = document_of(all_claims([own.model_copy(update={"importance": ranked})]))["notes"]
-    assert any("on the very examples" in note for note in same)
-    shared = own.importance.model_copy(update={"examples": 50, "shared": 3})
-    said = document_of(all_claims([own.model_copy(update={"importance": shared})]))["notes"]
-    assert any("ranking.tsv" in note and "3 of 50" in note for note in said) and not any(
-        "very examples" in note for note in said
-    )
-    apart = own.importance.model_copy(update={"examples": 50, "shared": 0})
-    assert any(
-        "which judge nothing." in note
-        for note in document_of(all_claims([own.model_copy(update={"importance": apart})]))["notes"]
-    )
-
-
-def test_ranking_examples_that_nobody_compared_with_the_judging_ones_are_not_said_to_judge_nothing() -> None:
-    """A profile has no texts; that its file is another one does not say how many of them are the same."""
-    assert study().importance.shared is None
-    (said,) = (note for note in document_of(all_claims([study()]))["notes"] if "ranking.tsv" in note)
-    assert "not known" in said and "judge nothing" not in said
+@pytest.mark.parametrize(
+    ("changed", "stated", "unstated"),
+    [
+        ({"task_sha256": study().task.sha256}, "on the very examples", "judge nothing"),
+        ({"examples": 50, "shared": 3}, "3 of 50", "very examples"),
+        ({"examples": 50, "shared": 0}, "which judge nothing.", "not known"),
+        # A profile has no texts: another file may hold the same ones.
+        ({}, "not known", "judge nothing"),
+    ],
+)
+def test_the_notes_state_which_examples_ranked_the_shards(changed: dict[str, Any], stated: str, unstated: str) -> None:
+    order = ImportanceOrder.model_validate(study().importance.model_dump() | changed)
+    (note,) = (note for note in notes([study().model_copy(update={"importance": order})]) if "shards were ranked" in note)
+    assert stated in note and unstated not in note and ("ranking.tsv" in note or "task_sha256" in changed)
 
 
 def test_a_real_pipeline_is_judged_by_every_plan() -> None:
     """STI-06, STI-16."""
 
     def verdict(bare: str, **changed: Any) -> str:
-        return str(next(each["verdict"] for each in all_claims((), pipeline(**changed)).claims if each["bare"] == bare))
+        records = pipeline_claims(PipelineMeasurement.model_validate(pipeline(**changed)))
+        return next(record.verdict for record in records if record.identifier == bare)
 
     assert [verdict(f"STI-16 ({letter})") for letter in "abc"] == [HOLDS] * 3 and verdict("STI-06") == HOLDS
     grid = pipeline()["grid"]
@@ -155,7 +163,7 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"store": Path("s")}, "--store without --task"),
         ({"task": Path("t")}, "--task without --store"),
@@ -165,16 +173,16 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
         ({"store": Path("s"), "task": Path("t"), "parts": ("grit",)}, "did you mean grid"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        reproduce(studies=[], studied=StudySource(**given))
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        reproduce(studies=[], source=StudySource(**options))
 
 
 def test_what_comes_with_simnmt_is_a_study_each() -> None:
     studies = read_studies(shipped_studies())
     assert studies
-    for own in studies:
-        assert not any(run.quick for run in own.runs)
+    for shipped in studies:
+        assert not any(run.quick for run in shipped.runs)
 
 
 def test_the_command_writes_page_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

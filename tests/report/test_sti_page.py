@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+
 from simnmt.papers.kit.page import verdict_matrix
-from simnmt.papers.sti.page import drawings, render_sti
-from simnmt.papers.sti.reproduction import all_claims, document, tables
+from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.sti.pipeline import PipelineMeasurement
+from simnmt.papers.sti.reproduction import Reproduction
 from simnmt.report.typography import signed
 from tests.papers.sti_stand_ins import study
 from tests.papers.test_sti_reproduction import pipeline
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return render_sti(document(all_claims([study()], pipeline())))
+def report() -> PaperReport:
+    return Reproduction([study()], PipelineMeasurement.model_validate(pipeline())).report()
 
 
-@cache
-def rows() -> dict[str, list[dict[str, Any]]]:
-    return {table["id"]: table["rows"] for table in tables(all_claims([study()]))}
+@pytest.fixture(scope="module")
+def page(report: PaperReport) -> str:
+    return report.page()
 
 
-def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None:
-    found = all_claims([study()], pipeline())
-    assert set(re.findall(r'data-claim="([^"]*)"', page)) == {
-        str(record["id"]).replace("&", "&amp;") for record in found.claims
-    }
-    shown = set(re.findall(r'<section id="([^"]+)">', page))
-    assert {table["id"] for table in tables(found)} <= shown
-    assert page.count("not in source text") >= 1 or "Not in source text" in page
+@pytest.fixture(scope="module")
+def rows(report: PaperReport) -> dict[str, Any]:
+    return {table.id: table.rows for table in report.tables}
 
 
-def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: str) -> None:
-    (table,) = re.findall(r'<section id="gains">.*?</section>', page, re.DOTALL)
+def test_every_claim_and_every_table_with_rows_is_on_the_page(report: PaperReport, page: str) -> None:
+    assert set(re.findall(r'data-claim="([^"]*)"', page)) == {record.id.replace("&", "&amp;") for record in report.claims}
+    assert {table.id for table in report.tables} <= set(re.findall(r' id="([^"]+)"', page))
+    assert "Not in source text" in page
+
+
+def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: str, rows: dict[str, Any]) -> None:
+    (table,) = re.findall(r'<(?:section|details)[^>]* id="gains".*?</table>', page, re.DOTALL)
     heads = re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
     names = [re.sub(r"<[^>]*>", "", head).strip() for head in heads]
     assert names.index("points in time") < names.index("all deadlines")
-    late = [row for row in rows()["gains"] if row["deadlines_in_time"] and row["deadlines_in_time"] < row["deadlines"]]
+    late = [row for row in rows["gains"] if row["deadlines_in_time"] and row["deadlines_in_time"] < row["deadlines"]]
     plain = " ".join(re.sub(r"<[^>]*>", " ", table).split())
     assert late
     for row in late:
@@ -73,35 +75,33 @@ def test_each_group_of_pipelines_is_one_picture(page: str) -> None:
 
 
 def test_a_page_without_a_study_has_no_empty_section() -> None:
-    alone = render_sti(document(all_claims()))
+    alone = Reproduction().report().page()
     assert 'id="grid"' not in alone and 'id="figure-7-drawn"' not in alone
     assert alone.count('<svg class="pipelines"') == 1 and "Published figures alone" in alone
 
 
-def test_figure_7_is_of_parameters_held_and_level_where_none_are() -> None:
+def test_figure_7_is_of_parameters_held_and_level_where_none_are(report: PaperReport, rows: dict[str, Any]) -> None:
     """STI-22, STI-23: a point for each buffer, one for the model in memory, lines for what holds nothing."""
-    tables = rows()
-    (figure,) = (each for each in drawings(tables) if each["id"] == "figure-7-drawn")
+    (figure,) = (chart for chart in report.charts if chart["id"] == "figure-7-drawn")
     choices = dict(zip((name for _, name in figure["figures"][0]["choices"]), figure["content"]["of"], strict=True))
-    own = {line["name"]: line for line in choices["GPU, 5 MB, 40 %"]["lines"]}
+    curves = {line["name"]: line for line in choices["GPU, 5 MB, 40 %"]["lines"]}
     (whole,) = (
         row
-        for row in tables["grid"]
+        for row in rows["grid"]
         if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.4, "PreloadModel-32")
     )
-    assert own["PreloadModel-32"]["x"] == [round(whole["held_mb"], 6)]
-    assert own["PreloadModel-32"]["y"] == [round(100 * whole["accuracy"], 4)]
-    assert len(own["STI"]["x"]) > 2 and own["STI"]["x"] == sorted(own["STI"]["x"])
-    level = own["StdPL-6"]
-    assert level["y"][0] == level["y"][1] and level["x"] == [own["STI"]["x"][0], own["PreloadModel-32"]["x"][0]]
+    assert curves["PreloadModel-32"]["x"] == [round(whole["held_mb"], 6)]
+    assert curves["PreloadModel-32"]["y"] == [round(100 * whole["accuracy"], 4)]
+    assert len(curves["STI"]["x"]) > 2 and curves["STI"]["x"] == sorted(curves["STI"]["x"])
+    level = curves["StdPL-6"]
+    assert level["y"][0] == level["y"][1] and level["x"] == [curves["STI"]["x"][0], curves["PreloadModel-32"]["x"][0]]
 
 
-def test_figures_show_all_of_what_they_are_drawn_from() -> None:
-    figures = drawings(rows())
-    assert figures
-    for figure in figures:
-        assert figure["content"]["of"]
-        for content in figure["content"]["of"]:
+def test_figures_show_all_of_what_they_are_drawn_from(report: PaperReport) -> None:
+    assert report.charts
+    for chart in report.charts:
+        assert chart["content"]["of"]
+        for content in chart["content"]["of"]:
             values = [value for line in content["lines"] for value in line["y"]]
             assert values and content["span"][0] <= min(values) and max(values) <= content["span"][1]
             assert all(len(line["x"]) == len(line["y"]) for line in content["lines"])

@@ -52,7 +52,7 @@ class PaperReport:
             "claims": [claim.record() for claim in self.claims],
             "tables": [
                 {"id": "setting", "title": self.setting_title, "rows": setting},
-                *(table.record() for table in self.tables),
+                *(table.record() for table in self.tables if table.in_document),
             ],
             **self.more,
             "slips": list(self.slips),

@@ -117,6 +117,8 @@ class Table:
     published: bool | str | Callable[[Any], bool] = False
     """Whether a row is the paper's: the page sets it apart. One answer for all rows, an attribute, or a function."""
     on_terminal: bool = False
+    in_document: bool = True
+    """False: the JSON document has the rows under a key of its own."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document."""
 
@@ -144,9 +146,11 @@ class Table:
         ]
 
     def text(self) -> str:
-        """Return title and rows for a terminal."""
+        """Return title and rows for a terminal; the small text stands behind the row's name."""
         columns = [column for column in self.columns if column.on_terminal]
         rows = [[column.terminal_text(row) for column in columns] for row in self.rows]
+        for cells, row in zip(rows, self.rows, strict=True):
+            cells[0] += f", {small}" if (small := _read(row, self.small)) else ""
         return f"{self.title}\n{format_table([column.head for column in columns], rows)}"
 
 

@@ -2,108 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR
+from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study, Upgraded
 from simnmt.streaming.paired_difference import PairedDifference, paired_difference
 
-if TYPE_CHECKING:
-    from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study
-
-PLANNED = ("STI", "STI, waiting")
-"""Methods with a preload buffer."""
 POINTS = 100.0
-"""Of accuracy, in 1."""
-ByDeadline = Mapping[float, "Point"]
-"""By the deadline's share of the whole model's computation, rising."""
+"""Points of accuracy in 1."""
 
 
-def of(study: Study, device: StudiedDevice, method: str, preload_share: float | None = None) -> ByDeadline:
-    """Return one method's points on one device, for deadlines under which something was run; empty if it was not measured.
+class Undecided(Exception):
+    """A study lacks the measurements for a claim; the message is the reason."""
 
-    `preload_share`: for `PLANNED` only; the default is the preload share of the device.
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two methods on one device under common deadlines, one or more, over the same examples."""
+
+    examples: int
+    pairs: tuple[tuple[Point, Point], ...]
+    """Points of both methods by deadline, rising."""
+
+    def where(self, keep: Callable[[Point, Point], bool]) -> Comparison | None:
+        """Return the comparison under the deadlines whose pair `keep` accepts; None if it accepts none."""
+        pairs = tuple(pair for pair in self.pairs if keep(*pair))
+        return Comparison(self.examples, pairs) if pairs else None
+
+    @property
+    def in_time(self) -> Comparison | None:
+        """The comparison under deadlines that neither method misses (errata to STI-22)."""
+        return self.where(lambda first, second: not (first.misses or second.misses))
+
+    @property
+    def shares(self) -> list[float]:
+        """Deadlines as shares of the whole model's computation."""
+        return [first.deadline_share for first, _ in self.pairs]
+
+    @property
+    def gain(self) -> PairedDifference:
+        """Accuracy of the first method less that of the second, mean over deadlines."""
+        first, second = zip(*((one.outcome, other.outcome) for one, other in self.pairs), strict=True)
+        return paired_difference(mean_right(first, self.examples), mean_right(second, self.examples))
+
+    @property
+    def accuracies(self) -> tuple[float, float]:
+        """Mean accuracy of each method."""
+        first, second = zip(*((one.outcome.accuracy, other.outcome.accuracy) for one, other in self.pairs), strict=True)
+        return fmean(first), fmean(second)
+
+    @property
+    def missed(self) -> tuple[int, int]:
+        """Number of deadlines that each method misses."""
+        return sum(first.misses for first, _ in self.pairs), sum(second.misses for _, second in self.pairs)
+
+    def ratio(self, value: Callable[[Point], float]) -> float:
+        """Return the mean of the first method's value over the second's. Raises `Undecided` if the second's is always 0."""
+        ratios = [value(first) / value(second) for first, second in self.pairs if value(second) > 0.0]
+        if not ratios:
+            raise Undecided("nothing is held under a common deadline")
+        return fmean(ratios)
+
+
+def points_of(study: Study, device: StudiedDevice, method: str, preload_share: float | None = None) -> dict[float, Point]:
+    """Return one method's points on one device by deadline, rising.
+
+    `preload_share`: for methods with a preload buffer; the default is the device's own.
     """
-    share = device.preload_share if method in PLANNED and preload_share is None else preload_share
+    shares = (None, device.preload_share) if preload_share is None else (preload_share,)
     points = [
-        point
-        for point in study.grid
-        if (point.device, point.method, point.preload_share) == (device.name, method, share) and point.outcome is not None
+        point for point in study.grid if (point.device, point.method) == (device.name, method) and point.preload_share in shares
     ]
     return {point.deadline_share: point for point in sorted(points, key=lambda point: point.deadline_share)}
 
 
-def common(*compared: ByDeadline) -> list[float]:
-    """Return the deadlines under which all of these methods ran."""
-    return [share for share in compared[0] if all(share in by_deadline for by_deadline in compared)] if compared else []
+def compare(study: Study, device: StudiedDevice, first: str, second: str, second_share: float | None = None) -> Comparison:
+    """Compare two methods on one device. Raises `Undecided` if no deadline has both.
+
+    `second_share`: the second method's preload buffer, by default the device's.
+    """
+    others = points_of(study, device, second, second_share)
+    pairs = tuple((one, others[at]) for at, one in points_of(study, device, first).items() if at in others)
+    if not pairs:
+        raise Undecided("nothing was run under a common deadline")
+    return Comparison(study.task.examples, pairs)
 
 
-def mean_right(study: Study, outcomes: list[Outcome]) -> NDArray[np.float64]:
-    """Return the share of these outcomes that answer an example correctly, for every example."""
-    share_right: NDArray[np.float64] = np.mean(
-        [outcome.right(study.task.examples) for outcome in outcomes], axis=0, dtype=np.float64
-    )
-    return share_right
+def comparisons(study: Study, device: StudiedDevice) -> dict[str, Comparison]:
+    """Compare STI with every other method that ran on the device under a common deadline."""
+    planned = points_of(study, device, "STI")
+    methods = dict.fromkeys(point.method for point in study.grid if point.method != "STI")
+    common = [method for method in methods if planned.keys() & points_of(study, device, method)]
+    return {method: compare(study, device, "STI", method) for method in common}
 
 
-def gain(study: Study, first: ByDeadline, second: ByDeadline, shares: list[float] | None = None) -> PairedDifference | None:
-    """Return how much more often the first is right than the second, mean over deadlines; None without a common deadline."""
-    asked = common(first, second) if shares is None else [share for share in common(first, second) if share in shares]
-    if not asked:
-        return None
-    sides = (
-        [outcome for share in asked if (outcome := by_deadline[share].outcome) is not None] for by_deadline in (first, second)
-    )
-    one, other = (mean_right(study, side) for side in sides)
-    return paired_difference(one, other)
+def mean_right(outcomes: Sequence[Outcome], examples: int) -> NDArray[np.float64]:
+    """Return for each example the share of the outcomes that answer it correctly."""
+    shares: NDArray[np.float64] = np.mean([outcome.right(examples) for outcome in outcomes], axis=0, dtype=np.float64)
+    return shares
 
 
-def in_time(first: ByDeadline, second: ByDeadline) -> list[float]:
-    """Return the deadlines under which both ran and neither was late (errata to STI-22)."""
-    return [share for share in common(first, second) if not (first[share].misses or second[share].misses)]
+def difference(outcome: Outcome, other: Outcome, examples: int) -> PairedDifference:
+    """Return the accuracy of one outcome less that of another."""
+    return paired_difference(outcome.right(examples), other.right(examples))
 
 
-def difference(first: ByDeadline, second: ByDeadline, share: float) -> float:
-    """Return the accuracy of the first less that of the second under one deadline."""
-    one, other = first[share].outcome, second[share].outcome
-    assert one is not None and other is not None
-    return one.accuracy - other.accuracy
+def importance_gain(cases: Sequence[Upgraded], examples: int) -> PairedDifference:
+    """Return the gain of raising by importance over the mean of the random orders, mean over cases."""
+    best = [mean_right([case.best], examples) for case in cases]
+    by_chance = [mean_right(case.random, examples) for case in cases]
+    return paired_difference(sum(best[1:], best[0]) / len(best), sum(by_chance[1:], by_chance[0]) / len(best))
 
 
-def accuracy(by_deadline: ByDeadline, shares: Collection[float] | None = None) -> float:
-    """Return the mean over deadlines, by default over all under which it ran."""
-    points = (point for share, point in by_deadline.items() if shares is None or share in shares)
-    return fmean(point.outcome.accuracy for point in points if point.outcome is not None)
-
-
-def missed(by_deadline: ByDeadline) -> list[float]:
-    """Return the deadlines that the method misses."""
-    return [share for share, point in by_deadline.items() if point.misses]
-
-
-def at_least(paired: PairedDifference, slack: float = 0.0) -> str:
+def at_least(gain: PairedDifference, slack: float = 0.0) -> str:
     """Return the verdict on "the first is at most `slack` worse than the second"; UNCLEAR if the interval allows both."""
-    if paired.low >= -slack - 1e-12:
+    if gain.low >= -slack - 1e-12:
         return HOLDS
-    return FAILS if paired.high < -slack else UNCLEAR
+    return FAILS if gain.high < -slack else UNCLEAR
 
 
-def told(paired: PairedDifference) -> str:
+def above(gain: PairedDifference) -> str:
+    """Return the verdict on "the first is better than the second"; UNCLEAR if the interval contains 0."""
+    return HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR
+
+
+def format_gain(gain: PairedDifference) -> str:
     """Format a difference in points, with its interval."""
-    return f"{POINTS * paired.difference:+.2f} points ({POINTS * paired.low:+.2f} to {POINTS * paired.high:+.2f})"
+    return f"{POINTS * gain.difference:+.2f} points ({POINTS * gain.low:+.2f} to {POINTS * gain.high:+.2f})"
 
 
-def ratio(first: ByDeadline, second: ByDeadline, value: Callable[[Point], float]) -> float | None:
-    """Return the mean over deadlines of the first value over the second; None without a common deadline."""
-    pairs = [(value(first[share]), value(second[share])) for share in common(first, second)]
-    known = [one / other for one, other in pairs if other > 0.0]
-    return fmean(known) if known else None
-
-
-def percent(shares: list[float]) -> str:
+def format_shares(shares: Sequence[float]) -> str:
     """Format deadlines as percentages of the whole computation."""
     return ", ".join(f"{100 * share:g} %" for share in shares)

@@ -7,6 +7,8 @@ from typing import Literal
 
 from simnmt.streaming.plan.presets import LAYER_COMP_S as LAYER_COMP_S
 from simnmt.streaming.plan.presets import LAYER_LOAD_S as LAYER_LOAD_S
+from simnmt.streaming.plan.presets import OUTLIERS as OUTLIERS
+from simnmt.streaming.plan.presets import PRELOAD_BYTES as PRELOAD_BYTES
 
 REFERENCE = (
     "Liwei Guo, Wonkyo Choe, Felix Xiaozhu Lin: STI: Turbocharge NLP Inference at the Edge via Elastic Pipelining, ASPLOS "
@@ -15,8 +17,6 @@ REFERENCE = (
 
 Board = Literal["Odroid", "Jetson"]
 DEADLINES_S = (0.150, 0.200, 0.400)
-PRELOAD_BYTES: dict[Board, int] = {"Odroid": 1_000_000, "Jetson": 5_000_000}
-"""|S| (section 7.2)."""
 
 GAINS: dict[Board, dict[str, float]] = {
     "Odroid": {"Load&Exec": 21.05, "StdPL-32": 21.05, "StdPL-2": 17.13, "StdPL-6": 5.83},
@@ -40,7 +40,7 @@ MEAN_MEMORY = 122.0
 LEAST_ORDER = 1.0
 """Of magnitude, less memory: `1 to 2`."""
 
-SHARDS = {"PreloadModel": 1.0, "Load&Exec, StdPL-32": 7.0, "StdPL-2, StdPL-6": 1.3}
+SHARDS = {"PreloadModel": 1.0, "Load&Exec": 7.0, "StdPL-32": 7.0, "StdPL-2": 1.3, "StdPL-6": 1.3}
 """Operations of STI's submodel over theirs (Table 6's text)."""
 BUFFER_GAIN = 3.7
 """Points, `up to`: with the preload buffer over without (Odroid; QNLI, QQP)."""
@@ -87,7 +87,7 @@ LOST = (
 )
 """STI-26."""
 
-SAID = (
+SINGLE_FIGURES = (
     (
         "accuracy",
         "7.1 points more than baselines on average; 14 more than loading on demand, 0.16 more than the model in memory",

@@ -1,148 +1,197 @@
-"""The whole reproduction of elastic pipelines: studies, a measured pipeline, verdicts, tables and text."""
+"""The reproduction of elastic pipelines: studies of trained classifiers, a measured pipeline, verdicts, tables and text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.base.text_tables import format_table
-from simnmt.papers.kit.claim import Records, describe_verdicts, format_claims
-from simnmt.papers.sti import comparison, published, study_rows
-from simnmt.papers.sti.evidence import NEEDS, Say, StudySource, read_studies, shipped_studies, study_model
-from simnmt.papers.sti.paper_claims import derived, paper_claims
-from simnmt.papers.sti.pipeline import pipeline_claims, pipeline_rows, read_pipeline, shipped_pipeline, simulated_rows
-from simnmt.papers.sti.study_claims import accuracy_claims, fidelity_claims, resource_claims
-from simnmt.papers.sti.study_rows import timelines
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.study import read_study
+from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
+from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.sti import published
+from simnmt.papers.sti.charts import all_charts, pictures, timelines
+from simnmt.papers.sti.comparison import POINTS, comparisons
+from simnmt.papers.sti.paper_claims import paper_claims
+from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline, shipped_pipeline
+from simnmt.papers.sti.study import PARTS, StudiedDevice, Study
+from simnmt.papers.sti.study_claims import BASELINES, NEEDS, study_claims
+from simnmt.papers.sti.tables import all_tables
 
-if TYPE_CHECKING:
-    from simnmt.papers.sti.study import Study
+Say = Callable[[str], None]
+"""Receives a message on the next step."""
+
+
+def shipped_studies() -> list[Path]:
+    """Return the files of the shipped studies, sorted by name."""
+    return sorted((shipped_files.folder("calibration") / "sti").glob("study-*.json"))
+
+
+def read_studies(paths: Iterable[Path]) -> list[Study]:
+    """Read studies; raise `CalibrationError` for other files, and `InputError` for two studies of one model and task."""
+    study_by_name: dict[str, tuple[Path, Study]] = {}
+    for path in paths:
+        study = read_study(path, Study)
+        before, _ = study_by_name.setdefault(study.name, (path, study))
+        if before is not path:
+            raise InputError(f"{before} and {path}: two studies of {study.name}", remedy="name one of them")
+    return [study for _, study in study_by_name.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class StudySource:
+    """The options that name what to study. Raises `InputError` if they are incomplete."""
+
+    store: Path | None = None
+    task: Path | None = None
+    importance_task: Path | None = None
+    """Other examples, by which shards are ranked."""
+    importance_on_task: bool = False
+    """Rank the shards on `task` itself, which flatters the order."""
+    profiles: Sequence[Path] = ()
+    """Files of `simnmt sti profile`: devices beside the paper's boards; an importance that fits is taken."""
+    parts: Sequence[str] = ()
+    """Parts to measure, again if they were measured before; default: all that are missing."""
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.store is None) != (self.task is None):
+            given, lacking = ("--store", "--task") if self.task is None else ("--task", "--store")
+            raise InputError(f"{given} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
+        options = {
+            "--importance-task": self.importance_task,
+            "--importance-on-task": self.importance_on_task,
+            "--profile": self.profiles,
+            "--part": self.parts,
+            "--quick": self.quick,
+        }
+        useless = next((option for option, value in options.items() if value), None)
+        if self.store is None and useless is not None:
+            raise InputError(f"{useless} without a store to study", remedy="give --store and --task as well")
+        if unknown := [part for part in self.parts if part not in PARTS]:
+            raise InputError(f"--part {unknown[0]}: no part of a study", remedy=did_you_mean(unknown[0], PARTS))
+
+    def measure(self, out: Path | None, say: Say) -> Study:
+        """Measure the requested parts, or those that the file `out` lacks. Raises `InputError` of several rooms."""
+        # Here, since reading a study needs no torch.
+        from simnmt.papers.sti.study_run import study_classifier
+
+        assert self.store is not None and self.task is not None
+        return study_classifier(
+            self.store,
+            self.task,
+            importance_task=self.importance_task,
+            importance_on_task=self.importance_on_task,
+            profiles=self.profiles,
+            parts=self.parts,
+            quick=self.quick,
+            out=out,
+            say=say,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """The paper's statements, and what trained classifiers and a real pipeline of ours say of them."""
+    """The paper's statements beside studies of trained classifiers and a measured pipeline."""
 
     studies: Sequence[Study] = ()
-    pipeline: Mapping[str, Any] | None = None
-    """What `python -m benchmarks.sti_pipeline --out` wrote."""
-    claims: Records = field(default_factory=list)
+    pipeline: PipelineMeasurement | None = None
+
+    @property
+    def claims(self) -> list[ClaimRecord]:
+        """Verdicts for each study in turn; without one, over the printed figures."""
+        records = [record for study in self.studies or (None,) for record in study_claims(study)]
+        return [*records, *pipeline_claims(self.pipeline), *paper_claims()]
+
+    def report(self) -> PaperReport:
+        """Return the reproduction as JSON, text and page."""
+        tables = all_tables(self.studies, self.pipeline)
+        rows = {table.id: table.rows for table in tables}
+        claims, groups = self.claims, timelines(self.studies)
+        summary = "\n".join([*_gain_lines(self.studies), f"{describe_verdicts(claims)}."])
+        return PaperReport(
+            heading="Elastic pipelining, reproduced",
+            paper=published.REFERENCE,
+            claims=claims,
+            tables=tables,
+            charts=all_charts(rows),
+            setting=published.SETTING,
+            setting_title="The paper's setting (STI-20)",
+            slips=published.SLIPS,
+            notes=notes(self.studies),
+            summary=SUMMARY if self.studies else f"{SUMMARY} Published figures alone; a result of ours {NEEDS}.",
+            main_claims=MAIN_CLAIMS,
+            main_charts=("figure-7-drawn", "deadlines-drawn"),
+            matrix_note="By model and device; the claims that the paper’s own figures decide are below.",
+            pictures=pictures(groups),
+            remarks=[summary],
+            more={"summary": summary, "timelines": groups, "models": rows["studied"]},
+        )
 
 
-def all_claims(studies: Sequence[Study] = (), pipeline: Mapping[str, Any] | None = None) -> Reproduction:
-    """Verdicts over what was measured, of each study in turn; without one, over what is printed."""
-    claims: Records = []
-    for study in studies or (None,):
-        claims += [*accuracy_claims(study), *resource_claims(study), *fidelity_claims(study)]
-    claims += [*pipeline_claims(pipeline), *paper_claims()]
-    return Reproduction(studies, pipeline, claims)
+SUMMARY = (
+    "A model that does not fit in memory is read from storage in shards while it is computed; the paper plans, for a deadline "
+    "and a small preload buffer, which shards to read at how many bits. It claims accuracies far above those of plain "
+    "pipelines and of loading first, about as high as with the whole model in memory, with 1 to 2 orders of magnitude less "
+    "memory. Here small trained classifiers run every plan, on costs of the paper’s boards."
+)
+MAIN_CLAIMS = ("STI-22 (a)", "STI-22 (d)", "STI-22 (e)", "STI-22 (f)", "STI-23 (c)", "STI-24 (e)")
 
 
 def reproduce(
     *,
     studies: Sequence[Path] | None = None,
     pipeline: Path | None = None,
-    studied: StudySource | None = None,
+    source: StudySource | None = None,
     say: Say = lambda _: None,
 ) -> Reproduction:
-    """What the paper's text gives with what `studies` and `pipeline` say of it; of either the shipped ones where none is named.
+    """Return the paper's statements beside studies and a pipeline's measurement, by default the shipped ones.
 
-    With `studied` that model is studied instead, minutes on one core; of `studies` the one that is named is then the file that
-    its study is kept in and gone on with. Raises `InputError`.
+    With a store in `source` that model is studied instead, minutes on one core, and `studies` may name the one file that its
+    study is kept in and continued from. Raises `InputError`.
     """
-    measured = read_pipeline(pipeline) if pipeline is not None else shipped_pipeline()
-    if studied is None or not studied.asked:
-        return all_claims(read_studies(shipped_studies() if studies is None else studies), measured)
+    measured = shipped_pipeline() if pipeline is None else read_pipeline(pipeline)
+    if source is None or source.store is None:
+        return Reproduction(read_studies(shipped_studies() if studies is None else studies), measured)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
-    return all_claims([study_model(studied, studies[0] if studies else None, say)], measured)
+    return Reproduction([source.measure(studies[0] if studies else None, say)], measured)
 
 
-def summary(reproduction: Reproduction) -> str:
-    """Return a line per model and device on what planning gains, then how many claims hold."""
-    lines = []
-    for study in reproduction.studies:
-        for device in study.devices:
-            planned = comparison.of(study, device, "STI")
-            if not planned:
-                continue
-            in_time, gains_all_deadlines = [], []
-            for method in ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6", "PreloadModel-32"):
-                other = comparison.of(study, device, method)
-                gain, kept = comparison.gain(study, planned, other), comparison.in_time(planned, other)
-                if gain is None:
-                    continue
-                gain_in_time = comparison.gain(study, planned, other, kept)
-                points = "none" if gain_in_time is None else f"{comparison.POINTS * gain_in_time.difference:+.1f}"
-                in_time.append(f"{points} over {method} ({len(kept)})")
-                gains_all_deadlines.append(f"{comparison.POINTS * gain.difference:+.1f}")
-            if in_time:
-                count = len(planned)
-                lines.append(
-                    f"{study.name}, costs of {device.name}: points where both are in time, and under how many of {count} "
-                    f"deadlines, {', '.join(in_time)}; late answers included {', '.join(gains_all_deadlines)}; "
-                    f"{count - len(comparison.missed(planned))} of {count} kept."
-                )
-    if not reproduction.studies:
-        lines.append(f"Published figures alone; what is ours {NEEDS}.")
-    return "\n".join([*lines, f"{describe_verdicts(reproduction.claims)}."])
+def _gain_lines(studies: Sequence[Study]) -> list[str]:
+    """Return a line on the gains of planning for each model and device."""
+    lines = [line for study in studies for device in study.devices if (line := _gain_line(study, device))]
+    return lines if studies else [f"Published figures alone; a result of ours {NEEDS}."]
 
 
-def document(reproduction: Reproduction) -> dict[str, Any]:
-    """Return the document that `--json` prints."""
-    return {
-        "paper": published.REFERENCE,
-        "summary": summary(reproduction),
-        "claims": reproduction.claims,
-        "tables": tables(reproduction),
-        "timelines": timelines(reproduction.studies),
-        "models": study_rows.models(reproduction.studies),
-        "slips": list(published.SLIPS),
-        "notes": notes(reproduction),
-    }
+def _gain_line(study: Study, device: StudiedDevice) -> str:
+    in_time, over_all, count, missed = [], [], 0, 0
+    for method, compared in comparisons(study, device).items():
+        if method in (*BASELINES, "PreloadModel-32"):
+            kept, count, (missed, _) = compared.in_time, len(compared.pairs), compared.missed
+            points = "none" if kept is None else f"{POINTS * kept.gain.difference:+.1f}"
+            in_time.append(f"{points} over {method} ({0 if kept is None else len(kept.pairs)})")
+            over_all.append(f"{POINTS * compared.gain.difference:+.1f}")
+    if not in_time:
+        return ""
+    return (
+        f"{study.name}, costs of {device.name}: points where both are in time, and under how many of {count} deadlines, "
+        f"{', '.join(in_time)}; late answers included {', '.join(over_all)}; {count - missed} of {count} kept."
+    )
 
 
-def tables(reproduction: Reproduction) -> list[dict[str, Any]]:
-    """Return the tables, each with `id`, `title` and `rows`; a part that was not measured has no rows."""
-    studies = reproduction.studies
-    return [
-        {
-            "id": "setting",
-            "title": "The paper's setting (STI-20)",
-            "rows": [{"what": what, "said": text} for what, text in published.SETTING],
-        },
-        {"id": "lost", "title": "Not in source text (STI-26)", "rows": [asdict(lost) for lost in published.LOST]},
-        {"id": "gains", "title": "Points gained over each other way", "rows": study_rows.gains(studies)},
-        {"id": "submodels", "title": "Submodels by deadline", "rows": study_rows.submodels(studies)},
-        {"id": "upgrades", "title": "Shards raised by importance and at random", "rows": study_rows.upgrades(studies)},
-        {"id": "sizes", "title": "Sizes of the preload buffer", "rows": study_rows.sizes(studies)},
-        {"id": "uniform", "title": "Bits, layers and slices", "rows": study_rows.uniform(studies)},
-        {"id": "greedy", "title": "The planner beside the exact one", "rows": study_rows.greedy(studies)},
-        {"id": "pipeline", "title": "Real pipelines of BERT's base size", "rows": pipeline_rows(reproduction.pipeline)},
-        {"id": "simulated", "title": "Simulated beside measured latency", "rows": simulated_rows(reproduction.pipeline)},
-        {
-            "id": "said",
-            "title": "Single figures of the text",
-            "rows": [{"what": what, "said": text} for what, text in published.SAID],
-        },
-        {"id": "derived", "title": "What follows from the printed figures", "rows": [asdict(figure) for figure in derived()]},
-        {"id": "grid", "title": "Every way under every deadline", "rows": study_rows.grid(studies)},
-        {"id": "devices", "title": "The costs that plans were made by", "rows": study_rows.devices(studies)},
-        {"id": "runs", "title": "How it was measured", "rows": study_rows.runs(studies)},
-    ]
-
-
-def notes(reproduction: Reproduction) -> list[str]:
+def notes(studies: Sequence[Study]) -> list[str]:
     """Return the limits of the numbers, one sentence or paragraph each."""
     limits = [
         "The paper’s tables and figures are not in the source text: what its sentences give stands here, and nothing was read "
         "off a picture.",
         "Published figures are of DynaBERT on GLUE, on two boards of 2022.",
     ]
-    if not reproduction.studies:
-        return [*limits, f"Published figures alone; what is ours {NEEDS}."]
+    if not studies:
+        return [*limits, f"Published figures alone; a result of ours {NEEDS}."]
     limits += [
         "Accuracy is measured: each plan’s submodel answered every example. It is of small classifiers that were trained here, "
         "which stand for fine-tuned ones (STI-27). Streaming at fewer bits is not exact: `agreement` is the share of the "
@@ -150,157 +199,27 @@ def notes(reproduction: Reproduction) -> list[str]:
         "Deadlines, latencies and stalls are of a device’s costs by our timeline. Costs that are `inferred` are the paper’s "
         "own times of a layer, with shards as large as BERT’s: the classifier that answers is smaller, and stands for one of "
         "that size with as many layers and slices.",
-        "Intervals are of 95 %, over examples, of pairs: the same examples under the same deadlines, both ways. What a verdict "
-        "cannot tell from nothing is `not distinguishable`.",
-        "Where nothing meets a deadline, the smallest submodel that the way has is run late, and counted as missed.",
+        "Intervals are of 95 %, over examples, of pairs: the same examples under the same deadlines, with both methods. A "
+        "difference whose interval contains 0 is `not distinguishable`.",
+        "Where nothing meets a deadline, the smallest submodel of the method is run late, and counted as missed.",
+        *map(_ranking_note, studies),
     ]
-    limits += [_ranked(row) for row in study_rows.models(reproduction.studies)]
-    if any(run.quick for study in reproduction.studies for run in study.runs):
+    if any(run.quick for study in studies for run in study.runs):
         limits.append("A quick look: few deadlines, orders and examples, whose verdicts say little.")
-    return [*limits, *_run_notes(reproduction.studies)]
+    return limits + [f"{study.name}, {run.part}: {note}" for study in studies for run in study.runs for note in run.notes]
 
 
-def _run_notes(studies: Sequence[Any]) -> list[str]:
-    return [f"{study.name}, {run.part}: {note}" for study in studies for run in study.runs for note in run.notes]
-
-
-def _ranked(row: dict[str, Any]) -> str:
+def _ranking_note(study: Study) -> str:
     """Return a note on the examples by which shards were ranked."""
-    if row["importance_on_same"]:
+    if study.ranked_on_judged:
         return (
-            f"{row['study']}: shards were ranked on the very examples that accuracy is measured on. What planning gains over "
-            "ways without an order, and importance over random orders, looks larger than it is."
+            f"{study.name}: shards were ranked on the very examples that accuracy is measured on. The gains of planning over "
+            "methods without an order, and of importance over random orders, look larger than they are."
         )
-    file = row["importance_task"] or "another file"
-    note = f"{row['study']}: shards were ranked on examples of {file}"
-    if row["importance_shared"] is None:
+    importance = study.importance
+    note = f"{study.name}: shards were ranked on examples of {importance.task or 'another file'}"
+    if importance.shared is None:
         return f"{note}; how many of their texts also judge is not known."
-    note += ", which judge nothing"
-    if row["importance_shared"]:
-        note += f", but for {row['importance_shared']:,} of {row['importance_examples']:,}, which are among those that do"
-    return f"{note}."
-
-
-Rows = list[dict[str, Any]]
-
-
-def as_text(reproduction: Reproduction) -> str:
-    """Format gains, submodels, raised shards, real pipelines, derived and lost figures, and a line per claim."""
-    rows = {table["id"]: table["rows"] for table in tables(reproduction)}
-    sections = [
-        summary(reproduction),
-        _gains(rows["gains"]),
-        _submodels(rows["submodels"]),
-        _upgrades(rows["upgrades"]),
-        _pipeline(rows["pipeline"]),
-        _derived(rows["derived"]),
-        _lost(rows["lost"]),
-        format_claims(reproduction.claims),
-    ]
-    return "\n\n".join(part for part in sections if part)
-
-
-def _gains(rows: Rows) -> str:
-    lines = [
-        (
-            f"{row['study']}, {row['device']}, {row['method']}",
-            row["kind"],
-            *_in_time(row),
-            "" if row["kind"] == "published" else f"{row['gain']:+.2f}",
-            "" if row["missed"] is None else f"{row['missed']} and {row['missed_other']} of {row['deadlines']}",
-            _shown(row["shards_ratio"], 1, ".2f"),
-        )
-        for row in rows
-    ]
-    head = ("STI over", "kind", "points", "95 %", "deadlines", "STI, %", "other, %", "all deadlines", "missed", "shards, times")
-    heading = "Points of accuracy gained where both are in time; beside them over all deadlines, late answers included"
-    return f"{heading}\n{format_table(head, lines)}"
-
-
-def _in_time(row: dict[str, Any]) -> tuple[str, ...]:
-    """Points, interval, deadlines and both accuracies where neither is late; the printed points of the paper."""
-    if row["kind"] == "published":
-        return (f"{row['gain']:+.2f}", "", "", "", "")
-    low = row["low_in_time"]
-    return (
-        _shown(row["gain_in_time"], 1, "+.2f"),
-        "" if low is None else f"{low:+.2f} to {row['high_in_time']:+.2f}",
-        f"{row['deadlines_in_time']} of {row['deadlines']}",
-        _shown(row["accuracy_in_time"], 100, ".1f"),
-        _shown(row["accuracy_other_in_time"], 100, ".1f"),
-    )
-
-
-def _submodels(rows: Rows) -> str:
-    if not rows:
-        return ""
-    shares = list(dict.fromkeys(share for row in rows for share in row["sizes"]))
-    lines = [
-        (
-            f"{row['study']}, {row['device']}, {method_label(row)}",
-            *(" x ".join(map(str, row["sizes"][share])) if share in row["sizes"] else "" for share in shares),
-            f"{row['held_mb']:,.4g}",
-            f"{100 * row['accuracy']:.1f}",
-        )
-        for row in rows
-    ]
-    return format_table(("Submodels at", *(f"{share} %" for share in shares), "held, MB", "accuracy, %"), lines)
-
-
-def method_label(row: dict[str, Any]) -> str:
-    """Return a label of the method; for STI with its buffer."""
-    if row["preload_share"] is None:
-        return str(row["method"])
-    buffer = f"buffer of {100 * row['preload_share']:.2f} %" if row["preload_share"] else "no buffer"
-    return f"{row['method']}, {buffer}"
-
-
-def _upgrades(rows: Rows) -> str:
-    lines = [
-        (
-            f"{row['study']}, {row['layers']} x {row['slices']}",
-            f"{row['raised']} to {row['to_bits']}",
-            f"{100 * row['base']:.1f}",
-            f"{100 * row['best']:.1f}",
-            _shown(row["random_mean"], 100, ".1f"),
-            _shown(row["gain"], 1, "+.2f"),
-            "" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}",
-            f"{row['beaten']} of {row['orders']}",
-        )
-        for row in rows
-    ]
-    head = ("Raised", "shards to bits", "none, %", "by importance", "at random", "points", "95 %", "orders no better")
-    return format_table(head, lines) if lines else ""
-
-
-def _pipeline(rows: Rows) -> str:
-    if not rows:
-        return ""
-    lines = [
-        (
-            row["what"],
-            f"{row['pace_mb_s']:g}" if row["pace_mb_s"] else "",
-            f"{row['latency_ms']:,.1f}",
-            _shown(row["ratio"], 1, ".2f"),
-        )
-        for row in rows
-    ]
-    return format_table(("Real pipeline", "MB/s", "ms", "times as fast as load, then run"), lines)
-
-
-def _derived(rows: Rows) -> str:
-    lines = [
-        (row["what"], f"{row['value']:,.4g}" if row["value"] < 1e4 else f"{row['value']:,.0f}", row["unit"], row["said"])
-        for row in rows
-    ]
-    return format_table(("What follows", "value", "unit", "the text says"), lines)
-
-
-def _lost(rows: Rows) -> str:
-    return format_table(
-        ("Not in source text", "in its place"), [(f"{row['what']}: {row['held']}", row["stands"]) for row in rows]
-    )
-
-
-def _shown(value: float | None, times: float, form: str) -> str:
-    return "" if value is None else format(times * value, form)
+    if not importance.shared:
+        return f"{note}, which judge nothing."
+    return f"{note}, which judge nothing, but for {importance.shared:,} of {importance.examples:,}, which also judge."

@@ -1,4 +1,4 @@
-"""The file of a study: what a trained classifier keeps of its accuracy when it is streamed under deadlines (STI-22 to 27).
+"""The file of a study: accuracy that a trained classifier keeps when it is streamed under deadlines (STI-22 to 27).
 
 Needs no torch: `simnmt reproduce sti` reads it. `study_run.py` measures it, part by part. Accuracy is measured on the task's
 examples; times and bytes follow from a device's costs, whose kind stands beside them.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.streaming.plan.timeline import Timeline, load_then_run, timeline
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -23,21 +24,14 @@ Seconds = Annotated[float, Field(ge=0.0)]
 Duration = Annotated[float, Field(gt=0.0)]
 
 Part = Literal["uniform", "grid", "sizes", "upgrades", "greedy"]
-PARTS: tuple[Part, ...] = ("uniform", "grid", "sizes", "upgrades", "greedy")
-"""`uniform`: submodels with all shards at one bitwidth; `grid`: each way under each deadline; `sizes`: of the preload buffer;
-`upgrades`: shards raised by importance or at random; `greedy`: the planner beside the exact one, small cases."""
+"""`uniform`: submodels with all shards at one bitwidth; `grid`: every method under every deadline; `sizes`: STI with preload
+buffers of many sizes; `upgrades`: shards raised by importance or at random; `greedy`: the planner beside the exact one."""
+PARTS: tuple[Part, ...] = get_args(Part)
 Method = Literal["STI", "STI, waiting", "Load&Exec", "StdPL-2", "StdPL-6", "StdPL-32", "PreloadModel-6", "PreloadModel-32"]
-METHODS: tuple[Method, ...] = (
-    "STI",
-    "STI, waiting",
-    "Load&Exec",
-    "StdPL-2",
-    "StdPL-6",
-    "StdPL-32",
-    "PreloadModel-6",
-    "PreloadModel-32",
-)
-"""STI-19's names; 32 bits are what the paper calls full. Waiting: beyond the paper, a plan may stall until its deadline."""
+"""STI-19's names; 32 bits are the paper's `full`. Waiting, beyond the paper: a plan may stall until its deadline."""
+METHODS: tuple[Method, ...] = get_args(Method)
+PLANNED: tuple[Method, ...] = ("STI", "STI, waiting")
+"""Methods with a preload buffer."""
 Kind = Literal["measured", "inferred", "synthetic"]
 
 
@@ -45,9 +39,8 @@ class StudiedClassifier(Configuration):
     """The model that is streamed."""
 
     name: str
-    """The folder's own name."""
     kind: str
-    """Of its architecture."""
+    """Its architecture."""
     sha256: str
     """Fingerprint of its weights."""
     layers: Positive
@@ -57,41 +50,30 @@ class StudiedClassifier(Configuration):
     ffn: Positive
 
     @property
-    def shards(self) -> int:
-        """Of the whole model."""
-        return self.layers * self.heads
-
-    @property
-    def weights_per_shard(self) -> int:
-        """STI-01."""
-        return (4 * self.width * self.width + 2 * self.width * self.ffn) // self.heads
-
-    @property
     def layers_bytes(self) -> int:
-        """Of all shards in float32."""
-        return 4 * self.shards * self.weights_per_shard
+        """Bytes of all shards in float32."""
+        return 4 * self.layers * (4 * self.width + 2 * self.ffn) * self.width
 
 
 class StudiedTask(Configuration):
-    """Examples with labels that accuracy is measured on."""
+    """Labelled examples that accuracy is measured on."""
 
     name: str
-    """The file's own name."""
     sha256: str
     examples: Positive
     classes: Positive
     largest_class: Share
-    """Of the examples: what guessing would reach."""
+    """Share of the commonest class: the accuracy of guessing."""
 
 
 class StudiedStore(Configuration):
-    """The records that are read, as they lie on disk."""
+    """The shards on disk."""
 
     name: str
     shard_bytes: dict[int, Positive]
     """Mean record by bits, outliers and dictionary included."""
     outlier_share: Share
-    """Of the weights."""
+    """Share of the weights."""
 
 
 class StudiedDevice(Configuration):
@@ -99,46 +81,46 @@ class StudiedDevice(Configuration):
 
     name: str
     kind: Kind
-    said: str
+    source: str
     """Where the costs are from."""
     io_s: dict[int, Duration]
-    """Of one shard by bits, cold."""
+    """Seconds to read one shard from a cold disk, by bits."""
     comp_s: tuple[Duration, ...]
-    """Of one layer by slices, 1 to all."""
+    """Seconds to compute one layer of 1, 2, ... slices."""
     embed_s: Seconds = 0.0
     """Computed before the first layer, while the disk reads; 0 if no profile records it."""
     head_s: Seconds = 0.0
     """Computed after the last layer."""
     slowed: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
-    """Times as long that computing with 1, 2, ... slices takes while the disk reads; empty: no longer."""
+    """Factor by which computing 1, 2, ... slices takes longer while the disk reads; empty: no longer."""
     preload_share: Share
-    """|S| that stands for the device: of the bytes of all shards in float32."""
+    """The device's preload buffer, as a share of all shards in float32."""
 
     @property
     def skew(self) -> float:
-        """Loading a whole layer in 32 bits over computing it."""
+        """Time to load a whole layer in 32 bits over the time to compute it."""
         return len(self.comp_s) * self.io_s[32] / self.comp_s[-1]
 
     def whole_s(self, layers: int) -> float:
-        """What the whole model of so many layers computes in all."""
+        """Return the seconds that the whole model of `layers` layers computes."""
         return self.embed_s + layers * self.comp_s[-1] + self.head_s
 
 
 class ImportanceOrder(Configuration):
-    """Which shards matter most, best first (STI-09)."""
+    """Shards by importance, best first (STI-09)."""
 
     order: tuple[tuple[int, int], ...]
     """Layer and slice, from 0."""
     evaluations: Count
-    """What it took: one a shard and the base."""
+    """Evaluations that ranked them: one for each shard and one more."""
     task_sha256: str
-    """Of the file of the examples that it was found on."""
+    """Fingerprint of the examples that ranked them."""
     task: str = ""
-    """That file's name."""
+    """Name of the file of these examples."""
     examples: Count | None = None
-    """How many of them; None if the study does not record it."""
+    """Number of these examples; None if the study does not record it."""
     shared: Count | None = None
-    """Those whose text is also one of the judged task's; None: not known, since a profile or a study records no texts."""
+    """Those whose text the judged task has too; None if unknown, since a profile records no texts."""
 
 
 class PartRun(Configuration):
@@ -151,26 +133,25 @@ class PartRun(Configuration):
     threads: Positive
     machine: str
     others_cpus: float | None
-    """CPUs' worth of time that others used when it began; None if the system does not report it."""
+    """CPUs' worth of time that other processes used when it began; None if the system does not report it."""
     versions: dict[str, str]
     evaluations: Count
-    """Runs over all examples that it took; what was known already counts nothing."""
+    """Submodels that were run over all examples; results that were known before do not count."""
     seed: int
     quick: bool = False
     settings: dict[str, JsonValue] = Field(default_factory=dict)
-    """How much was measured."""
     notes: tuple[str, ...] = ()
-    """What was left out, or sampled: one sentence each."""
+    """Sentences on what was left out, or sampled."""
 
 
 class Outcome(Configuration):
-    """What a submodel says of the task's examples."""
+    """Answers of a submodel to the task's examples."""
 
     accuracy: Share
     log_likelihood: float
     """Natural, of the true class, mean over examples."""
     agreement: Share | None = None
-    """Of the examples, those that the whole model in 32 bits answers alike (XP-03)."""
+    """Share of the examples that the whole model in 32 bits answers alike (XP-03)."""
     correct: str
     """Whether each example is right: bits, the first in the highest place of a byte, in base64."""
 
@@ -184,12 +165,12 @@ class Outcome(Configuration):
         return text
 
     def right(self, examples: int) -> NDArray[np.bool_]:
-        """One truth value an example."""
+        """Return one truth value for each example."""
         return np.unpackbits(np.frombuffer(base64.b64decode(self.correct), np.uint8), count=examples).astype(bool)
 
 
 def packed_correct(right: NDArray[np.bool_]) -> str:
-    """The other way round."""
+    """Return the text that `Outcome.right` unpacks."""
     return base64.b64encode(np.packbits(np.asarray(right, bool)).tobytes()).decode("ascii")
 
 
@@ -203,116 +184,117 @@ class Uniform(Configuration):
 
 
 class Point(Configuration):
-    """One way of running the model under one deadline."""
+    """One method under one deadline. Where no submodel ends in time, the smallest one is run late."""
 
     device: str
     method: Method
     deadline_share: Duration
-    """Of the whole model's computation."""
+    """Share of the whole model's computation."""
     deadline_s: Duration
     preload_share: Share | None
-    """|S|, of the bytes of all shards in float32; None for ways that have none."""
+    """The preload buffer, as a share of all shards in float32; None for methods that have none."""
     preload_bytes: Count
-    """|S|."""
-    layers: Count
-    """n; 0: nothing meets the deadline, and nothing is run."""
-    slices: Count
+    layers: Positive
+    """n."""
+    slices: Positive
     """m."""
     bits: dict[int, Positive]
-    """Shards by bits."""
+    """Number of shards by bits."""
     held_bytes: Count
     """Parameters that stay in memory between executions."""
     working_bytes: Count
-    """Parameters in float32 that an execution makes beside them at most: one layer's; with Load&Exec, which loads them so, all.
+    """Largest number of bytes of float32 parameters that an execution unpacks: one layer's; with Load&Exec all layers'.
 
-    The compressed shards that the other ways read, and hold until the execution ends, are not in it.
+    The compressed shards that the other methods read, and hold until the execution ends, are not included.
     """
     load_s: tuple[Seconds, ...]
-    """Each layer's read."""
+    """Seconds to read each layer."""
     comp_s: Seconds
-    """Each layer's computation."""
+    """Seconds to compute each layer."""
     latency_s: Seconds
     stall_s: Seconds
-    """Computation waiting for reads."""
+    """Seconds that the computation waits for reads."""
     misses: bool
-    """Whether it takes longer than the deadline."""
+    """True if it ends after its deadline."""
     flagged: bool
-    """Whether the planner said so of a budget that not even 2 bits keep (STI-13)."""
-    outcome: Outcome | None
-    """None where nothing is run."""
+    """True if the planner warned that not even 2 bits keep the budget (STI-13)."""
+    outcome: Outcome
 
     @property
     def shards(self) -> int:
-        """n x m, which stands for operations (STI-24)."""
+        """Number of shards, n x m, which stands for operations (STI-24)."""
         return self.layers * self.slices
 
     @property
     def io_s(self) -> float:
-        """All reads."""
+        """Seconds of all reads."""
         return sum(self.load_s)
 
     @property
     def busy_s(self) -> float:
-        """All computation of layers."""
+        """Seconds of all layers' computation."""
         return self.layers * self.comp_s
+
+    def timeline(self, device: StudiedDevice) -> Timeline:
+        """Return the timeline of the execution on its device, layer by layer."""
+        run = load_then_run if self.method == "Load&Exec" else timeline
+        slowed = device.slowed[self.slices - 1] if device.slowed else 1.0
+        return run(list(self.load_s), [self.comp_s] * self.layers, device.head_s, slowed, before_s=device.embed_s)
 
     @model_validator(mode="after")
     def _is_whole(self) -> Point:
         if sum(self.bits.values()) != self.shards or len(self.load_s) != self.layers:
             raise ValueError("bits and loads of other shards than n x m")
-        if (self.outcome is None) != (self.layers == 0):
-            raise ValueError("an outcome of what was not run, or none of what was")
         return self
 
 
 class Upgraded(Configuration):
-    """Of a submodel with all shards at 2 bits, so many raised: the most important ones, or random ones (STI-24)."""
+    """A submodel at 2 bits of which some shards are raised: the most important ones, or random ones (STI-24)."""
 
     layers: Positive
     slices: Positive
     raised: Positive
-    """Shards."""
+    """Number of shards."""
     to_bits: Positive
     base: Outcome
-    """Of none raised."""
+    """No shard raised."""
     best: Outcome
     """Raised by importance."""
     random: tuple[Outcome, ...]
-    """Raised at random, one an order."""
+    """Raised at random, one outcome for each order."""
     same: Count = 0
-    """Of the random orders, those that raise the same shards as importance does."""
+    """Random orders that raise the same shards as importance does."""
 
 
 class SmallCase(Configuration):
-    """The planner beside the exact one (STI-10 to 15)."""
+    """The planner beside the exact one on a small model (STI-10 to 15)."""
 
     device: str
     layers: Positive
     slices: Positive
-    """Of the small model."""
     deadline_s: Duration
     preload_bytes: Count
     greedy: float
-    """The objective that the exact planner maximises, as the planner reaches it."""
+    """The planner's value of the objective that the exact planner maximises."""
     exact: float
     gap: float
-    """What the planner lacks, of the exact one's; below 0 where it is better because it waits."""
+    """Share of the exact value that the planner lacks; below 0 if it is better because it waits."""
     greedy_stalls: bool
 
 
 class Study(Configuration):
-    """One model, one task, and the parts that have been measured; a part that was not is empty."""
+    """One model, one task, and the measured parts; other parts are empty."""
 
     document: Literal["sti study"] = "sti study"
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
     tool: str
-    """What wrote the file, with its version."""
+    """Name and version of the program that wrote the file."""
     model: StudiedClassifier
     task: StudiedTask
     store: StudiedStore
     devices: tuple[StudiedDevice, ...] = ()
     length: Positive
-    """Padded tokens that costs are of."""
+    """Padded tokens of the costs."""
     importance: ImportanceOrder
     runs: tuple[PartRun, ...] = ()
     """In the order in which they were measured."""
@@ -327,9 +309,17 @@ class Study(Configuration):
         """Model and task."""
         return f"{self.model.name} on {self.task.name.removesuffix('.tsv')}"
 
-    def run_of(self, part: str) -> PartRun | None:
-        """The last measurement of a part."""
-        return next((run for run in reversed(self.runs) if run.part == part), None)
+    @property
+    def ranked_on_judged(self) -> bool:
+        """True if the examples that judge also ranked the shards."""
+        return self.importance.task_sha256 == self.task.sha256
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """All measured outcomes."""
+        raised = tuple(outcome for case in self.upgrades for outcome in (case.base, case.best, *case.random))
+        points = (point.outcome for point in (*self.grid, *self.sizes))
+        return (*(submodel.outcome for submodel in self.uniform), *points, *raised)
 
     @model_validator(mode="after")
     def _outcomes_are_of_the_task(self) -> Study:
@@ -340,10 +330,3 @@ class Study(Configuration):
         if unknown := {*(point.device for point in (*self.grid, *self.sizes)), *(case.device for case in self.greedy)} - known:
             raise ValueError(f"points of {', '.join(sorted(unknown))}, which is none of the devices")
         return self
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """Return all measured outcomes."""
-        points = tuple(point.outcome for point in (*self.grid, *self.sizes) if point.outcome is not None)
-        raised = tuple(out for upgraded in self.upgrades for out in (upgraded.base, upgraded.best, *upgraded.random))
-        return (*(submodel.outcome for submodel in self.uniform), *points, *raised)

@@ -2,439 +2,399 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from math import log10
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, worst_verdict
-from simnmt.papers.sti import comparison, published
-from simnmt.papers.sti.evidence import ClaimText, basis_of, study_record, unmeasured_record
-from simnmt.streaming.paired_difference import PairedDifference, paired_difference
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, holds_if, worst_verdict
+from simnmt.papers.sti import published
+from simnmt.papers.sti.comparison import (
+    POINTS,
+    Comparison,
+    Undecided,
+    above,
+    at_least,
+    compare,
+    difference,
+    format_gain,
+    format_shares,
+    importance_gain,
+    points_of,
+)
+from simnmt.papers.sti.study import Part, StudiedDevice, Study
 
-if TYPE_CHECKING:
-    from simnmt.papers.sti.study import Point, StudiedDevice, Study, Uniform, Upgraded
-
+NEEDS = "needs a study of a trained classifier: give --study, or --store and --task"
 WITHIN = 0.01
 """Accuracy that may be lost against the whole model in memory (STI-22's accept)."""
-
-
-def _printed(method: str) -> str:
-    return ", ".join(f"{board} +{gains[method]:g}" for board, gains in published.GAINS.items()) + " points"
-
-
-BASELINES: dict[str, ClaimText] = {
-    method: (
-        f"STI-22 ({letter})",
-        f"On average over deadlines that both keep a plan is at least as accurate as {method}",
-        _printed(method),
-    )
-    for letter, method in zip("abcd", ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6"), strict=True)
-}
-IN_MEMORY: ClaimText = (
-    "STI-22 (e)",
-    f"On average over deadlines that both keep a plan is within {100 * WITHIN:g} point of the whole model held in memory",
-    f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
-)
-DEADLINES: ClaimText = ("STI-22 (f)", "A plan keeps every deadline that computing anything can keep", "")
-BUFFER: ClaimText = (
-    "STI-24 (d)",
-    "The preload buffer makes plans more accurate than without",
-    f"up to +{published.BUFFER_GAIN:g} points",
-)
-TIGHT: ClaimText = (
-    "STI-24 (g)",
-    "The advantage over other pipelines is larger under tight deadlines than under loose ones",
-    f"+{published.NARROW_GAIN:g} points below 200 ms (Odroid), less beyond",
-)
-
-
-def accuracy_claims(study: Study | None) -> Records:
-    """Return the accuracy claims on each device of the study; without a study, records that one is needed."""
-    every = [*BASELINES.values(), IN_MEMORY, DEADLINES, BUFFER, TIGHT]
-    if study is None or not study.grid:
-        return [unmeasured_record(claim_text, study, "grid") for claim_text in every]
-    records: Records = []
-    for method, claim_text in BASELINES.items():
-        records += [_baseline(study, device, method, claim_text) for device in study.devices]
-    for claim in (_in_memory, _deadlines, _buffer, _tight):
-        records += [claim(study, device) for device in study.devices]
-    return records
+EQUAL = 0.10
+"""Relative difference of operations and busy times that still counts as equal."""
+BASELINES = ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6")
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Gains of plans over one other method: by deadlines that both sides keep, and over all that both ran under."""
+class Judgement:
+    """Our result on a claim."""
 
-    deadlines: int
-    """Under which both ran."""
-    kept: list[float]
-    """Of these, the ones that both keep."""
-    gain: PairedDifference | None
-    """Of the published plan, over `kept`; None for no such deadline."""
-    waiting_kept: list[float]
-    """The same for the plan that may wait until its deadline."""
-    waiting_gain: PairedDifference | None
-    gain_all_deadlines: PairedDifference | None
-    """Of the published plan, over all deadlines, late answers of either side included."""
-
-    def verdict(self, slack: float = 0.0) -> str:
-        """Return the weaker verdict of the two plans; unknown where neither was in time together with the other method."""
-        verdicts = [comparison.at_least(gain, slack) for gain in (self.gain, self.waiting_gain) if gain is not None]
-        return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in verdicts), UNKNOWN)
-
-    def describe(self) -> str:
-        """Return both gains in points, with the numbers of deadlines."""
-        return "; ".join(
-            f"{name} {'never in time together' if gain is None else comparison.told(gain)}, "
-            f"{len(kept)} of {self.deadlines} deadlines"
-            for name, gain, kept in (
-                ("in time:", self.gain, self.kept),
-                ("allowed to wait until the deadline:", self.waiting_gain, self.waiting_kept),
-            )
-        )
+    verdict: str
+    ours: str
+    why: str
+    basis: str = ""
+    """How our numbers are known, if not as the device's costs are."""
 
 
-def _compared(study: Study, device: StudiedDevice, method: str) -> _Comparison:
-    published_plan, waiting_plan, other = (comparison.of(study, device, name) for name in ("STI", "STI, waiting", method))
-    kept, waiting_kept = comparison.in_time(published_plan, other), comparison.in_time(waiting_plan, other)
-    return _Comparison(
-        len(comparison.common(published_plan, other)),
-        kept,
-        comparison.gain(study, published_plan, other, kept),
-        waiting_kept,
-        comparison.gain(study, waiting_plan, other, waiting_kept),
-        comparison.gain(study, published_plan, other),
-    )
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of the paper, and how a measurement decides it."""
 
+    identifier: str
+    claim: str
+    published: str
+    judge: Callable[..., Judgement]
+    """Called with the measurement: of a study's claim with the study, and with the device if it is judged on each."""
+    part: Part = "grid"
+    """The part of a study that decides it."""
+    on_devices: bool = True
+    """True if it is judged on each device of a study."""
 
-def _baseline(study: Study, device: StudiedDevice, method: str, claim_text: ClaimText) -> dict[str, Any]:
-    planned, other = comparison.of(study, device, "STI"), comparison.of(study, device, method)
-    compared = _compared(study, device, method)
-    if compared.gain_all_deadlines is None:
-        return study_record(study, claim_text, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    worse = [share for share in compared.kept if comparison.difference(planned, other, share) < 0.0]
-    why = f"less accurate at {comparison.percent(worse)} of the whole computation; " if worse else ""
-    why += (
-        f"late answers included {comparison.told(compared.gain_all_deadlines)}, "
-        f"{100 * comparison.accuracy(planned):.1f} against "
-    )
-    why += f"{100 * comparison.accuracy(other):.1f} %, over {compared.deadlines} deadlines, {_misses(planned, other)}"
-    return study_record(study, claim_text, compared.describe(), compared.verdict(), why, device.name)
+    def unknown(self, why: str, device: str = "", *, basis: str) -> ClaimRecord:
+        """Return the record of a claim that nothing measured decides."""
+        return ClaimRecord(self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis)
 
+    def record(self, *measurement: object, device: str, basis: str) -> ClaimRecord:
+        """Return the record of the claim as the measurement decides it."""
+        try:
+            judgement = self.judge(*measurement)
+        except Undecided as reason:
+            return self.unknown(str(reason), device, basis=basis)
+        ours, verdict, why = judgement.ours, judgement.verdict, judgement.why
+        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, judgement.basis or basis)
 
-def _in_memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned, other = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
-    compared = _compared(study, device, "PreloadModel-32")
-    if compared.gain_all_deadlines is None:
-        return study_record(study, IN_MEMORY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    equal = [share for share in compared.kept if planned[share].shards == other[share].shards]
-    why = f"same operations under {len(equal)} of these {len(compared.kept)} deadlines"
-    at_equal = comparison.gain(study, planned, other, equal) if len(equal) < len(compared.kept) else None
-    why += f", there {comparison.told(at_equal)}" if at_equal is not None else ""
-    why += f"; late answers included {comparison.told(compared.gain_all_deadlines)} over {compared.deadlines} deadlines"
-    return study_record(study, IN_MEMORY, compared.describe(), compared.verdict(WITHIN), why, device.name)
-
-
-def _deadlines(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned, held = comparison.of(study, device, "STI"), comparison.of(study, device, "PreloadModel-32")
-    can = [share for share in planned if share not in comparison.missed(held)]
-    late = [share for share in comparison.missed(planned) if share in can]
-    others = "; ".join(
-        f"{method} misses {len(comparison.missed(other))} of {len(other)}"
-        for method in BASELINES
-        if (other := comparison.of(study, device, method))
-    )
-    ours = f"{len(can) - len(late)} of {len(can)} kept"
-    why = (
-        f"by the costs it was planned with; late at {comparison.percent(late)}; {others}" if late else f"by the costs; {others}"
-    )
-    return study_record(study, DEADLINES, ours, not late, why, device.name)
-
-
-def _buffer(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned, without = comparison.of(study, device, "STI"), comparison.of(study, device, "STI", 0.0)
-    gain = comparison.gain(study, planned, without)
-    if gain is None:
-        return study_record(study, BUFFER, "", UNKNOWN, "not measured without a buffer", device.name)
-    most = max((comparison.difference(planned, without, share), share) for share in comparison.common(planned, without))
-    missed_without, missed_with = len(comparison.missed(without)), len(comparison.missed(planned))
-    why = (
-        f"at most {comparison.POINTS * most[0]:+.2f} points, at {comparison.percent([most[1]])} of the whole computation; "
-        f"without it {missed_without} of {len(without)} deadlines are missed, with it {missed_with}"
-    )
-    verdict = HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR
-    return study_record(study, BUFFER, comparison.told(gain), verdict, why, device.name)
-
-
-def _tight(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    """Compare the gains of the lower half of the deadlines (tight) with those of the upper half (loose)."""
-    planned = comparison.of(study, device, "STI")
-    shares = list(planned)
-    tight, loose = shares[: len(shares) // 2], shares[len(shares) // 2 :]
-    gain_texts, gaps = [], []
-    for method in ("StdPL-2", "StdPL-6"):
-        other = comparison.of(study, device, method)
-        first, second = (comparison.gain(study, planned, other, half) for half in (tight, loose))
-        if first is not None and second is not None:
-            gaps.append((first, second))
-            gain_texts.append(
-                f"{method}: {comparison.told(first)} up to {comparison.percent(tight[-1:])}, {comparison.told(second)} beyond"
-            )
-    if not gaps:
-        return study_record(study, TIGHT, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    return study_record(study, TIGHT, "; ".join(gain_texts), _larger(gaps), "halves of the deadlines", device.name)
-
-
-def _larger(gaps: Sequence[tuple[PairedDifference, PairedDifference]]) -> str:
-    """Return the verdict by intervals that do not touch; UNCLEAR otherwise."""
-    if all(first.low > second.high for first, second in gaps):
-        return HOLDS
-    return FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
-
-
-def _misses(planned: comparison.ByDeadline, other: comparison.ByDeadline) -> str:
-    return f"of which the plan misses {len(comparison.missed(planned))} and the other {len(comparison.missed(other))}"
-
-
-RISES: ClaimText = ("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "")
-IMPORTANCE: ClaimText = (
-    "STI-24 (e)",
-    "Raising shards by importance is at least as accurate as raising as many at random, on average",
-    f"+{published.IMPORTANCE[0]:g} points on average, up to +{published.IMPORTANCE[1]:g}",
-)
-SIZES: ClaimText = (
-    "STI-24 (f)",
-    "A larger preload buffer makes plans more accurate",
-    f"+{published.SIZE_GAIN[2]:g} points from {published.SIZE_GAIN[0] / 1e6:g} to {published.SIZE_GAIN[1] / 1e6:g} MB",
-)
-
-
-def fidelity_claims(study: Study | None) -> Records:
-    """Return the three claims that one study decides; without a study, records that one is needed."""
-    parts = {"uniform": RISES, "upgrades": IMPORTANCE, "sizes": SIZES}
-    records: Records = []
-    if study is None:
-        return [unmeasured_record(claim_text, None, part) for part, claim_text in parts.items()]
-    records.append(_rises(study) if study.uniform else unmeasured_record(RISES, study, "uniform"))
-    records.append(_importance(study) if study.upgrades else unmeasured_record(IMPORTANCE, study, "upgrades"))
-    records.append(_sizes(study) if study.sizes else unmeasured_record(SIZES, study, "sizes"))
-    return records
-
-
-def _rises(study: Study) -> dict[str, Any]:
-    """Compare the fewest with the most bits, layers and slices, the other two as in the whole model."""
-    whole = [submodel for submodel in study.uniform if (submodel.layers, submodel.slices, submodel.bits) == _full(study)]
-    if not whole:
-        return study_record(study, RISES, "", UNKNOWN, "the whole model was not measured")
-    gain_texts, verdicts, falls = [], [], 0
-    for name, others in (("bits", ("layers", "slices")), ("layers", ("slices", "bits")), ("slices", ("layers", "bits"))):
-        series = [
-            submodel
-            for submodel in study.uniform
-            if all(getattr(submodel, other) == getattr(whole[0], other) for other in others)
+    def on_study(self, study: Study | None) -> list[ClaimRecord]:
+        """Return the records of a study's claim, one for each device or one; UNKNOWN if the study lacks its part."""
+        if study is None:
+            return [self.unknown(NEEDS, basis="needs --study")]
+        if not getattr(study, self.part):
+            return [self.unknown(f"the study has no part `{self.part}`", study.name, basis="needs --study")]
+        if not self.on_devices:
+            return [self.record(study, device=study.name, basis="measured")]
+        return [
+            self.record(study, device, device=f"{study.name}, {device.name}", basis=device.kind) for device in study.devices
         ]
-        series.sort(key=lambda submodel: int(getattr(submodel, name)))
+
+
+def basis_of(study: Study, devices: Sequence[str]) -> str:
+    """Return the least certain kind of these devices' costs; measured without any.
+
+    A claim on latencies by inferred costs is inferred, though the accuracy beside them was measured.
+    """
+    kinds = {device.kind for device in study.devices if device.name in devices}
+    return next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
+
+
+@dataclass(frozen=True, slots=True)
+class _InTime:
+    """Gains of the published plan and of the one that may wait, under deadlines that neither side misses."""
+
+    over_all: Comparison
+    """The published plan under all common deadlines, late answers included."""
+    plans: tuple[tuple[str, Comparison | None], ...]
+
+    @classmethod
+    def of(cls, study: Study, device: StudiedDevice, method: str) -> _InTime:
+        over_all = compare(study, device, "STI", method)
+        waiting = compare(study, device, "STI, waiting", method).in_time
+        return cls(over_all, (("in time:", over_all.in_time), ("allowed to wait until the deadline:", waiting)))
+
+    def judgement(self, why: str, slack: float = 0.0) -> Judgement:
+        """Judge by the weaker verdict of the two plans; UNKNOWN if neither was in time together with the other method."""
+        verdicts = [at_least(plan.gain, slack) for _, plan in self.plans if plan is not None]
+        deadlines = len(self.over_all.pairs)
+        ours = "; ".join(
+            f"{name} {'never in time together' if plan is None else format_gain(plan.gain)}, "
+            f"{0 if plan is None else len(plan.pairs)} of {deadlines} deadlines"
+            for name, plan in self.plans
+        )
+        return Judgement(worst_verdict(verdicts), ours, why)
+
+
+def _baseline(method: str, study: Study, device: StudiedDevice) -> Judgement:
+    compared = _InTime.of(study, device, method)
+    over_all, kept = compared.over_all, compared.over_all.in_time
+    worse = (
+        []
+        if kept is None
+        else [first.deadline_share for first, second in kept.pairs if first.outcome.accuracy < second.outcome.accuracy]
+    )
+    why = f"less accurate at {format_shares(worse)} of the whole computation; " if worse else ""
+    (accuracy, other), (missed, other_missed) = over_all.accuracies, over_all.missed
+    why += f"late answers included {format_gain(over_all.gain)}, {100 * accuracy:.1f} against {100 * other:.1f} %, over "
+    why += f"{len(over_all.pairs)} deadlines, of which the plan misses {missed} and the other {other_missed}"
+    return compared.judgement(why)
+
+
+def _in_memory(study: Study, device: StudiedDevice) -> Judgement:
+    compared = _InTime.of(study, device, "PreloadModel-32")
+    over_all, kept = compared.over_all, compared.over_all.in_time
+    equal = kept and kept.where(lambda first, second: first.shards == second.shards)
+    count, equal_count = (0 if part is None else len(part.pairs) for part in (kept, equal))
+    why = f"same operations under {equal_count} of these {count} deadlines"
+    why += f", there {format_gain(equal.gain)}" if equal is not None and equal_count < count else ""
+    why += f"; late answers included {format_gain(over_all.gain)} over {len(over_all.pairs)} deadlines"
+    return compared.judgement(why, WITHIN)
+
+
+def _deadlines(study: Study, device: StudiedDevice) -> Judgement:
+    possible = compare(study, device, "STI", "PreloadModel-32").where(lambda _, in_memory: not in_memory.misses)
+    pairs = () if possible is None else possible.pairs
+    late = [planned.deadline_share for planned, _ in pairs if planned.misses]
+    by_method = [(method, points_of(study, device, method).values()) for method in BASELINES]
+    others = "; ".join(f"{method} misses {sum(p.misses for p in points)} of {len(points)}" for method, points in by_method)
+    why = f"by the costs it was planned with; late at {format_shares(late)}" if late else "by the costs"
+    return Judgement(holds_if(not late), f"{len(pairs) - len(late)} of {len(pairs)} kept", f"{why}; {others}")
+
+
+def _buffer(study: Study, device: StudiedDevice) -> Judgement:
+    compared = compare(study, device, "STI", "STI", second_share=0.0)
+    most, share = max(
+        (first.outcome.accuracy - second.outcome.accuracy, first.deadline_share) for first, second in compared.pairs
+    )
+    missed, missed_without = compared.missed
+    why = (
+        f"at most {POINTS * most:+.2f} points, at {format_shares([share])} of the whole computation; "
+        f"without it {missed_without} of {len(compared.pairs)} deadlines are missed, with it {missed}"
+    )
+    return Judgement(above(compared.gain), format_gain(compared.gain), why)
+
+
+def _tight(study: Study, device: StudiedDevice) -> Judgement:
+    """Compare the gains of the lower half of the deadlines (tight) with those of the upper half (loose)."""
+    texts, gaps = [], []
+    for method in ("StdPL-2", "StdPL-6"):
+        compared = compare(study, device, "STI", method)
+        middle = len(compared.pairs) // 2
+        if not middle:
+            raise Undecided("one deadline has no halves")
+        tight, loose = (Comparison(compared.examples, half) for half in (compared.pairs[:middle], compared.pairs[middle:]))
+        gaps.append((tight.gain, loose.gain))
+        limit = format_shares(tight.shares[-1:])
+        texts.append(f"{method}: {format_gain(tight.gain)} up to {limit}, {format_gain(loose.gain)} beyond")
+    clear = all(first.low > second.high for first, second in gaps)
+    verdict = HOLDS if clear else FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
+    return Judgement(verdict, "; ".join(texts), "halves of the deadlines")
+
+
+def _memory(study: Study, device: StudiedDevice) -> Judgement:
+    compared = {method: compare(study, device, method, "STI") for method in ("PreloadModel-32", "PreloadModel-6")}
+    ratios = {method: pairs.ratio(lambda point: point.held_bytes) for method, pairs in compared.items()}
+    whole, planned = zip(*compared["PreloadModel-32"].pairs, strict=True)
+    working = fmean(point.working_bytes for point in planned) / fmean(point.held_bytes for point in whole)
+    why = (
+        f"a buffer of {100 * device.preload_share:.2f} % of all shards in float32, as on the board, so by construction; the "
+        f"working buffer of one layer in float32, {100 * working:.1f} %, and the compressed shards that an execution reads "
+        "come on top while it runs"
+    )
+    ours = "; ".join(f"{ratio:.0f} times fewer than {method}" for method, ratio in ratios.items())
+    holds = all(log10(ratio) >= published.LEAST_ORDER for ratio in ratios.values())
+    return Judgement(holds_if(holds), ours, why)
+
+
+def _equal_work(study: Study, device: StudiedDevice) -> Judgement:
+    ratio = compare(study, device, "STI", "PreloadModel-32").ratio(lambda point: point.shards)
+    return Judgement(holds_if(abs(ratio - 1.0) <= EQUAL), f"{ratio:.2f} times", "n x m, mean over deadlines")
+
+
+def _more_work(methods: Sequence[str], study: Study, device: StudiedDevice) -> Judgement:
+    compared = {method: compare(study, device, "STI", method) for method in methods}
+    ratios = {method: pairs.ratio(lambda point: point.shards) for method, pairs in compared.items()}
+    ours = "; ".join(f"{ratio:.2f} times {method}" for method, ratio in ratios.items())
+    why = f"n x m, mean over those of {len(points_of(study, device, 'STI'))} deadlines under which the other runs anything: "
+    why += ", ".join(f"{method} {len(pairs.pairs)}" for method, pairs in compared.items())
+    return Judgement(holds_if(min(ratios.values()) > 1.0), ours, why)
+
+
+def _shapes(study: Study) -> Judgement:
+    """Compare the submodels of the devices whose computation grows most and least with slices."""
+    by_growth = sorted(study.devices, key=lambda device: device.comp_s[len(device.comp_s) // 4 - 1] / device.comp_s[-1])
+    flat = [device.comp_s[len(device.comp_s) // 4 - 1] / device.comp_s[-1] for device in by_growth]
+    if len(flat) < 2 or flat[-1] < 0.9 or flat[0] > 0.6:
+        raise Undecided("needs a device whose computation grows with slices, and one of which it hardly does")
+    deep, shallow = by_growth[0], by_growth[-1]
+    plans = [points_of(study, device, "STI") for device in (deep, shallow)]
+    shares = [share for share in plans[0] if share in plans[1]]
+    if not shares:
+        raise Undecided("nothing was run under a common deadline")
+    middle = shares[len(shares) // 2]
+    ratios = [fmean(point.layers / point.slices for point in plan.values()) for plan in plans]
+    names = (deep.name, shallow.name)
+    ours = "; ".join(
+        f"{name}: {plan[middle].layers} x {plan[middle].slices} at {format_shares([middle])}"
+        for name, plan in zip(names, plans, strict=True)
+    )
+    why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in zip(names, ratios, strict=True))
+    return Judgement(holds_if(ratios[0] > ratios[1]), ours, why, basis_of(study, names))
+
+
+def _busy(study: Study, device: StudiedDevice) -> Judgement:
+    methods = ("Load&Exec", "StdPL-32", "PreloadModel-32")
+    ratios = {method: compare(study, device, "STI", method).ratio(lambda point: point.busy_s) for method in methods}
+    ours = "; ".join(f"{ratio:.2f} times as long as {method}" for method, ratio in ratios.items())
+    near = abs(ratios.pop("PreloadModel-32") - 1.0) <= EQUAL
+    io_s = fmean(point.io_s for point in points_of(study, device, "STI").values())
+    why = f"the disk is busy for {1e3 * io_s:.1f} ms beside it; busy times alone, no energy was measured"
+    return Judgement(holds_if(near and min(ratios.values()) > 1.0), ours, why)
+
+
+def _rises(study: Study) -> Judgement:
+    """Compare the fewest with the most bits, layers and slices, the other two as in the whole model."""
+    names = ("bits", "layers", "slices")
+    whole = {"bits": 32, "layers": study.model.layers, "slices": study.model.heads}
+    sizes = [({name: int(getattr(entry, name)) for name in names}, entry.outcome) for entry in study.uniform]
+    if whole not in (size for size, _ in sizes):
+        raise Undecided("the whole model was not measured")
+    texts, verdicts, falls = [], [], 0
+    for name in names:
+        series = sorted(
+            ((size[name], outcome) for size, outcome in sizes if size | {name: 0} == whole | {name: 0}),
+            key=lambda entry: entry[0],
+        )
         if len(series) < 2:
             continue
-        gain = paired_difference(*(submodel.outcome.right(study.task.examples) for submodel in (series[-1], series[0])))
-        verdicts.append(HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR)
-        falls += sum(after.outcome.accuracy < before.outcome.accuracy for before, after in pairwise(series))
-        gain_texts.append(f"{name} from {getattr(series[0], name)} to {getattr(series[-1], name)}: {comparison.told(gain)}")
+        (least, first), (most, last) = series[0], series[-1]
+        gain = difference(last, first, study.task.examples)
+        verdicts.append(above(gain))
+        falls += sum(after.accuracy < before.accuracy for (_, before), (_, after) in pairwise(series))
+        texts.append(f"{name} from {least} to {most}: {format_gain(gain)}")
     why = f"one of them at a time, the others as in the whole model; {falls} single steps fall"
-    return study_record(study, RISES, "; ".join(gain_texts), worst_verdict(verdicts), why)
+    return Judgement(worst_verdict(verdicts), "; ".join(texts), why)
 
 
-def _full(study: Study) -> tuple[int, int, int]:
-    return study.model.layers, study.model.heads, 32
-
-
-def importance_gain(study: Study, case: Upgraded) -> PairedDifference:
-    """Return the gain of raising by importance over the mean of the random orders, example by example."""
-    return paired_difference(
-        case.best.right(study.task.examples).astype(float), comparison.mean_right(study, list(case.random))
-    )
-
-
-def _importance(study: Study) -> dict[str, Any]:
+def _importance(study: Study) -> Judgement:
     cases = [case for case in study.upgrades if case.random]
     if not cases:
-        return study_record(study, IMPORTANCE, "", UNKNOWN, "no random order was measured")
-    gains = [importance_gain(study, case) for case in cases]
-    best = [case.best.right(study.task.examples).astype(float) for case in cases]
-    by_chance = [comparison.mean_right(study, list(case.random)) for case in cases]
-    overall_gain = paired_difference(sum(best[1:], best[0]) / len(best), sum(by_chance[1:], by_chance[0]) / len(best))
-    worse = [case for case, gain in zip(cases, gains, strict=True) if gain.difference < 0.0]
+        raise Undecided("no random order was measured")
+    gains = [importance_gain([case], study.task.examples) for case in cases]
+    overall_gain = importance_gain(cases, study.task.examples)
     by_case = "; ".join(
-        f"{case.layers} x {case.slices}, {case.raised} to {case.to_bits} bits: {comparison.told(gain)}"
+        f"{case.layers} x {case.slices}, {case.raised} to {case.to_bits} bits: {format_gain(gain)}"
         for case, gain in zip(cases, gains, strict=True)
     )
-    orders = fmean(len(case.random) for case in cases)
-    why = f"{by_case}; {orders:.0f} random orders each, all else at 2 bits; worse in {len(worse)} of {len(cases)}"
-    if study.importance.task_sha256 == study.task.sha256:
+    orders, worse = fmean(len(case.random) for case in cases), sum(gain.difference < 0.0 for gain in gains)
+    why = f"{by_case}; {orders:.0f} random orders each, all else at 2 bits; worse in {worse} of {len(cases)}"
+    if study.ranked_on_judged:
         why += "; the order was found on the same examples, as in the paper"
-    return study_record(study, IMPORTANCE, comparison.told(overall_gain), comparison.at_least(overall_gain), why)
+    return Judgement(at_least(overall_gain), format_gain(overall_gain), why)
 
 
-def _sizes(study: Study) -> dict[str, Any]:
-    gain_texts, gains, falls, steps = [], [], 0, 0
-    for (device, share), points in _sweeps(study.sizes):
-        outcomes = [point.outcome for point in points if point.outcome is not None]
-        if len(outcomes) < 2:
-            continue
-        gain = paired_difference(*(outcome.right(study.task.examples) for outcome in (outcomes[-1], outcomes[0])))
-        gains.append(gain)
-        falls += sum(after.accuracy < before.accuracy for before, after in pairwise(outcomes))
-        steps += len(outcomes) - 1
-        gain_texts.append(f"{device}, {comparison.percent([share])}: {comparison.told(gain)}")
-    if not gains:
-        return study_record(study, SIZES, "", UNKNOWN, "one size alone was measured")
-    clear = [HOLDS if gain.low > 0.0 else FAILS if gain.high < 0.0 else UNCLEAR for gain in gains]
-    verdict = FAILS if FAILS in clear else HOLDS if HOLDS in clear else UNCLEAR
+def _sizes(study: Study) -> Judgement:
+    texts, verdicts, falls, steps = [], [], 0, 0
+    ordered = sorted(study.sizes, key=lambda point: (point.device, point.deadline_share, point.preload_bytes))
+    for (device, share), points in groupby(ordered, key=lambda point: (point.device, point.deadline_share)):
+        outcomes = [point.outcome for point in points]
+        if len(outcomes) > 1:
+            gain = difference(outcomes[-1], outcomes[0], study.task.examples)
+            verdicts.append(above(gain))
+            falls += sum(after.accuracy < before.accuracy for before, after in pairwise(outcomes))
+            steps += len(outcomes) - 1
+            texts.append(f"{device}, {format_shares([share])}: {format_gain(gain)}")
+    if not texts:
+        raise Undecided("one size alone was measured")
+    verdict = next(verdict for verdict in (FAILS, HOLDS, UNCLEAR) if verdict in verdicts)
     why = f"smallest to largest buffer under one deadline; {falls} of {steps} single steps fall, as the planner is greedy; "
-    why += f"clear in {clear.count(HOLDS)} of {len(clear)} sweeps"
-    return study_record(study, SIZES, "; ".join(gain_texts), verdict, why)
+    why += f"clear in {verdicts.count(HOLDS)} of {len(verdicts)} sweeps"
+    return Judgement(verdict, "; ".join(texts), why)
 
 
-def _sweeps(points: Sequence[Point]) -> list[tuple[tuple[str, float], list[Point]]]:
-    """Group points by device and deadline, the smallest buffer first."""
-
-    def key(point: Point) -> tuple[str, float]:
-        return point.device, point.deadline_share
-
-    ordered = sorted(points, key=lambda point: (*key(point), point.preload_bytes))
-    return [(which, list(group)) for which, group in groupby(ordered, key=key)]
+def _printed_gains(method: str) -> str:
+    return ", ".join(f"{board} +{gains[method]:g}" for board, gains in published.GAINS.items()) + " points"
 
 
-def by_size(uniform: Sequence[Uniform]) -> list[Uniform]:
-    """Sort submodels by bits, layers and slices, the order of the tables."""
-    return sorted(uniform, key=lambda submodel: (submodel.bits, submodel.layers, submodel.slices))
-
-
-EQUAL = 0.10
-"""By how much operations and busy times may differ and still count as alike."""
-
-MEMORY: ClaimText = (
-    "STI-23 (c)",
-    "Parameters held between executions are 1 to 2 orders of magnitude fewer bytes than the whole model's",
-    f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
-)
-EQUAL_WORK: ClaimText = ("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel")
-MORE_FULL: ClaimText = (
-    "STI-24 (b)",
-    "Plans compute more shards than Load&Exec and StdPL-32",
-    f"{published.SHARDS['Load&Exec, StdPL-32']:g} times",
-)
-MORE_LOW: ClaimText = (
-    "STI-24 (c)",
-    "Plans compute more shards than StdPL-2 and StdPL-6",
-    f"{published.SHARDS['StdPL-2, StdPL-6']:g} times",
-)
-SHAPES: ClaimText = ("STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", "")
-BUSY: ClaimText = (
-    "STI-25",
-    "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
-    "expected, not measured",
-)
-
-
-def resource_claims(study: Study | None) -> Records:
-    """Return the resource claims on each device of the study; without a study, records that one is needed."""
-    every = (MEMORY, EQUAL_WORK, MORE_FULL, MORE_LOW, SHAPES, BUSY)
-    if study is None or not study.grid:
-        return [unmeasured_record(claim_text, study, "grid") for claim_text in every]
-    records = [_memory(study, device) for device in study.devices]
-    records += [_equal(study, device) for device in study.devices]
-    for claim_text, methods in ((MORE_FULL, ("Load&Exec", "StdPL-32")), (MORE_LOW, ("StdPL-2", "StdPL-6"))):
-        records += [_more(study, device, claim_text, methods) for device in study.devices]
-    return [*records, _shapes(study), *(_busy(study, device) for device in study.devices)]
-
-
-def _memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned = comparison.of(study, device, "STI")
-    ratios = {
-        method: comparison.ratio(comparison.of(study, device, method), planned, lambda point: point.held_bytes)
-        for method in ("PreloadModel-32", "PreloadModel-6")
-    }
-    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
-    if len(known) < len(ratios):
-        return study_record(study, MEMORY, "", UNKNOWN, "nothing is held under a common deadline", device.name)
-    ours = "; ".join(f"{ratio:.0f} times fewer than {method}" for method, ratio in known.items())
-    share = 100 * device.preload_share
-    whole = comparison.of(study, device, "PreloadModel-32")
-    working = fmean(point.working_bytes for point in planned.values()) / fmean(point.held_bytes for point in whole.values())
-    why = f"a buffer of {share:.2f} % of all shards in float32, as on the board, so by construction; the working buffer of one "
-    why += (
-        f"layer in float32, {100 * working:.1f} %, and the compressed shards that an execution reads come on top while it runs"
-    )
-    holds = all(log10(ratio) >= published.LEAST_ORDER for ratio in known.values())
-    return study_record(study, MEMORY, ours, holds, why, device.name)
-
-
-def _equal(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned = comparison.of(study, device, "STI")
-    ratio = comparison.ratio(planned, comparison.of(study, device, "PreloadModel-32"), lambda point: point.shards)
-    if ratio is None:
-        return study_record(study, EQUAL_WORK, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    return study_record(
-        study, EQUAL_WORK, f"{ratio:.2f} times", abs(ratio - 1.0) <= EQUAL, "n x m, mean over deadlines", device.name
-    )
-
-
-def _more(study: Study, device: StudiedDevice, claim_text: ClaimText, methods: tuple[str, ...]) -> dict[str, Any]:
-    planned = comparison.of(study, device, "STI")
-    ratios = {
-        method: comparison.ratio(planned, comparison.of(study, device, method), lambda point: point.shards)
-        for method in methods
-    }
-    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
-    if not known:
-        return study_record(study, claim_text, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    ours = "; ".join(f"{ratio:.2f} times {method}" for method, ratio in known.items())
-    ran = {method: len(comparison.of(study, device, method)) for method in methods}
-    why = f"n x m, mean over those of {len(planned)} deadlines under which the other runs anything: "
-    why += ", ".join(f"{method} {count}" for method, count in ran.items())
-    return study_record(study, claim_text, ours, all(ratio > 1.0 for ratio in known.values()), why, device.name)
-
-
-def _shapes(study: Study) -> dict[str, Any]:
-    """Compare the submodels of the devices whose computation grows most and least with slices."""
-    flat = {device.name: device.comp_s[len(device.comp_s) // 4 - 1] / device.comp_s[-1] for device in study.devices}
-    if len(flat) < 2 or max(flat.values()) < 0.9 or min(flat.values()) > 0.6:
-        return study_record(
-            study, SHAPES, "", UNKNOWN, "needs a device whose computation grows with slices, and one of which it hardly does"
+CLAIMS = (
+    *(
+        Claim(
+            f"STI-22 ({letter})",
+            f"On average over deadlines that both keep a plan is at least as accurate as {method}",
+            _printed_gains(method),
+            partial(_baseline, method),
         )
-    names = sorted(flat, key=lambda name: flat[name])
-    deep, shallow = (next(device for device in study.devices if device.name == name) for name in (names[0], names[-1]))
-    ratios = {
-        device.name: fmean(point.layers / point.slices for point in comparison.of(study, device, "STI").values())
-        for device in (deep, shallow)
-    }
-    plans = [comparison.of(study, device, "STI") for device in (deep, shallow)]
-    shares = comparison.common(*plans)
-    middle = shares[len(shares) // 2]
-    ours = "; ".join(
-        f"{name}: {planned[middle].layers} x {planned[middle].slices} at {comparison.percent([middle])}"
-        for name, planned in zip(ratios, plans, strict=True)
-    )
-    why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in ratios.items())
-    record = study_record(study, SHAPES, ours, ratios[deep.name] > ratios[shallow.name], why)
-    return record | {"basis": basis_of(study, [deep.name, shallow.name])}
+        for letter, method in zip("abcd", BASELINES, strict=True)
+    ),
+    Claim(
+        "STI-22 (e)",
+        f"On average over deadlines that both keep a plan is within {100 * WITHIN:g} point of the whole model held in memory",
+        f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
+        _in_memory,
+    ),
+    Claim("STI-22 (f)", "A plan keeps every deadline that computing anything can keep", "", _deadlines),
+    Claim(
+        "STI-24 (d)",
+        "The preload buffer makes plans more accurate than without",
+        f"up to +{published.BUFFER_GAIN:g} points",
+        _buffer,
+    ),
+    Claim(
+        "STI-24 (g)",
+        "The advantage over other pipelines is larger under tight deadlines than under loose ones",
+        f"+{published.NARROW_GAIN:g} points below 200 ms (Odroid), less beyond",
+        _tight,
+    ),
+    Claim(
+        "STI-23 (c)",
+        "Parameters held between executions are 1 to 2 orders of magnitude fewer bytes than the whole model's",
+        f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
+        _memory,
+    ),
+    Claim(
+        "STI-24 (a)",
+        "Plans compute as many shards as the model in memory does",
+        "as high as PreloadModel",
+        _equal_work,
+    ),
+    *(
+        Claim(
+            f"STI-24 ({letter})",
+            f"Plans compute more shards than {' and '.join(methods)}",
+            f"{published.SHARDS[methods[0]]:g} times",
+            partial(_more_work, methods),
+        )
+        for letter, methods in (("b", ("Load&Exec", "StdPL-32")), ("c", ("StdPL-2", "StdPL-6")))
+    ),
+    Claim(
+        "STI-24 (h)",
+        "A processor takes deep and narrow submodels, a GPU shallow and wide ones",
+        "",
+        _shapes,
+        on_devices=False,
+    ),
+    Claim(
+        "STI-25",
+        "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
+        "expected, not measured",
+        _busy,
+    ),
+    Claim("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "", _rises, "uniform", False),
+    Claim(
+        "STI-24 (e)",
+        "Raising shards by importance is at least as accurate as raising as many at random, on average",
+        f"+{published.IMPORTANCE[0]:g} points on average, up to +{published.IMPORTANCE[1]:g}",
+        _importance,
+        "upgrades",
+        on_devices=False,
+    ),
+    Claim(
+        "STI-24 (f)",
+        "A larger preload buffer makes plans more accurate",
+        f"+{published.SIZE_GAIN[2]:g} points from {published.SIZE_GAIN[0] / 1e6:g} to {published.SIZE_GAIN[1] / 1e6:g} MB",
+        _sizes,
+        "sizes",
+        on_devices=False,
+    ),
+)
+"""Every claim that a study decides, in the order of the page."""
 
 
-def _busy(study: Study, device: StudiedDevice) -> dict[str, Any]:
-    planned = comparison.of(study, device, "STI")
-    ratios = {
-        method: comparison.ratio(planned, comparison.of(study, device, method), lambda point: point.busy_s)
-        for method in ("Load&Exec", "StdPL-32", "PreloadModel-32")
-    }
-    known = {method: ratio for method, ratio in ratios.items() if ratio is not None}
-    if "PreloadModel-32" not in known or len(known) < 2:
-        return study_record(study, BUSY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    ours = "; ".join(f"{ratio:.2f} times as long as {method}" for method, ratio in known.items())
-    near = abs(known.pop("PreloadModel-32") - 1.0) <= EQUAL
-    io_s = fmean(point.io_s for point in planned.values())
-    why = f"the disk is busy for {1e3 * io_s:.1f} ms beside it; busy times alone, no energy was measured"
-    return study_record(study, BUSY, ours, near and all(ratio > 1.0 for ratio in known.values()), why, device.name)
+def study_claims(study: Study | None) -> list[ClaimRecord]:
+    """Return all claims on the study; without a study, records that one is needed."""
+    return [record for claim in CLAIMS for record in claim.on_study(study)]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -28,7 +27,6 @@ from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.papers.sti.study import (
     PARTS,
     ImportanceOrder,
-    Part,
     PartRun,
     StudiedClassifier,
     StudiedDevice,
@@ -36,8 +34,7 @@ from simnmt.papers.sti.study import (
     StudiedTask,
     Study,
 )
-from simnmt.papers.sti.study_parts import Judge, StudyBench
-from simnmt.papers.sti.study_settings import LENGTH, StudySettings, paper_boards, profile_device, quick_settings
+from simnmt.papers.sti.study_bench import LENGTH, QUICK, Judge, StudyBench, StudySettings, paper_boards, profile_device
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
@@ -48,12 +45,13 @@ from simnmt.streaming.encoder.tokenizer import tokenizer_from
 from simnmt.streaming.store.shard_store import ShardStore
 
 Say = Callable[[str], None]
-REMEDY = "give --importance-task FILE of other examples, or say --importance-on-task"
+REMEDY = "give --importance-task FILE of other examples, or --importance-on-task"
+TOOL = f"simnmt {VERSION}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Where the order comes from.
+    """The examples that rank the shards.
 
     Shards that are ranked on the examples that judge them look better than they are, and random orders worse: this
     needs `on_judged`.
@@ -74,43 +72,33 @@ class Ranking:
 
     @property
     def task(self) -> Task | None:
-        """To measure the order on; None: nothing says so."""
+        """The examples to measure the order on; None if no option names any."""
         return self.judged if self.on_judged else self.apart
 
-    def known(self, blocks: Sequence[StiBlock], held: Study | None) -> ImportanceOrder | None:
-        """The order of the first profile that has one which fits, or of a study that was begun; None: it has to be measured.
+    def known(self, blocks: Sequence[StiBlock], begun: Study | None) -> ImportanceOrder | None:
+        """Return the order of the first profile whose examples fit, or of a begun study; None if it has to be measured.
 
-        One fits that was found on the examples asked for or, where none are named, on any but the judged ones. Raises
-        `CalibrationError` where none fits and none can be measured.
+        Examples fit that the options name or, if they name none, any but the judged ones. Raises `CalibrationError` if no
+        order fits and none can be measured.
         """
         orders = [importance_order(block.importance, None) for block in blocks if block.importance is not None]
-        orders += [] if held is None else [held.importance]
-        fitting = next(filter(self._fits, orders), None)
-        if fitting is not None:
-            return self._counted(fitting)
+        orders += [] if begun is None else [begun.importance]
+        for order in orders:
+            if self.task is None and order.task_sha256 != self.judged.sha256:
+                return order
+            if self.task is not None and order.task_sha256 == self.task.sha256:
+                shared = self._shared(self.task, order.examples) if order.shared is None else order.shared
+                return order.model_copy(update={"shared": shared})
         if self.task is not None:
             return None
         if orders:
             what = "shards were ranked on the very examples that are to judge them"
             raise CalibrationError(what, path=self.judged.path, remedy=REMEDY)
-        raise CalibrationError("nothing says on which examples shards are to be ranked", remedy=REMEDY)
+        raise CalibrationError("no option names the examples that rank the shards", remedy=REMEDY)
 
-    def _fits(self, order: ImportanceOrder) -> bool:
-        if self.task is None:
-            return order.task_sha256 != self.judged.sha256
-        return order.task_sha256 == self.task.sha256
-
-    def _counted(self, order: ImportanceOrder) -> ImportanceOrder:
-        """Return the order with the number of shared texts, if the texts are known."""
-        if self.task is None or order.shared is not None:
-            return order
-        return order.model_copy(update={"shared": self._shared(order.examples)})
-
-    def _shared(self, examples: int | None) -> int:
+    def _shared(self, task: Task, examples: int | None) -> int:
         """Return how many of the first `examples` of `task` (None: of all) are judged too."""
-        assert self.task is not None
-        first = replace(self.task, texts=self.task.texts[:examples], labels=self.task.labels[:examples])
-        return shared_texts(first, self.judged)
+        return shared_texts(replace(task, texts=task.texts[:examples], labels=task.labels[:examples]), self.judged)
 
     def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
         """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""
@@ -124,40 +112,25 @@ class Ranking:
             journal=journal,
             progress=lambda done, total: say(f"importance: {done} of {total}") if done % slices == 0 else None,
         )
-        return importance_order(importance, self._shared(importance.examples))
+        return importance_order(importance, self._shared(self.task, importance.examples))
 
 
 def importance_order(importance: StiImportance, shared: int | None) -> ImportanceOrder:
     """Convert a profile's importance to the form that a study keeps."""
-    return ImportanceOrder(
-        order=importance.order,
-        evaluations=importance.evaluations,
-        task=importance.task,
-        task_sha256=importance.task_sha256,
-        examples=importance.examples,
-        shared=shared,
-    )
+    names = ("order", "evaluations", "task", "task_sha256", "examples")
+    return ImportanceOrder(shared=shared, **{name: getattr(importance, name) for name in names})
 
 
-TOOL = f"simnmt {VERSION}"
-_LIBRARIES = ("torch", "numpy", "scipy")
+def measure(study: Study, bench: StudyBench, *, parts: Sequence[str] = (), out: Path | None = None, threads: int = 1) -> Study:
+    """Measure these parts, again if they were measured before; by default all that the study lacks or has with other settings.
 
-
-def measure(
-    study: Study,
-    bench: StudyBench,
-    *,
-    parts: Sequence[Part] | None = None,
-    out: Path | None = None,
-    threads: int = 1,
-) -> Study:
-    """Measure these parts, again where they have been, or all that the study lacks or has with other settings.
-
-    `study`: without parts, or what the file `out` held; written anew after each part.
+    `study`: without parts, or the content of the file `out`, which is written anew after each part.
     """
-    settings = bench.settings
-    wanted = [part for part in PARTS if (part in parts if parts else not settings.measured_by(study.run_of(part)))]
-    for part in wanted:
+    settings = bench.settings.record()
+    measured_so = {run.part for run in study.runs if run.settings == settings}
+    for part in PARTS:
+        if part not in parts if parts else part in measured_so:
+            continue
         others, begin_s, before = processor_use.others_cpus(), time.perf_counter(), bench.judge.evaluations
         entries = tuple(bench.measured(part))
         run = PartRun(
@@ -167,46 +140,41 @@ def measure(
             threads=threads,
             machine=describe_machine(),
             others_cpus=others,
-            versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
+            versions={"python": platform.python_version(), **installed_versions(("torch", "numpy", "scipy"))},
             evaluations=bench.judge.evaluations - before,
-            seed=settings.seed,
-            quick=settings.quick,
-            settings=settings.told(),
+            seed=bench.settings.seed,
+            quick=bench.settings.quick,
+            settings=settings,
         )
-        study = merge_part(study, part, entries, run)
+        runs = (*(past_run for past_run in study.runs if past_run.part != part), run)
+        study = study.model_copy(update={part: entries, "runs": runs, "tool": TOOL})
         if out is not None:
             write_study(out, study)
     return study
 
 
-def merge_part(study: Study, part: Part, entries: Sequence[object], run: PartRun) -> Study:
-    """Return the study with one part replaced by these entries."""
-    stay = [past_run for past_run in study.runs if past_run.part != part]
-    return study.model_copy(update={part: tuple(entries), "runs": (*stay, run), "tool": TOOL})
-
-
 def continued_study(begun: Study, out: Path | None) -> Study:
-    """What the file holds, or the study as begun where there is none.
+    """Return the study in the file `out`, or `begun` if there is no file.
 
-    Raises `CalibrationError` where the file is a study of another model, store, task, device or order of importance.
+    Raises `CalibrationError` if the file is a study of another model, store, task, device or order of importance.
     """
     if out is None or not out.exists():
         return begun
-    held = read_study(out, Study)
-    held, begun = _counted(held, begun), _counted(begun, held)
+    kept = read_study(out, Study)
+    kept, begun = _with_shared(kept, begun), _with_shared(begun, kept)
     for name in ("model", "task", "store", "importance", "devices", "length"):
-        if getattr(held, name) != getattr(begun, name):
-            what = f"a study of {held.name} with another {name}"
-            raise CalibrationError(what, path=out, remedy="choose another file, or give what it was begun with")
-    return held
+        if getattr(kept, name) != getattr(begun, name):
+            what = f"a study of {kept.name} with another {name}"
+            raise CalibrationError(what, path=out, remedy="choose another file, or give the options of that study")
+    return kept
 
 
-def _counted(study: Study, other: Study) -> Study:
-    """The study with the number of shared texts, where it is the other one alone that knows them."""
+def _with_shared(study: Study, other: Study) -> Study:
+    """Return the study with the number of shared texts, if the other study alone has it."""
     if study.importance.shared is not None:
         return study
-    counted = study.importance.model_copy(update={"shared": other.importance.shared})
-    return study.model_copy(update={"importance": counted})
+    importance = study.importance.model_copy(update={"shared": other.importance.shared})
+    return study.model_copy(update={"importance": importance})
 
 
 def study_classifier(
@@ -225,34 +193,37 @@ def study_classifier(
 ) -> Study:
     """Study the classifier whose shards are in `store` on the examples of `task`; see `measure` for `parts` and `out`.
 
-    `importance_task`: other examples, to rank the shards by; `importance_on_task`: rank them on the judged ones. `profiles`: of
-    `simnmt sti profile`, of this store: each a device beside the paper's boards, and the first one with an importance on the
-    examples that are asked for (where none are: on any but the judged) gives the order, else it is measured here. Raises
-    `InputError` of several rooms, all of them before anything is measured.
+    Args:
+        importance_task: other examples, to rank the shards by.
+        importance_on_task: rank the shards on the judged examples.
+        profiles: files of `simnmt sti profile` of this store: each a device beside the paper's boards. The first one whose
+            importance was found on the requested examples (by default on any but the judged ones) gives the order of
+            importance; else it is measured.
+
+    Raises `InputError` of several rooms, before anything is measured.
     """
-    settings = settings or (quick_settings() if quick else StudySettings())
+    settings = settings or (QUICK if quick else StudySettings())
     refuse_replacing(out, task, *profiles, *([] if importance_task is None else [importance_task]))
     if out is not None and not out.parent.is_dir():
         raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
     with ShardStore.open(store) as opened, torch_threads(threads), torch.inference_mode():
-        lacking = [bits for bits in BITS if bits not in opened.bits]
-        if lacking:
+        if lacking := [bits for bits in BITS if bits not in opened.bits]:
             what = f"no shards of {', '.join(map(str, lacking))} bits"
             raise CalibrationError(what, path=store, remedy="shard it with all bits: simnmt sti shard")
         if opened.index.random:
-            raise CalibrationError("shards of a model that nobody has trained", path=store, remedy="shard a trained one")
+            raise CalibrationError("shards of an untrained model", path=store, remedy="shard a trained one")
         names = opened.label_names or None
         examples = read_task(task, label_names=names)
         apart = None if importance_task is None else read_task(importance_task, label_names=names)
         ranking = Ranking(examples, apart, importance_on_task)
         blocks = [_block(path, opened) for path in profiles]
         evaluator = _evaluator(opened, examples, settings.examples, threads, store)
-        judge = Judge(evaluator)
-        order = ranking.known(blocks, _held(out, opened, examples))
+        journal = None if out is None else out.with_name(f"{out.stem}.importance")  # until the study has the order
+        order = ranking.known(blocks, _begun_study(out, opened, examples))
         if order is None:
             ranking_evaluator = evaluator if apart is None else _evaluator(opened, apart, settings.examples, threads, store)
-            order = ranking.measured(ranking_evaluator, opened.fingerprint, None if out is None else _journal_of(out), say)
-            del ranking_evaluator  # frees the examples that it keeps
+            order = ranking.measured(ranking_evaluator, opened.fingerprint, journal, say)
+            del ranking_evaluator  # frees its examples
         length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
         devices = _devices(opened, blocks, profiles, order.order, length)
         begun = Study(
@@ -264,12 +235,10 @@ def study_classifier(
             length=length,
             importance=order,
         )
-        study = continued_study(begun, out)
-        bench = StudyBench(devices, length, order.order, judge, settings, say)
-        wanted = cast("tuple[Part, ...]", tuple(parts)) or None
-        study = measure(study, bench, parts=wanted, out=out, threads=threads)
-    if out is not None:
-        _journal_of(out).unlink(missing_ok=True)  # the study holds the order now
+        bench = StudyBench(devices, length, order.order, Judge(evaluator), settings, say)
+        study = measure(continued_study(begun, out), bench, parts=parts, out=out, threads=threads)
+    if journal is not None:
+        journal.unlink(missing_ok=True)
     return study
 
 
@@ -292,17 +261,12 @@ def _block(path: Path, store: ShardStore) -> StiBlock:
     return block
 
 
-def _held(out: Path | None, store: ShardStore, task: Task) -> Study | None:
+def _begun_study(out: Path | None, store: ShardStore, task: Task) -> Study | None:
     """Return the study to continue, if it is of this model and task."""
     if out is None or not out.exists():
         return None
     study = read_study(out, Study)
     return study if (study.model.sha256, study.task.sha256) == (store.fingerprint, task.sha256) else None
-
-
-def _journal_of(out: Path) -> Path:
-    """Where the order of importance is kept shard by shard, until the study holds it."""
-    return out.with_name(f"{out.stem}.importance")
 
 
 def _devices(

@@ -18,6 +18,8 @@ GPU_LAYER_S, GPU_FLAT = 0.400 / 7, 0.007
 """Of a whole layer on its GPU, where fewer than 7 layers fit into 400 ms; by how much 12 slices take longer than 3 (STI-24)."""
 FIXED_PART = 1 / 31
 """Of a whole layer's computation on a processor: what does not grow with slices, as 1 + 2.5 m has it (STI-10)."""
+PRELOAD_BYTES: dict[Board, int] = {"odroid": 1_000_000, "jetson": 5_000_000}
+"""The paper's preload buffers (section 7.2)."""
 OUTLIERS = 0.0015
 """Of the weights, as published."""
 LENGTH = 128
@@ -63,13 +65,13 @@ def preset(name: str) -> Preset | None:
 def odroid() -> Preset:
     """A processor whose layers cost in proportion to their shards."""
     model = f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"
-    return Preset(board_cost("odroid", BERT_BASE), "inferred", model, 10**6)
+    return Preset(board_cost("odroid", BERT_BASE), "inferred", model, PRELOAD_BYTES["odroid"])
 
 
 def jetson() -> Preset:
     """A GPU, whose layers cost nearly the same with any number of shards."""
     model = f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster"
-    return Preset(board_cost("jetson", BERT_BASE), "inferred", model, 5 * 10**6)
+    return Preset(board_cost("jetson", BERT_BASE), "inferred", model, PRELOAD_BYTES["jetson"])
 
 
 _SIZE = "12 x 12 of BERT-base's size; a layer of 28.3 MB read in 339 ms"

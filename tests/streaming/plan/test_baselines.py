@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.papers.sti import published
-from simnmt.papers.sti.study_settings import paper_boards
+from simnmt.papers.sti.study_bench import paper_boards
 from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.baselines import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRESETS, preset

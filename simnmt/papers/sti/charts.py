@@ -1,0 +1,196 @@
+"""Charts of the reproduction, and pipelines drawn layer by layer (STI-12, 21 to 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import floor
+from typing import Any
+
+from simnmt.papers.kit.page import Row, Rows, grouped, labelled_groups, line, section
+from simnmt.papers.sti.paper_claims import LOADED_FIRST, PIPELINE
+from simnmt.papers.sti.study import Point, Study
+from simnmt.papers.sti.tables import share_label
+from simnmt.report.pipelines import PipelineTimes, pipeline_svg
+from simnmt.streaming.plan.timeline import Timeline
+
+MANY = 2
+"""Number of buffers beyond which a deadline's figure is worth being shown first."""
+IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
+DRAWN_SHARE = 0.175
+"""The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
+
+
+def all_charts(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
+    """Return the charts of the tables, by their ids, that have rows."""
+    grid, sizes, uniform = tables["grid"], tables["sizes"], tables["uniform"]
+    charts = [_memory(grid, sizes), _deadlines(grid)] if grid else []
+    charts += [_sizes(sizes)] if sizes else []
+    return charts + ([_uniform(uniform)] if uniform else [])
+
+
+def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
+    """Figure 7: accuracy against parameters held between executions, one deadline at a time."""
+
+    def content(rows: Rows) -> Row:
+        first = rows[0]
+        swept = [row for row in sizes if all(row[key] == first[key] for key in ("study", "deadline_ms"))]
+        plans = {row["held_mb"]: row for row in (*rows, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
+        lines = [_line("STI", list(plans.values()), "held_mb")] if plans else []
+        for method in IN_MEMORY:
+            points = [row for row in rows if row["method"] == method]
+            lines += [_line(method, points, "held_mb", mode="markers")] if points else []
+        held = [value for curve in lines for value in curve["x"]]
+        for row in rows if held else ():
+            if row["method"] not in IN_MEMORY and not row["held_mb"]:
+                name = share_label(row) + (", late" if row["misses"] else "")
+                level = 100 * row["accuracy"]
+                lines.append({"name": name, "x": [min(held), max(held)], "y": [level] * 2, "mode": "lines"})
+        reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines. "
+        reading += "Working buffers come on top: see the table."
+        return _content("parameters held, MB", lines, reading, linear="y")
+
+    choices = [
+        (f"{name}, {100 * share:g} %", content(group))
+        for name, device_rows in labelled_groups(grid, "study", "device")
+        for (share,), group in grouped(device_rows, "deadline_share").items()
+    ]
+    buffers = [next((len(curve["x"]) for curve in chart["lines"] if curve["name"] == "STI"), 0) for _, chart in choices]
+    return section(
+        "figure-7-drawn",
+        "Figure 7, redrawn: accuracy against memory",
+        "By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
+        choices,
+        "Accuracy by parameters held in memory between executions",
+        before="gains",
+        shown=next((place for place, count in enumerate(buffers) if count > MANY), 0),
+    )
+
+
+def _deadlines(grid: Rows) -> dict[str, Any]:
+    def content(rows: Rows) -> Row:
+        lines = [
+            _line(share_label(group[0]), group, "deadline_ms") for group in grouped(rows, "method", "preload_share").values()
+        ]
+        late = [row for row in rows if row["misses"]]
+        lines += [_line("late", late, "deadline_ms", mode="markers")] if late else []
+        reading = f"{len(late)} of {len(rows)} runs end after their deadline." if late else "Every run keeps its deadline."
+        return _content("deadline, ms", lines, reading, linear="y")
+
+    return section(
+        "deadlines-drawn",
+        "Accuracy by deadline",
+        "Each method’s best submodel under each deadline; what is late is marked.",
+        [(name, content(device_rows)) for name, device_rows in labelled_groups(grid, "study", "device")],
+        "Accuracy by deadline",
+        before="submodels",
+    )
+
+
+def _sizes(sizes: Rows) -> dict[str, Any]:
+    def content(rows: Rows) -> Row:
+        lines = [
+            _line(f"{100 * share:g} % of the whole computation", group, "preload_mb")
+            for (share,), group in grouped(rows, "deadline_share").items()
+        ]
+        return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
+
+    return section(
+        "sizes-drawn",
+        "Accuracy by the preload buffer’s size",
+        "A line a deadline; the paper has 1 and 5 MB.",
+        [(name, content(device_rows)) for name, device_rows in labelled_groups(sizes, "study", "device")],
+        "Accuracy by preload buffer",
+    )
+
+
+def _uniform(rows: Rows) -> dict[str, Any]:
+    choices = []
+    for (study,), study_rows in grouped(rows, "study").items():
+        whole = max(study_rows, key=lambda row: (row["layers"], row["slices"], row["bits"]))
+        for name in ("bits", "layers", "slices"):
+            others = [other for other in ("bits", "layers", "slices") if other != name]
+            swept = [row for row in study_rows if all(row[other] == whole[other] for other in others)]
+            lines = [_line(f"with {' and '.join(f'{whole[other]} {other}' for other in others)}", swept, name)]
+            choices.append((f"{study}: {name}", _content(name, lines, "Every shard at the same bits.", linear="y")))
+    return section(
+        "uniform-drawn",
+        "Bits, layers and slices",
+        "One of them at a time, the others as in the whole model.",
+        choices,
+        "Accuracy of uniform submodels",
+    )
+
+
+def _content(x: str, lines: Rows, reading: str, *, linear: bool | str) -> Row:
+    values = [value for curve in lines for value in curve["y"]]
+    low, high = min(values, default=0.0), max(values, default=100.0)
+    span = [5.0 * floor(low / 5.0) - 1.0, min(100.5, high + 2.0)]
+    return {"x": x, "y": "accuracy, %", "reading": reading, "lines": lines, "linear": linear, "span": span}
+
+
+def _line(name: str, rows: Rows, x: str, mode: str = "lines+markers") -> Row:
+    return line(name, rows, x, lambda row: round(100 * row["accuracy"], 4)) | {"mode": mode}
+
+
+def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
+    """Return groups of pipelines under one deadline, with the times of every layer in seconds."""
+    groups: list[dict[str, Any]] = [
+        {
+            "name": "Published: six layers of DistilBERT",
+            "kind": "published",
+            "deadline_s": None,
+            "pipelines": [_pipeline("pipeline", PIPELINE), _pipeline("load, then run", LOADED_FIRST)],
+        }
+    ]
+    for study in studies:
+        for device in study.devices:
+            points = [point for point in study.grid if point.device == device.name]
+            if points:
+                share = min((point.deadline_share for point in points), key=lambda share: abs(share - DRAWN_SHARE))
+                drawn = [point for point in points if point.deadline_share == share]
+                groups.append(
+                    {
+                        "name": f"{study.name}, {device.name}, {100 * share:g} % of the whole computation",
+                        "kind": device.kind,
+                        "deadline_s": drawn[0].deadline_s,
+                        "pipelines": [
+                            _pipeline(_pipeline_name(point), point.timeline(device))
+                            | {"accuracy": point.outcome.accuracy, "misses": point.misses}
+                            for point in drawn
+                        ],
+                    }
+                )
+    return groups
+
+
+def _pipeline_name(point: Point) -> str:
+    held = f", {point.held_bytes / 1e6:.3g} MB" if point.preload_share is not None and point.held_bytes else ""
+    return f"{point.method}, {point.layers} x {point.slices}{held}"
+
+
+_MOMENTS = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
+
+
+def _pipeline(name: str, times: Timeline) -> dict[str, Any]:
+    moments = {moment: getattr(times, moment).tolist() for moment in _MOMENTS}
+    return {"name": name, "latency_s": times.latency_s, "stall_s": times.stall_s, **moments}
+
+
+def pictures(groups: Rows) -> list[Row]:
+    """Return the section with a picture for each group of `timelines`."""
+    drawn = [
+        {
+            "heading": group["name"],
+            "svg": pipeline_svg(
+                group["name"],
+                [PipelineTimes(times["name"], *(times[moment] for moment in _MOMENTS)) for times in group["pipelines"]],
+                group["deadline_s"],
+            ),
+        }
+        for group in groups
+    ]
+    note = (
+        "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, a line for "
+        "the deadline; MB: preloaded. Figure 8 itself is not in the source text."
+    )
+    return [{"id": "pipelines", "title": "Pipelines, drawn", "note": note, "drawn": drawn}]

@@ -1,0 +1,597 @@
+"""Tables of the reproduction: printed figures, and what studies and a real pipeline measured beside them (STI-12, 20 to 27)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from statistics import fmean
+
+from simnmt.papers.kit.page import Row
+from simnmt.papers.kit.table import Column, Table
+from simnmt.papers.sti import published
+from simnmt.papers.sti.comparison import POINTS, Comparison, comparisons, importance_gain, points_of
+from simnmt.papers.sti.paper_claims import LOADED_FIRST, MB, PIPELINE, derived
+from simnmt.papers.sti.pipeline import PipelineMeasurement
+from simnmt.papers.sti.study import Point, StudiedDevice, Study
+from simnmt.report.typography import number, significant
+from simnmt.streaming.paired_difference import PairedDifference
+
+SHOWN_DIGITS = 16
+"""Digits of a SHA-256 on the page; the JSON document has all 64."""
+
+
+def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> list[Table]:
+    """Return every table; a part that was not measured has no rows."""
+    return [
+        Table(
+            "lost",
+            "Not in source text (STI-26)",
+            [asdict(lost) for lost in published.LOST],
+            [
+                Column("lost", "what"),
+                Column("what it showed", "held", words=True, on_terminal=False),
+                Column("in its place", "stands", words=True),
+            ],
+            note="Tables and figures that the text refers to and does not hold.",
+            published=True,
+            on_terminal=True,
+        ),
+        _gains(studies),
+        _submodels(studies),
+        _upgrades(studies),
+        _points(
+            "sizes",
+            "Sizes of the preload buffer",
+            "Plans with other buffers, all else the same.",
+            [point_row(study, point) for study in studies for point in study.sizes],
+        ),
+        _uniform(studies),
+        _greedy(studies),
+        _pipeline(pipeline),
+        _simulated(pipeline),
+        Table(
+            "said",
+            "Single figures of the text",
+            [{"what": what, "said": text} for what, text in published.SINGLE_FIGURES],
+            [Column("of", "what"), Column("the text says", "said", words=True)],
+            note="All that its sentences give of what its tables and figures showed.",
+            published=True,
+        ),
+        _derived(),
+        _points(
+            "grid",
+            "Every method under every deadline",
+            "Deadline: in ms, and of the whole model’s computation. Bits: mean over shards. Late: beyond its deadline.",
+            [point_row(study, point) for study in studies for point in study.grid],
+        ),
+        _devices(studies),
+        _runs(studies),
+        _studied(studies),
+    ]
+
+
+def _interval(names: tuple[str, str, str], gain: PairedDifference | None) -> Mapping[str, float | None]:
+    """Return a gain and the ends of its interval in points, under these names."""
+    values = (None,) * 3 if gain is None else (gain.difference, gain.low, gain.high)
+    return {name: None if value is None else POINTS * value for name, value in zip(names, values, strict=True)}
+
+
+def _gain_row(study: Study, device: StudiedDevice, method: str, compared: Comparison) -> Row:
+    kept = compared.in_time
+    accuracy_in_time, other_in_time = (None, None) if kept is None else kept.accuracies
+    accuracy, accuracy_other = compared.accuracies
+    missed, missed_other = compared.missed
+    return {
+        "kind": device.kind,
+        "study": study.name,
+        "device": device.name,
+        "method": method,
+        **_interval(("gain_in_time", "low_in_time", "high_in_time"), None if kept is None else kept.gain),
+        "deadlines_in_time": 0 if kept is None else len(kept.pairs),
+        "accuracy_in_time": accuracy_in_time,
+        "accuracy_other_in_time": other_in_time,
+        **_interval(("gain", "low", "high"), compared.gain),
+        "accuracy": accuracy,
+        "accuracy_other": accuracy_other,
+        "deadlines": len(compared.pairs),
+        "missed": missed,
+        "missed_other": missed_other,
+        "shards_ratio": compared.ratio(lambda point: point.shards),
+    }
+
+
+_GAIN_KEYS = (
+    "kind", "study", "device", "method", "gain_in_time", "low_in_time", "high_in_time", "deadlines_in_time",
+    "accuracy_in_time", "accuracy_other_in_time", "gain", "low", "high", "accuracy", "accuracy_other", "deadlines", "missed",
+    "missed_other", "shards_ratio",
+)  # fmt: skip
+
+
+def _gains(studies: Sequence[Study]) -> Table:
+    """Points gained by STI over each other method, printed and ours."""
+    rows: list[Row] = [
+        dict.fromkeys(_GAIN_KEYS)
+        | {"kind": "published", "study": "GLUE, mean", "device": board, "method": method, "gain": gain}
+        | {"deadlines": len(published.DEADLINES_S), "shards_ratio": published.SHARDS[method]}
+        for board, by_method in published.GAINS.items()
+        for method, gain in by_method.items()
+    ]
+    for study in studies:
+        for device in study.devices:
+            rows += [_gain_row(study, device, method, pairs) for method, pairs in comparisons(study, device).items()]
+    return Table(
+        "gains",
+        "Points of accuracy gained over each other method",
+        rows,
+        [
+            Column("STI over", "method"),
+            Column("kind", "kind", kind=True),
+            Column("device", "device"),
+            Column(
+                "points in time",
+                lambda row: row["gain"] if row["kind"] == "published" else row["gain_in_time"],
+                digits=2,
+                signed=True,
+                interval=("low_in_time", "high_in_time"),
+            ),
+            Column(
+                "deadlines",
+                lambda row: (
+                    f"{row['deadlines']}"
+                    if row["deadlines_in_time"] is None
+                    else f"{row['deadlines_in_time']} of {row['deadlines']}"
+                ),
+            ),
+            Column("STI, %", "accuracy_in_time", digits=1, scale=100.0),
+            Column("other, %", "accuracy_other_in_time", digits=1, scale=100.0),
+            Column(
+                "all deadlines",
+                lambda row: None if row["kind"] == "published" else row["gain"],
+                digits=2,
+                signed=True,
+                interval=("low", "high"),
+            ),
+            Column("missed", "missed", digits=0),
+            Column("missed by the other", "missed_other", digits=0),
+            Column("shards, times", "shards_ratio", digits=2),
+        ],
+        note="Means over the deadlines that both keep, by which STI-22 is judged, as are the accuracies. All deadlines: also "
+        "over those that either misses, where an answer counts however late it is. Published: over GLUE; Table 5 itself is not "
+        "in the source text. Missed: deadlines, by STI and by the other. Shards: n x m of STI over the other’s, which stands "
+        "for operations.",
+        small="study",
+        published=lambda row: row["kind"] == "published",
+        on_terminal=True,
+    )
+
+
+def method_label(row: Row, size: str) -> str:
+    """Return a label of a row's method, with the `size` of its preload buffer if it can have one."""
+    share = row["preload_share"]
+    if share is None:
+        return str(row["method"])
+    return f"{row['method']}, buffer of {size}" if share else f"{row['method']}, no buffer"
+
+
+def share_label(row: Row) -> str:
+    """Return a label of a row's method, with its preload buffer as a share of the whole model."""
+    return method_label(row, f"{100 * (row['preload_share'] or 0.0):.2f} %")
+
+
+def _submodels(studies: Sequence[Study]) -> Table:
+    """n x m by method and deadline, in the place of Table 6."""
+    rows: list[Row] = []
+    for study in studies:
+        for device in study.devices:
+            # Methods in the order of the grid, each with its preload buffers, the smallest first.
+            methods = {point.method: set[float | None]() for point in study.grid if point.device == device.name}
+            for point in study.grid:
+                if point.device == device.name:
+                    methods[point.method].add(point.preload_share)
+            for method, shares in methods.items():
+                for share in sorted(shares, key=lambda share: -1.0 if share is None else share):
+                    by_deadline = points_of(study, device, method, share)
+                    points = by_deadline.values()
+                    rows.append(
+                        {
+                            "study": study.name,
+                            "device": device.name,
+                            "method": method,
+                            "preload_share": share,
+                            "sizes": {f"{100 * at:g}": [point.layers, point.slices] for at, point in by_deadline.items()},
+                            "shards": fmean(point.shards for point in points),
+                            "accuracy": fmean(point.outcome.accuracy for point in points),
+                            "missed": sum(point.misses for point in points),
+                            "held_mb": fmean(point.held_bytes for point in points) / MB,
+                            "working_mb": fmean(point.working_bytes for point in points) / MB,
+                        }
+                    )
+    deadlines = sorted({share for row in rows for share in row["sizes"]}, key=float)
+    return Table(
+        "submodels",
+        "Submodels by deadline, layers x slices",
+        rows,
+        [
+            Column("method", share_label),
+            Column("device", "device"),
+            *(Column(f"{deadline} %", partial(_size_at, deadline)) for deadline in deadlines),
+            Column("held, MB", "held_mb", significant=3),
+            Column("working, MB", "working_mb", significant=3),
+            Column("missed", "missed", digits=0),
+            Column("accuracy, %", "accuracy", digits=1, scale=100.0),
+        ],
+        note="Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: layers in "
+        "float32 beside them, without the compressed shards that are read. Table 6 itself is not in the source text.",
+        small="study",
+        on_terminal=True,
+    )
+
+
+def _size_at(deadline: str, row: Row) -> str:
+    return " x ".join(map(str, row["sizes"].get(deadline, ())))
+
+
+def _submodel(row: Row) -> str:
+    return f"{row['layers']} x {row['slices']}"
+
+
+def _upgrades(studies: Sequence[Study]) -> Table:
+    """Shards raised by importance and at random, in the place of Table 7."""
+    rows: list[Row] = []
+    for study in studies:
+        for case in study.upgrades:
+            by_chance = [outcome.accuracy for outcome in case.random]
+            gain = importance_gain([case], study.task.examples) if by_chance else None
+            rows.append(
+                {
+                    "study": study.name,
+                    "layers": case.layers,
+                    "slices": case.slices,
+                    "raised": case.raised,
+                    "to_bits": case.to_bits,
+                    "base": case.base.accuracy,
+                    "best": case.best.accuracy,
+                    "random_mean": fmean(by_chance) if by_chance else None,
+                    "random_least": min(by_chance, default=None),
+                    "random_most": max(by_chance, default=None),
+                    "orders": len(by_chance),
+                    "beaten": sum(accuracy <= case.best.accuracy for accuracy in by_chance),
+                    **_interval(("gain", "low", "high"), gain),
+                    "agreement": case.best.agreement,
+                }
+            )
+    return Table(
+        "upgrades",
+        "Shards raised by importance and at random",
+        rows,
+        [
+            Column("submodel", _submodel),
+            Column("raised", "raised", digits=0),
+            Column("to bits", "to_bits", digits=0),
+            Column("none raised, %", "base", digits=1, scale=100.0),
+            Column("by importance, %", "best", digits=1, scale=100.0),
+            Column("at random, %", "random_mean", digits=1, scale=100.0, interval=("random_least", "random_most")),
+            Column("points", "gain", digits=2, signed=True, interval=("low", "high")),
+            Column("orders no better", lambda row: f"{row['beaten']} of {row['orders']}"),
+        ],
+        note="Of a submodel with all shards at 2 bits. At random: the mean over orders; small print: the least and the most. "
+        "Table 7 itself is not in the source text; by it importance gains 8.19 points on average.",
+        small="study",
+        on_terminal=True,
+    )
+
+
+def _uniform(studies: Sequence[Study]) -> Table:
+    rows = [
+        {
+            "study": study.name,
+            "layers": entry.layers,
+            "slices": entry.slices,
+            "bits": entry.bits,
+            "accuracy": entry.outcome.accuracy,
+            "log_likelihood": entry.outcome.log_likelihood,
+            "agreement": entry.outcome.agreement,
+        }
+        for study in studies
+        for entry in sorted(study.uniform, key=lambda entry: (entry.bits, entry.layers, entry.slices))
+    ]
+    return Table(
+        "uniform",
+        "Bits, layers and slices",
+        rows,
+        [
+            Column("submodel", _submodel),
+            Column("bits", "bits", digits=0),
+            Column("accuracy, %", "accuracy", digits=1, scale=100.0),
+            Column("log-likelihood", "log_likelihood", digits=3, signed=True),
+            Column("alike, %", "agreement", digits=1, scale=100.0),
+        ],
+        note="Every shard at the same bits, the most important slices of the bottom layers. Alike: examples that the whole "
+        "model in 32 bits answers alike.",
+        small="study",
+    )
+
+
+def point_row(study: Study, point: Point) -> Row:
+    """Return the row of one method under one deadline."""
+    return {
+        "study": study.name,
+        "device": point.device,
+        "method": point.method,
+        "deadline_share": point.deadline_share,
+        "deadline_ms": 1e3 * point.deadline_s,
+        "preload_share": point.preload_share,
+        "preload_mb": point.preload_bytes / MB,
+        "layers": point.layers,
+        "slices": point.slices,
+        "bits": {str(bits): count for bits, count in point.bits.items()},
+        "mean_bits": sum(bits * count for bits, count in point.bits.items()) / point.shards,
+        "held_mb": point.held_bytes / MB,
+        "working_mb": point.working_bytes / MB,
+        "latency_ms": 1e3 * point.latency_s,
+        "stall_ms": 1e3 * point.stall_s,
+        "io_busy_ms": 1e3 * point.io_s,
+        "compute_busy_ms": 1e3 * point.busy_s,
+        "misses": point.misses,
+        "flagged": point.flagged,
+        "accuracy": point.outcome.accuracy,
+        "log_likelihood": point.outcome.log_likelihood,
+        "agreement": point.outcome.agreement,
+    }
+
+
+def _points(identifier: str, title: str, note: str, rows: Sequence[Row]) -> Table:
+    columns = [
+        Column("method", lambda row: method_label(row, f"{significant(row['preload_mb'], 3)} MB")),
+        Column("device", "device"),
+        Column("deadline", "deadline_ms", digits=1, small=lambda row: f"{number(100 * row['deadline_share'], 1)} %"),
+        Column("n x m", _submodel),
+        Column("bits", "mean_bits", digits=1),
+        Column("held, MB", "held_mb", significant=3),
+        Column("ms", "latency_ms", digits=1, small=lambda row: "late" if row["misses"] else ""),
+        Column("stall, ms", "stall_ms", digits=1),
+        Column("reads, ms", "io_busy_ms", digits=1),
+        Column("accuracy, %", "accuracy", digits=1, scale=100.0),
+        Column("alike, %", "agreement", digits=1, scale=100.0),
+    ]
+    return Table(identifier, title, rows, columns, note=note, small="study")
+
+
+def _greedy(studies: Sequence[Study]) -> Table:
+    return Table(
+        "greedy",
+        "The planner beside the exact one, small cases",
+        [{"study": study.name} | case.model_dump() for study in studies for case in study.greedy],
+        [
+            Column("case", _submodel),
+            Column("device", "device"),
+            Column("deadline, ms", "deadline_s", digits=1, scale=1e3),
+            Column("buffer, kB", "preload_bytes", digits=1, scale=1e-3),
+            Column("planner", "greedy"),
+            Column("exact", "exact"),
+            Column("gap, %", "gap", digits=2, scale=100.0),
+        ],
+        note="Both keep the timeline; the exact one maximises fidelity weighted by importance over all plans of the submodel.",
+        small="study",
+    )
+
+
+def _pipeline(measured: PipelineMeasurement | None) -> Table:
+    """The paper's pipeline of section 2.2, and the measured ones."""
+    both_s = LOADED_FIRST.latency_s
+    figures: list[tuple[str, str, float | None, float, float, float]] = [
+        ("six layers, 32 bits loaded first", "published", None, both_s, LOADED_FIRST.stall_s, 1.0),
+        ("six layers, pipeline, 32 bits", "published", None, PIPELINE.latency_s, PIPELINE.stall_s, both_s / PIPELINE.latency_s),
+    ]
+    if measured is not None:
+        layers = f"{measured.layers} layers"
+        for runs in measured.faster:
+            loaded_s, six, two = runs.load_then_run_s, runs.bits_6_s, runs.bits_2_s
+            figures += [
+                (f"{layers}, 32 bits loaded first", "measured", runs.pace_mb, loaded_s, runs.load_then_run_stall_s, 1.0),
+                (f"{layers}, pipeline, 6 bits", "measured", runs.pace_mb, six, runs.bits_6_stall_s, runs.ratio),
+                (f"{layers}, pipeline, 2 bits", "measured", runs.pace_mb, two, runs.bits_2_stall_s, loaded_s / two),
+            ]
+    rows = [
+        {
+            "what": what,
+            "kind": kind,
+            "pace_mb_s": pace_mb,
+            "latency_ms": 1e3 * latency_s,
+            "stall_ms": 1e3 * stall_s,
+            "ratio": ratio,
+        }
+        for what, kind, pace_mb, latency_s, stall_s, ratio in figures
+    ]
+    return Table(
+        "pipeline",
+        "Real pipelines of BERT’s base size",
+        rows,
+        [
+            Column("pipeline", "what"),
+            Column("kind", "kind", kind=True),
+            Column("pace, MB/s", "pace_mb_s", digits=0),
+            Column("ms", "latency_ms", digits=1),
+            Column("stall, ms", "stall_ms", significant=3),
+            Column("ratio", "ratio", digits=2),
+        ],
+        note="Threads for reading and computing, the page cache dropped, reads paced. Published: by the times of a layer in "
+        "section 2.2. Ratio: load, then run over it.",
+        published=lambda row: row["kind"] == "published",
+        on_terminal=True,
+    )
+
+
+def _simulated(measured: PipelineMeasurement | None) -> Table:
+    """Every plan of the benchmark, simulated and measured."""
+    rows: list[Row] = (
+        []
+        if measured is None
+        else [
+            {
+                "what": f"{plan.layers} x {plan.slices}, {plan.mean_bits:.1f} bits",
+                "pace_mb_s": plan.pace_mb,
+                "at_skew": plan.pace_mb == measured.skew.pace_mb,
+                "length": plan.length,
+                "deadline_ms": plan.deadline_ms,
+                "preload_mb": plan.preload_mb,
+                "simulated_ms": 1e3 * plan.simulated_s,
+                "measured_ms": 1e3 * plan.measured_s,
+                "off": plan.error,
+                "off_before": plan.error_before,
+                "no_stall_predicted": plan.no_stall_predicted,
+                "stall_share": plan.stall_share,
+            }
+            for plan in measured.grid
+        ]
+    )
+    return Table(
+        "simulated",
+        "Simulated beside measured latency",
+        rows,
+        [
+            Column("plan", "what"),
+            Column("pace, MB/s", "pace_mb_s", digits=0),
+            Column("deadline, ms", "deadline_ms", digits=1),
+            Column("simulated, ms", "simulated_ms", digits=1),
+            Column("measured, ms", "measured_ms", digits=1),
+            Column("off, %", "off", digits=1, scale=100.0, signed=True),
+            Column("off before, %", "off_before", digits=1, scale=100.0, signed=True),
+            Column("stall, %", "stall_share", digits=1, scale=100.0),
+        ],
+        note="By costs of reads and layers alone, measured in the same rounds as the plans; off before: by those that were "
+        "measured ahead of all rounds. Nothing is fitted to these plans.",
+    )
+
+
+def _derived() -> Table:
+    return Table(
+        "derived",
+        "What follows from the printed figures",
+        [
+            {"what": row.what, "value": row.value, "unit": row.unit, "said": row.printed, "meaning": row.meaning}
+            for row in derived()
+        ],
+        [
+            Column("what", "what"),
+            Column("value", lambda row: number(row["value"], 0) if row["value"] >= 1e4 else row["value"]),
+            Column("unit", "unit"),
+            Column("the text says", "said", words=True),
+            Column("beside it", "meaning", words=True, on_terminal=False),
+        ],
+        note="Sizes by the shapes of BERT’s base model, the pipeline of section 2.2 by our timeline, means of what is printed.",
+        published=True,
+        on_terminal=True,
+    )
+
+
+def _devices(studies: Sequence[Study]) -> Table:
+    rows = [
+        {
+            "study": study.name,
+            "device": device.name,
+            "kind": device.kind,
+            "said": device.source,
+            "skew": device.skew,
+            "layer_ms": 1e3 * device.comp_s[-1],
+            "quarter_ms": 1e3 * device.comp_s[max(len(device.comp_s) // 4, 1) - 1],
+            "embed_ms": 1e3 * device.embed_s,
+            "head_ms": 1e3 * device.head_s,
+            "slowed": max(device.slowed, default=1.0),
+            "io_ms": {str(bits): 1e3 * seconds for bits, seconds in device.io_s.items()},
+            "preload_share": device.preload_share,
+            "length": study.length,
+        }
+        for study in studies
+        for device in study.devices
+    ]
+    return Table(
+        "devices",
+        "The costs that plans were made by",
+        rows,
+        [
+            Column("device", "device"),
+            Column("kind", "kind", kind=True),
+            Column("layer computed, ms", "layer_ms", significant=3),
+            Column("a quarter of it, ms", "quarter_ms", significant=3),
+            Column("ends, ms", lambda row: row["embed_ms"] + row["head_ms"], significant=3),
+            Column(
+                "shard read, ms",
+                lambda row: row["io_ms"]["2"],
+                significant=3,
+                small=lambda row: f"{significant(row['io_ms']['32'], 3)} in 32 bits",
+            ),
+            Column("skew", "skew", digits=2),
+            Column("buffer, %", "preload_share", digits=2, scale=100.0),
+            Column("from", "said", words=True),
+        ],
+        note="Skew: reading a whole layer in 32 bits over computing it; the paper’s Arm board has 3.57. Ends: embedding and "
+        "head, 0 if no profile records them.",
+        small="study",
+    )
+
+
+def _runs(studies: Sequence[Study]) -> Table:
+    return Table(
+        "runs",
+        "How it was measured",
+        [{"study": study.name} | run.model_dump(mode="json") for study in studies for run in study.runs],
+        [
+            Column("part", "part"),
+            Column("date", lambda row: row["date"][:16].replace("T", " ")),
+            Column("s", "seconds", digits=0),
+            Column("evaluations", "evaluations", digits=0),
+            Column("threads", "threads", digits=0),
+            Column("others", "others_cpus", digits=1),
+            Column("machine", lambda row: row["machine"] + ("; quick" if row["quick"] else ""), words=True),
+        ],
+        note="Others: CPUs that others used when it began. Evaluations: submodels that answered every example.",
+        small="study",
+    )
+
+
+def _studied(studies: Sequence[Study]) -> Table:
+    """Model, task and store of each study, with the sums that identify the files."""
+    rows: list[Row] = [
+        {
+            "study": study.name,
+            "model": study.model.model_dump(),
+            "task": study.task.model_dump(),
+            "store": study.store.model_dump(mode="json"),
+            "layers_mb": study.model.layers_bytes / MB,
+            "importance_task_sha256": study.importance.task_sha256,
+            "importance_on_same": study.ranked_on_judged,
+            "importance_task": study.importance.task,
+            "importance_examples": study.importance.examples,
+            "importance_shared": study.importance.shared,
+            "evaluations": study.importance.evaluations,
+            "tool": study.tool,
+        }
+        for study in studies
+    ]
+    return Table(
+        "studied",
+        "What was studied",
+        rows,
+        [
+            Column("study", "study"),
+            Column("layers x slices", lambda row: f"{row['model']['layers']} x {row['model']['heads']}"),
+            Column("width", lambda row: f"{row['model']['width']}, {row['model']['ffn']}"),
+            Column("shards, MB", "layers_mb", digits=1),
+            Column("2 bits, kB a shard", lambda row: row["store"]["shard_bytes"]["2"] / 1e3, digits=1),
+            Column("outliers, %", lambda row: row["store"]["outlier_share"], digits=3, scale=100.0),
+            Column("examples", lambda row: row["task"]["examples"], digits=0),
+            Column("guessing, %", lambda row: row["task"]["largest_class"], digits=1, scale=100.0),
+            Column(
+                "ranked on",
+                lambda row: "the same" if row["importance_on_same"] else row["importance_task"] or "others",
+                words=True,
+            ),
+            Column("SHA-256", lambda row: row["model"]["sha256"][:SHOWN_DIGITS], words=True),
+        ],
+        note="Guessing: accuracy of naming the largest class. Shards: all of them in float32. Ranked on: the examples that put "
+        "the shards in order, which should not be those that judge.",
+        small=lambda row: row["model"]["kind"],
+        in_document=False,
+    )
