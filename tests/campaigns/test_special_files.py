@@ -12,6 +12,7 @@ import socket
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,13 @@ def commands(verbs: typer.Typer, before: tuple[str, ...] = ()) -> Iterator[tuple
         yield from commands(group.typer_instance, (*before, group.name))
 
 
+@cache
+def functions() -> dict[tuple[str, ...], Callable[..., Any]]:
+    """Return the function of each command by its words."""
+    return dict(commands(app.application()))
+
+
+@cache
 def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return the type and the description of each parameter of a command."""
     hints = typing.get_type_hints(function, include_extras=True)
@@ -156,7 +164,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 def parameter_of(command: str) -> str:
     """Return the verb and the parameter in whose place a command of the matrix has `{}`."""
     words = shlex.split(command)
-    by_verb = dict(commands(app.app))
+    by_verb = functions()
     verb = next(tuple(words[:length]) for length in (2, 1) if tuple(words[:length]) in by_verb)
     described = parameters(by_verb[verb])
     options = {option: name for name, (_, about) in described.items() for option in (about.default, *(about.param_decls or ()))}
@@ -180,7 +188,7 @@ def parameter_of(command: str) -> str:
 def test_every_parameter_that_names_a_file_is_in_the_matrix() -> None:
     tried = {parameter_of(command) for command in (READERS | READERS_OF_MODELS).values()}
     named = set[str]()
-    for verb, function in commands(app.app):
+    for verb, function in functions().items():
         for name, (kind, about) in parameters(function).items():
             if "Path" in str(kind) or ("str" in str(kind) and about.metavar not in NO_FILES):
                 named.add(f"{' '.join(verb)} {name}")
