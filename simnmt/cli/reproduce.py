@@ -298,9 +298,7 @@ def vocab(
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them."""
-    from simnmt.papers.fvp.page import render_vocab
-    from simnmt.papers.fvp.reproduction import as_text, reproduce
-    from simnmt.papers.fvp.reproduction import document as document_of
+    from simnmt.papers.fvp.reproduction import reproduce
     from simnmt.papers.fvp.study_texts import directions_of
 
     directions = directions_of(
@@ -314,9 +312,9 @@ def vocab(
             reproduction = reproduce(
                 studies=studies, benches=benches, model=model, directions=directions, parts=parts or (), quick=quick, say=say
             )
-        document = document_of(reproduction)
-        write_reproduction(directory, document, render_vocab(document))
-    print_reproduction(directory, document, as_text(reproduction), as_json)
+        report = reproduction.report()
+        write_reproduction(directory, report.document(), report.page())
+    print_reproduction(directory, report.document(), report.text(), as_json)
 
 
 app.command()(sti)

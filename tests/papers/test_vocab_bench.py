@@ -11,21 +11,19 @@ from simnmt.calibrate.projection_bench import BenchError, ProjectionBench
 from simnmt.papers.fvp import evidence as benches_module
 from simnmt.papers.fvp.bench_claims import bench_claims
 from simnmt.papers.fvp.evidence import shipped_files_of
-from simnmt.papers.fvp.page import render_vocab
-from simnmt.papers.fvp.reproduction import all_claims, reproduce
-from simnmt.papers.fvp.reproduction import document as document_of
+from simnmt.papers.fvp.reproduction import judge, reproduce
 from tests.papers.vocab_bench_stand_ins import STAGES, bench, step
 
 
 def verdicts(*own: ProjectionBench) -> dict[str, str]:
-    return {each["bare"]: each["verdict"] for each in bench_claims(own)}
+    return {record.identifier: record.verdict for record in bench_claims(own)}
 
 
 def test_without_a_measurement_each_claim_says_what_it_needs() -> None:
-    found = {each["bare"]: each for each in bench_claims(())}
+    found = {record.identifier: record for record in bench_claims(())}
     assert set(found) == {"FVP-09", "FVP-15 (a)", "FVP-15 (b)"}
-    assert all(each["verdict"] == "not measurable here" and "--bench" in each["why"] for each in found.values())
-    assert "--device cuda" in found["FVP-15 (a)"]["why"] and found["FVP-15 (a)"]["published"] == "2.40 to 3.15"
+    assert all(record.verdict == "not measurable here" and "--bench" in record.why for record in found.values())
+    assert "--device cuda" in found["FVP-15 (a)"].why and found["FVP-15 (a)"].published == "2.40 to 3.15"
 
 
 @pytest.mark.parametrize(
@@ -52,20 +50,21 @@ def test_a_claim_is_decided_by_what_was_measured(own: ProjectionBench, bare: str
 def test_where_overheads_take_half_of_the_dense_time_the_break_even_stands_instead() -> None:
     """FVP-15."""
     slow = step(0.06, 1.2, 40, stages_s=STAGES | {"scatter": 0.05})
-    (record,) = (each for each in bench_claims((bench(slow, device="cuda"),)) if each["bare"] == "FVP-15 (a)")
-    assert record["verdict"] == "not measurable here" and record["why"] == "all columns win above 40 %"
-    (record,) = (each for each in bench_claims((bench(slow, step(0.15, 1.6, 40), device="cuda"),)) if each["ours"][:1] == "1")
-    assert record["verdict"] == "holds" and "1 steps take more: all columns win above 40 %" in record["why"]
+    (record,) = (record for record in bench_claims((bench(slow, device="cuda"),)) if record.identifier == "FVP-15 (a)")
+    assert record.verdict == "not measurable here" and record.why == "all columns win above 40 %"
+    both = bench_claims((bench(slow, step(0.15, 1.6, 40), device="cuda"),))
+    (record,) = (record for record in both if record.ours[:1] == "1")
+    assert record.verdict == "holds" and "1 steps take more: all columns win above 40 %" in record.why
 
 
 def test_steps_and_their_break_even_stand_in_tables_and_on_the_page() -> None:
-    document = document_of(all_claims((), (bench(),)))
-    tables = {table["id"]: table["rows"] for table in document["tables"]}
+    report = judge((), (bench(),)).report()
+    tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
     assert [round(row["ratio"], 2) for row in tables["bench"]] == [11.0, 6.0, 15.0]
     assert tables["break-even"][0]["columns"] is None and tables["break-even"][1]["columns"] == 0.4
-    page = render_vocab(document)
+    page = report.page()
     assert '<section id="bench">' in page and "11.00" in page.partition('<section id="bench">')[2]
-    assert '<section id="bench">' not in render_vocab(document_of(all_claims()))
+    assert '<section id="bench">' not in judge().report().page()
 
 
 def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.papers.fvp.memory import PRESETS, memory_claims, most_clusters, preset_account, preset_memory
 from simnmt.papers.fvp.paper_claims import fit, implied_share, mean_percent, operation_limit, paper_claims, rows_of
+from simnmt.papers.fvp.presets import PRESETS, memory_claims, most_clusters, preset_account, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, ROWS, SENTENCES, SLIPS, TABLE_2, TABLE_5, TABLE_6, Model, means
 
 
@@ -82,10 +82,10 @@ def test_how_many_clusters_stay_below_two_percent() -> None:
     assert most == 1_366
     assert [preset_account("dense", count, 0.02).share < 0.02 for count in (most, most + 1)] == [True, False]
     assert most_clusters("dense", 0.02, 0.02, 4) == 1_250 and most_clusters("dense", 0.02, 1e-9) == 0
-    found = {each["bare"]: each for each in memory_claims()}
-    assert [found[f"FVP-18 ({letter})"]["verdict"] for letter in "ab"] == ["holds", "does not hold"]
-    assert "in float32 ZCode Dense 31.6 MB, 2.08 %" in found["FVP-18 (a)"]["why"]
-    assert "cluster 0's share" in found["FVP-18 (a)"]["why"]
+    claims = {record.identifier: record for record in memory_claims()}
+    assert [claims[f"FVP-18 ({letter})"].verdict for letter in "ab"] == ["holds", "does not hold"]
+    assert "in float32 ZCode Dense 31.6 MB, 2.08 %" in claims["FVP-18 (a)"].why
+    assert "cluster 0's share" in claims["FVP-18 (a)"].why
 
 
 def test_which_printed_averages_follow_from_their_rows() -> None:
@@ -120,12 +120,12 @@ def test_tables_are_whole() -> None:
 
 def test_the_papers_own_figures_decide_its_sentences() -> None:
     """FVP-21."""
-    found = {each["bare"]: each for each in paper_claims()}
-    fails = {bare for bare, each in found.items() if each["verdict"] == "does not hold"}
+    claims = {record.identifier: record for record in paper_claims()}
+    fails = {identifier for identifier, record in claims.items() if record.verdict == "does not hold"}
     assert fails == {*(f"FVP-21 ({letter})" for letter in "abcde"), "FVP-20 (a)", "FVP-20 (c)", "FVP-16", "FVP-17"}
-    assert "9.86 %" in found["FVP-21 (a)"]["ours"] and "2.07 to 3.15" in found["FVP-21 (b)"]["ours"]
-    assert "16.50 %" in found["FVP-21 (c)"]["ours"] and "15.80 %" in found["FVP-21 (c)"]["ours"]
-    assert "10.20 to 26.60" in found["FVP-21 (d)"]["ours"] and found["FVP-21 (e)"]["ours"].startswith("4.70")
-    assert "-0.27 (ZCode Dense ItEn" in found["FVP-20 (c)"]["ours"]
-    assert found["FVP-20 (b)"]["verdict"] == "holds"
-    assert found["FVP-19 (b)"]["verdict"] == "not measurable here"
+    assert "9.86 %" in claims["FVP-21 (a)"].ours and "2.07 to 3.15" in claims["FVP-21 (b)"].ours
+    assert "16.50 %" in claims["FVP-21 (c)"].ours and "15.80 %" in claims["FVP-21 (c)"].ours
+    assert "10.20 to 26.60" in claims["FVP-21 (d)"].ours and claims["FVP-21 (e)"].ours.startswith("4.70")
+    assert "-0.27 (ZCode Dense ItEn" in claims["FVP-20 (c)"].ours
+    assert claims["FVP-20 (b)"].verdict == "holds"
+    assert claims["FVP-19 (b)"].verdict == "not measurable here"

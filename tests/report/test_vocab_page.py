@@ -8,32 +8,36 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.fvp.page import drawings, render_vocab
-from simnmt.papers.fvp.reproduction import all_claims
-from simnmt.papers.fvp.reproduction import document as document_of
+from simnmt.papers.fvp.reproduction import judge
+from simnmt.papers.kit.report import PaperReport
 from tests.papers.vocab_stand_ins import cell, study
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
 
 
 @pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return document_of(all_claims([study()]))
+def report() -> PaperReport:
+    return judge([study()]).report()
 
 
 @pytest.fixture(scope="module")
-def page(document: dict[str, Any]) -> str:
-    return render_vocab(document)
+def page(report: PaperReport) -> str:
+    return report.page()
+
+
+def drawn(report: PaperReport) -> dict[str, dict[str, Any]]:
+    """Return the first content of every chart by its id."""
+    return {chart["id"]: chart["content"]["of"][0] for chart in report.charts}
 
 
 def section(page: str, identifier: str) -> str:
     return page.partition(f'<section id="{identifier}">')[2].partition("</section>")[0]
 
 
-def test_every_claim_stands_on_the_page_with_its_verdict(document: dict[str, Any], page: str) -> None:
+def test_every_claim_stands_on_the_page_with_its_verdict(report: PaperReport, page: str) -> None:
     shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
-    assert sorted(shown) == sorted(record["verdict"] for record in document["claims"])
-    assert page == render_vocab(document)
+    assert sorted(shown) == sorted(record.verdict for record in report.claims)
+    assert page == report.page()
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
@@ -41,16 +45,16 @@ def test_published_rows_are_marked_and_ours_stand_below_them(page: str) -> None:
     rows = re.findall(r"<tr( class=\"published\")?><th scope=\"row\">([^<]+)", section(page, "table-3"))
     published = [bool(mark) for mark, _ in rows]
     assert published == [True] * 32 + [False] * 5
-    assert rows[-1][1] == "gru-xx-en, fr-en"
+    assert rows[-1][1] == "gru-xx-en, fr-en, lists of 20 by IBM model 1"
     assert "98.50 % of the tokens" in section(page, "table-3")
 
 
 def test_both_means_of_each_average_are_told_with_their_names(page: str) -> None:
     """FVP-17: 47.81 is neither."""
-    own = section(page, "averages")
-    (row,) = re.findall(r"<tr[^>]*><th[^>]*>ZCode M3, XE</th>(?:(?!</tr>).)*47\.81(?:(?!</tr>).)*</tr>", own)
+    averages = section(page, "averages")
+    (row,) = re.findall(r"<tr[^>]*><th[^>]*>ZCode M3, XE</th>(?:(?!</tr>).)*47\.81(?:(?!</tr>).)*</tr>", averages)
     assert "48.14" in row and "48.17" in row and "neither" in row
-    assert "simple mean" in own and "weighted by sentences" in own
+    assert "simple mean" in averages and "weighted by sentences" in averages
 
 
 def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
@@ -62,15 +66,13 @@ def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
 
 
 def test_without_a_study_the_page_is_published_alone_and_says_so() -> None:
-    page = render_vocab(document_of(all_claims()))
+    page = judge().report().page()
     assert "Published figures alone" in page and 'class="kind kind-measured"' not in page
     assert section(page, "table-4") and not section(page, "sweep")
 
 
-def test_figures_2_to_4_are_ours_with_the_texts_points_marked(document: dict[str, Any]) -> None:
-    rows = {table["id"]: table["rows"] for table in document["tables"]}
-    found = {each["id"]: each["content"]["of"][0] for each in drawings(rows, document["marks"])}
-    lines = {identifier: {line["name"]: line for line in own["lines"]} for identifier, own in found.items() if "lines" in own}
+def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: PaperReport) -> None:
+    lines = {identifier: {line["name"]: line for line in chart["lines"]} for identifier, chart in drawn(report).items()}
     both = lines["figure-2-drawn"]["source and target known, K = 1"]
     assert both["x"] == [100, 400, 500] and both["y"][1] == pytest.approx(100 * cell(clusters=400).sets.most)
     assert lines["figure-2-drawn"]["published: source and target known"]["y"] == [12.5]
@@ -101,14 +103,8 @@ def test_what_was_studied_is_told_by_its_sums(page: str) -> None:
 
 def test_no_miss_is_not_drawn_as_some() -> None:
     """FVP-08: a logarithmic axis has no place for it."""
-    rows = {table["id"]: table["rows"] for table in document_of(all_claims([study(volume=(cell(miss_rate=0.0),))]))["tables"]}
-    (volume,) = (
-        each
-        for each in drawings(rows, {"figure_2": {}, "figure_2_clusters": 400, "figure_3_best": 1, "figure_4": {}})
-        if each["id"] == "volume-drawn"
-    )
-    content = volume["content"]["of"][0]
-    assert content["lines"][0]["y"] == [0.0] and content["linear"]
+    volume = drawn(judge([study(volume=(cell(miss_rate=0.0),))]).report())["volume-drawn"]
+    assert volume["lines"][0]["y"] == [0.0] and volume["linear"]
 
 
 def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_path: Path) -> None:

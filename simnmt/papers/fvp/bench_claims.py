@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench, StepTime
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.evidence import name_of
 from simnmt.papers.fvp.published import TABLE_2
-from simnmt.papers.kit.claim import UNKNOWN, Records, claim_record
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
 
 ROWS = 40
 """Of a step: beam 2 and batch 20, as Table 2."""
@@ -41,21 +40,21 @@ GPU: ClaimText = (
 )
 
 
-def bench_claims(benches: Sequence[ProjectionBench]) -> Records:
+def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
     """Return the claims that each measurement decides; without one, claims that name the missing measurement."""
-    claims: Records = []
+    claims: list[ClaimRecord] = []
     for bench in benches:
         claims.append(_fit(bench))
         claims.append(_on_gpu(bench) if bench.setting.device == "cuda" else _on_cpu(bench))
     if not benches:
-        claims.append(claim_record(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
+        claims.append(ClaimRecord(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
     for claim_text, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
         if not any(bench.setting.device == device for bench in benches):
-            claims.append(claim_record(*claim_text, "", UNKNOWN, needs, basis="needs --bench"))
+            claims.append(ClaimRecord(*claim_text, "", UNKNOWN, needs, basis="needs --bench"))
     return claims
 
 
-def _fit(bench: ProjectionBench) -> dict[str, Any]:
+def _fit(bench: ProjectionBench) -> ClaimRecord:
     error, most, knowing = bench.heldout_error, bench.most_heldout_error, bench.heldout_error_knowing
     if error is None or most is None:
         return _bench_record(bench, FIT, "", UNKNOWN, "no step was held out")
@@ -63,11 +62,11 @@ def _fit(bench: ProjectionBench) -> dict[str, Any]:
         f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; {100 * most:.1f} % at most"
     )
     if knowing is not None:
-        why += f"; told how each was multiplied and how far sets overlap, {100 * knowing:.1f} %"
-    return _bench_record(bench, FIT, f"{100 * error:.1f} %", error <= FIT_WITHIN, why)
+        why += f"; knowing how each was multiplied and how far sets overlap, {100 * knowing:.1f} %"
+    return _bench_record(bench, FIT, f"{100 * error:.1f} %", holds_if(error <= FIT_WITHIN), why)
 
 
-def _on_cpu(bench: ProjectionBench) -> dict[str, Any]:
+def _on_cpu(bench: ProjectionBench) -> ClaimRecord:
     bars = bench.bars
     if len(bars) < len(BARS):
         return _bench_record(bench, CPU, "", UNKNOWN, "these sizes were not measured, or not with float32 on one thread")
@@ -78,10 +77,10 @@ def _on_cpu(bench: ProjectionBench) -> dict[str, Any]:
     why += ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
     if missed:
         why += f"; missed at {', '.join(f'{100 * bar.share:.0f} %' for bar in missed)}"
-    return _bench_record(bench, CPU, ours, not missed, why)
+    return _bench_record(bench, CPU, ours, holds_if(not missed), why)
 
 
-def _on_gpu(bench: ProjectionBench) -> dict[str, Any]:
+def _on_gpu(bench: ProjectionBench) -> ClaimRecord:
     steps = [
         step
         for step in bench.steps
@@ -97,7 +96,8 @@ def _on_gpu(bench: ProjectionBench) -> dict[str, Any]:
     why += "" if _monotone(asked) else "; not monotone in the active share"
     if len(asked) < len(steps):
         why += f"; {len(steps) - len(asked)} steps take more: {_break_even(bench)}"
-    return _bench_record(bench, GPU, ours, all(step.ratios["columns"] > published.LEAST_STEP_RATIO for step in asked), why)
+    verdict = holds_if(all(step.ratios["columns"] > published.LEAST_STEP_RATIO for step in asked))
+    return _bench_record(bench, GPU, ours, verdict, why)
 
 
 def _monotone(steps: Sequence[StepTime]) -> bool:
@@ -113,39 +113,5 @@ def _break_even(bench: ProjectionBench) -> str:
     return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
 
 
-def _bench_record(bench: ProjectionBench, claim_text: ClaimText, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
-    return claim_record(*claim_text, ours, verdict, why, device=name_of(bench), basis=bench.kind)
-
-
-def bench_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
-    """Return a row for every measured step."""
-    return [
-        {
-            "kind": bench.kind,
-            "box": name_of(bench),
-            "vocab": step.vocab,
-            "width": step.width,
-            "rows": step.rows,
-            "share": step.share,
-            "fitted": step.fitted,
-            "way": step.way,
-            "dense_us": 1e6 * step.dense_s,
-            "columns_us": 1e6 * step.columns_s,
-            "predicted_us": None if step.predicted_s is None else 1e6 * step.predicted_s,
-            "ratio": step.ratios.get("columns"),
-            "ratio_kept": step.ratios.get("kept"),
-            "ratio_scattered": step.ratios.get("scattered"),
-            "overhead_share": step.overhead_share,
-        }
-        for bench in benches
-        for step in bench.steps
-    ]
-
-
-def break_even_rows(benches: Sequence[ProjectionBench]) -> list[dict[str, Any]]:
-    """Return the shares of V above which all columns win."""
-    return [
-        {"kind": bench.kind, "box": name_of(bench), "date": bench.date, "clusters": bench.setting.clusters} | point.model_dump()
-        for bench in benches
-        for point in bench.break_even
-    ]
+def _bench_record(bench: ProjectionBench, claim_text: ClaimText, ours: str, verdict: str, why: str) -> ClaimRecord:
+    return ClaimRecord(*claim_text, ours, verdict, why, name_of(bench), bench.kind)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
@@ -12,7 +13,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.calibrate.study import read_study
 from simnmt.papers.fvp.study import PARTS, QUICK, Part, Study, StudySettings
-from simnmt.papers.kit.claim import UNKNOWN, claim_record
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord
 
 if TYPE_CHECKING:
     from simnmt.papers.fvp.study_texts import Direction
@@ -54,29 +55,47 @@ def _read_once(paths: Iterable[Path], read: Callable[[Path], Row], name: Callabl
     return [record for _, record in by_name.values()]
 
 
-def study_record(
-    study: Study, identifier: str, claim: str, theirs: str, ours: str, verdict: bool | str, why: str = ""
-) -> dict[str, Any]:
-    """One claim, by one model's measurement."""
-    vocabulary = f"V {study.model.vocab:,}, width {study.model.width:,}"
-    return claim_record(
-        identifier,
-        claim,
-        theirs,
-        ours,
-        verdict,
-        f"{vocabulary}; {why}" if why else vocabulary,
-        device=study.model.name,
-        basis="measured",
-    )
+class Judgement(NamedTuple):
+    """The verdict of one study on one claim."""
+
+    ours: str
+    verdict: str
+    why: str
 
 
-def unmeasured_record(identifier: str, claim: str, theirs: str, study: Study | None, part: str) -> dict[str, Any]:
-    """The same where the part that decides it was not measured."""
-    if study is None:
-        return claim_record(identifier, claim, theirs, "", UNKNOWN, NEEDS, basis="needs --model")
-    why = f"the study has no part `{part}`"
-    return claim_record(identifier, claim, theirs, "", UNKNOWN, why, device=study.model.name, basis="needs --model")
+@dataclass(frozen=True, slots=True)
+class StudyClaim:
+    """A claim of the paper that a part of a study decides."""
+
+    identifier: str
+    claim: str
+    published: str
+    part: Part
+    judge: Callable[[Sequence[Any], Study], Judgement | str]
+    """Judges by the entries of the part and their study; returns the name of what the part lacks if they do not suffice."""
+    timed: bool = False
+    """Disturbed rounds cannot decide it."""
+
+    def record(self, study: Study | None) -> ClaimRecord:
+        """Return the verdict of a study; without a study, or without the part, say what is needed."""
+        texts = (self.identifier, self.claim, self.published)
+        entries = () if study is None else getattr(study, self.part)
+        if study is None:
+            return ClaimRecord(*texts, "", UNKNOWN, NEEDS, basis="needs --model")
+        judgement: Judgement | str = self.part
+        disturbed = sum(not entry.rounds.conclusive for entry in entries) if self.timed else 0
+        if disturbed:
+            why = (
+                f"{disturbed} of {len(entries)} cells have too few undisturbed stretches: measure the part again on a quiet box"
+            )
+            judgement = Judgement("", UNKNOWN, why)
+        elif entries:
+            judgement = self.judge(entries, study)
+        if isinstance(judgement, str):
+            why = f"the study has no part `{judgement}`"
+            return ClaimRecord(*texts, "", UNKNOWN, why, study.model.name, basis="needs --model")
+        why = f"V {study.model.vocab:,}, width {study.model.width:,}; {judgement.why}".removesuffix("; ")
+        return ClaimRecord(*texts, judgement.ours, judgement.verdict, why, study.model.name, basis="measured")
 
 
 def in_groups(rows: Iterable[Row], key: Callable[[Row], Key], order: Callable[[Row], Any]) -> dict[Key, list[Row]]:

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.memory import PRESETS
+from simnmt.papers.fvp.presets import PRESETS
 from simnmt.papers.fvp.published import (
     DEFAULT_US,
     DIRECTIONS,
@@ -25,7 +25,7 @@ from simnmt.papers.fvp.published import (
     means,
 )
 from simnmt.papers.kit.amdahl import share_needed
-from simnmt.papers.kit.claim import UNKNOWN, Records, claim_record
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def derived() -> list[Derived]:
         limits = [operation_limit(row) for row in rows]
         shares = [100.0 * implied_share(row) for row in rows]
         figures += [
-            Derived(f"{name}: parameters", preset.parameters / 1e9, "billion", preset.said),
+            Derived(f"{name}: parameters", preset.parameters / 1e9, "billion", preset.printed_size),
             Derived(f"{name}: mean of the columns active", mean_percent(model), "%", "Table 2"),
             Derived(f"{name}: mean time of the projection", fmean([row.us for row in rows]), "us", "Table 2"),
             Derived(f"{name}: mean ratio to the default", fmean([row.ratio for row in rows]), "times", "Table 2"),
@@ -122,46 +122,43 @@ def _where(percent: float) -> str:
     return "active columns above which the line says that the default wins"
 
 
-def paper_claims() -> Records:
+def paper_claims() -> list[ClaimRecord]:
     """Return the claims that the tables decide, and those that nothing here can decide."""
     return [*_projection(), *_gains(), *_quality(), *_size(), *_people()]
 
 
-def _projection() -> Records:
+def _projection() -> list[ClaimRecord]:
     dense, sparse = rows_of("dense"), rows_of("m3")
     ratios = [row.ratio for row in TABLE_2]
     beyond = [row for row in TABLE_2 if row.active_percent > 100 * published.MOST_ACTIVE + 0.5]
     largest = max(row.active_percent for row in dense)
     shares = {model: [implied_share(row) for row in rows_of(model)] for model in MODELS}
     return [
-        claim_record(
+        _printed(
             "FVP-21 (a)",
             "On average 12.39 % of the columns of ZCode Dense are active",
             "12.39 %",
             f"{mean_percent('dense'):.2f} %, at most {largest:.2f} %",
             abs(mean_percent("dense") - 12.39) < 0.005,
             "12.39 % is the value of EsEn alone",
-            basis="published",
         ),
-        claim_record(
+        _printed(
             "FVP-21 (b)",
             "The projection gains 2.4 to 2.6 times",
             "2.4 to 2.6",
             f"{min(ratios):.2f} to {max(ratios):.2f}",
             min(ratios) >= 2.35 and max(ratios) < 2.65,
             f"ZCode Dense {_span(row.ratio for row in dense)}, M3 {_span(row.ratio for row in sparse)}, by Table 2",
-            basis="published",
         ),
-        claim_record(
+        _printed(
             "FVP-21 (c)",
             "At most about 15 % of the columns are active",
             f"{100 * published.MOST_ACTIVE:.0f} %",
             "; ".join(f"{MODELS[row.model]} {row.direction} {row.active_percent:.2f} %" for row in beyond),
             not beyond,
             "in Table 2; half a point allowed",
-            basis="published",
         ),
-        claim_record(
+        _printed(
             "FVP-20 (a)",
             "The projection takes about 25 % of the time or more",
             f"{100 * published.PROJECTION_SHARE:.0f} %",
@@ -171,12 +168,11 @@ def _projection() -> Records:
             ),
             all(share >= published.PROJECTION_SHARE - 0.03 for implied in shares.values() for share in implied),
             "implied at beam 2, batch 20, by Table 2's ratios and Table 3's gains; 3 points allowed",
-            basis="published",
         ),
     ]
 
 
-def _gains() -> Records:
+def _gains() -> list[ClaimRecord]:
     cells = {model: _rows(model, 1) for model in MODELS}
     dense, sparse = ([cell.gain_percent for cell in cells[model]] for model in MODELS)
     batched = {(cell.model, cell.row): cell.gain_percent for cell in ROWS if (cell.test_set, cell.beam) == (1, 2)}
@@ -184,42 +180,39 @@ def _gains() -> Records:
     lower = [key for key in batched if key[0] == "dense" and single[key] <= batched[key]]
     sparse_lower = sum(single["m3", direction] > batched["m3", direction] for direction in DIRECTIONS)
     return [
-        claim_record(
+        _printed(
             "FVP-21 (d)",
             "ZCode Dense gains 13.0 to 25.7 % end to end",
             "13.0 to 25.7 %",
             f"{min(dense):.2f} to {max(dense):.2f} %",
             min(dense) >= 12.95 and max(dense) <= 25.75,
             "Table 3",
-            basis="published",
         ),
-        claim_record(
+        _printed(
             "FVP-21 (e)",
             "ZCode M3 gains 6 to 8.8 % end to end",
             "6 to 8.8 %",
             f"{min(sparse):.2f} to {max(sparse):.2f} %",
             min(sparse) >= 5.5 and max(sparse) < 8.85,
             "Table 3",
-            basis="published",
         ),
-        claim_record(
+        _printed(
             "FVP-20 (b)",
             "With the large vocabulary beam 1, batch 1 gains more than beam 2, batch 20",
             "",
             f"in {len(DIRECTIONS) - len(lower)} of {len(DIRECTIONS)} directions of ZCode Dense",
             not lower,
             f"with M3's smaller vocabulary in {sparse_lower} of {len(DIRECTIONS)}; Table 3",
-            basis="published",
         ),
     ]
 
 
-def _quality() -> Records:
+def _quality() -> list[ClaimRecord]:
     changes = sorted(ROWS, key=lambda cell: cell.bleu_change)
     worst, best = changes[0], changes[-1]
     lost = [cell for cell in changes if round(cell.bleu_change, 4) < -published.MOST_BLEU_CHANGE]
     claims = [
-        claim_record(
+        _printed(
             "FVP-20 (c)",
             "BLEU is kept",
             "maintaining the BLEU score",
@@ -227,7 +220,6 @@ def _quality() -> Records:
             f"{fmean(cell.bleu_change for cell in ROWS):+.3f}",
             not lost,
             f"a loss of {published.MOST_BLEU_CHANGE} allowed in each of the {len(ROWS)} cells of Tables 3 and 4",
-            basis="published",
         )
     ]
     for identifier, table, test_set in (("FVP-16", 3, 1), ("FVP-17", 4, 2)):
@@ -237,7 +229,7 @@ def _quality() -> Records:
         why = f"of {len(averages)}, {len(averages) - len(odd) - len(mixed)} are simple means"
         why += f" and {len(mixed)} weighted by sentences" if mixed else ""
         claims.append(
-            claim_record(
+            _printed(
                 identifier,
                 f"The averages of Table {table} are means of its directions",
                 "; ".join(f"{_average(average)} {average.value:.2f}" for average in odd),
@@ -247,16 +239,15 @@ def _quality() -> Records:
                 ),
                 not odd,
                 why,
-                basis="published",
             )
         )
     return claims
 
 
-def _size() -> Records:
+def _size() -> list[ClaimRecord]:
     counted = "; ".join(f"{MODELS[model]} {preset.parameters / 1e9:.2f} billion" for model, preset in PRESETS.items())
     return [
-        claim_record(
+        _printed(
             "FVP-13",
             "The printed shapes give the printed numbers of parameters",
             "0.7 and 5 billion",
@@ -266,24 +257,22 @@ def _size() -> Records:
                 for (least, size), preset in zip(((0.7, 0.1), (5.0, 1.0)), PRESETS.values(), strict=True)
             ),
             "embedding tied, experts in every second layer, which the text leaves open; printed digits cut off, not rounded",
-            basis="published",
         )
     ]
 
 
-def _people() -> Records:
+def _people() -> list[ClaimRecord]:
     off = [scores for scores in TABLE_6 if abs(scores.difference - scores.printed_difference) > 0.005]
     return [
-        claim_record(
+        _printed(
             "FVP-19 (a)",
             "The differences of Table 6 follow from its scores",
             "",
             f"{len(TABLE_6) - len(off)} of {len(TABLE_6)}",
             not off,
             "",
-            basis="published",
         ),
-        claim_record(
+        ClaimRecord(
             "FVP-19 (b)",
             "Paid annotators score translations with clusters no lower, and higher out of English",
             "+0.40 to +0.90 out of English (p < 0.05 and less), 0.00 to +0.50 into it (none)",
@@ -293,6 +282,10 @@ def _people() -> Records:
             basis="published",
         ),
     ]
+
+
+def _printed(identifier: str, claim: str, theirs: str, recomputed: str, verdict: bool, why: str) -> ClaimRecord:
+    return ClaimRecord(identifier, claim, theirs, recomputed, holds_if(verdict), why, basis="published")
 
 
 def _rows(model: Model, test_set: int) -> list[Quality]:

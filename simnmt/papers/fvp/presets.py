@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.published import FIGURE_3_BEST, FIGURE_4, MODELS, TABLE_5, TYPICAL_CLUSTERS, Model
-from simnmt.papers.kit.claim import Records, claim_record
+from simnmt.papers.kit.claim import ClaimRecord, holds_if
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.memory_account import MemoryAccount
@@ -33,8 +33,8 @@ class Preset:
     """Feed-forward blocks of a layer that has several; 1: none has."""
     expert_every: int
     """So many layers, one with experts."""
-    said: str
-    """Its size in the text."""
+    printed_size: str
+    """Number of parameters as the text gives it."""
 
     @property
     def parameters(self) -> int:
@@ -136,7 +136,7 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
     ]
 
 
-def memory_claims() -> Records:
+def memory_claims() -> list[ClaimRecord]:
     """Return the claims on the presets with K = 1 at the best and at the typical number of clusters of the paper."""
     printed = [row.more_percent for row in TABLE_5]
     smallest = [memory for memory in preset_memory() if memory.mean_share == FIGURE_4[1] / 100.0]
@@ -147,7 +147,7 @@ def memory_claims() -> Records:
         f"{most_clusters(model, share, published.MOST_MEMORY, 4):,} in float32"
         for model, name in MODELS.items()
     )
-    claims: Records = []
+    claims = []
     for letter, clusters, choice in (("a", FIGURE_3_BEST, "its best"), ("b", TYPICAL_CLUSTERS, "what it calls typical")):
         half, single = (
             [memory for memory in smallest if (memory.clusters, memory.centroid_bytes) == (clusters, size)] for size in (2, 4)
@@ -162,12 +162,12 @@ def memory_claims() -> Records:
             why += "; ZCode Dense with larger K: "
             why += ", ".join(f"{100 * memory.of_model:.1f} % ({memory.shares_of})" for memory in larger)
         claims.append(
-            claim_record(
+            ClaimRecord(
                 f"FVP-18 ({letter})",
                 f"{clusters:,} clusters, {choice}, add less than {100 * published.MOST_MEMORY:.0f} % to the model's memory",
                 f"{min(printed):.2f} to {max(printed):.2f} %",
                 _memory_record(half),
-                all(memory.of_model < published.MOST_MEMORY for memory in half),
+                holds_if(all(memory.of_model < published.MOST_MEMORY for memory in half)),
                 why,
                 basis="inferred",
             )

@@ -1,0 +1,198 @@
+"""Charts of the reproduction: Table 2 drawn, figures 2 to 4 redrawn with the paper's points, sweep and training text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simnmt.papers.fvp import published
+from simnmt.papers.kit.page import Row, Rows, grouped, labelled_groups, line, section
+from simnmt.papers.kit.table import Table
+
+Content = dict[str, Any]
+"""A chart or a line as `kit.page` takes it."""
+MOST_POINTS = 300
+"""Points of a line of figure 4, which is smooth."""
+
+
+def all_charts(tables: Sequence[Table]) -> list[Content]:
+    """Return the charts of the tables that have rows."""
+    drawings = {
+        "table-2": _projection,
+        "figure-2": _languages,
+        "figure-3": _speeds,
+        "sweep": _sweep,
+        "volume": _volume,
+        "figure-4": _sets,
+    }
+    rows = {table.id: table.rows for table in tables}
+    return [draw(rows[identifier]) for identifier, draw in drawings.items() if rows[identifier]]
+
+
+def _by_direction(rows: Rows, content: Callable[[Rows], Content]) -> list[tuple[str, Content]]:
+    return [(name, content(group)) for name, group in labelled_groups(rows, "model", "label")]
+
+
+def _by_top(rows: Rows, value: Callable[[Row], float]) -> list[Content]:
+    return [line(f"K = {top}", group, "clusters", value) for (top,), group in grouped(rows, "top").items()]
+
+
+def _projection(rows: Rows) -> Content:
+    """Draw Table 2 as points, with the line through each model's six points."""
+    lines = []
+    for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "published"):
+        model_rows = sorted((row for row in rows if row["model"] == name), key=lambda row: row["active_percent"])
+        percent = [row["active_percent"] for row in model_rows]
+        lines.append({"name": f"{name}, Table 2", "x": percent, "y": [row["us"] for row in model_rows], "mode": "markers"})
+        lines.append({"name": f"{name}, line", "x": percent, "y": [row["line_us"] for row in model_rows], "mode": "lines"})
+    reading = "Published alone: a V100 in float16, by default 720 and 600 microseconds."
+    content = {"x": "columns active, %", "y": "microseconds", "reading": reading, "lines": lines, "linear": True}
+    return section(
+        "projection-drawn",
+        "Table 2, drawn",
+        "Time of the projection by what is active, and the line through each model's six points.",
+        [("", content)],
+        "Time of a projection by active columns",
+        before="table-2",
+    )
+
+
+def _languages(rows: Rows) -> Content:
+    """Draw figure 2: the largest active set by clusters and by known languages."""
+    known = {"both": "source and target known", "target": "target known", "mixed, same size": "target known, as much text"}
+
+    def content(direction_rows: Rows) -> Content:
+        lines = [
+            line(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
+            for (what, top), group in grouped(direction_rows, "knowledge", "top").items()
+        ]
+        lines += [
+            {"name": f"published: {known[what]}", "x": [published.FIGURE_2_CLUSTERS], "y": [percent], "mode": "markers"}
+            for what, percent in published.FIGURE_2.items()
+        ]
+        reading = "Published: Italian to English, K = 1, one point each of a vocabulary of 250,000."
+        return {"x": "clusters", "y": "largest active set, % of V", "reading": reading, "lines": lines, "linear": True}
+
+    return section(
+        "figure-2-drawn",
+        "Figure 2, redrawn: what knowing the source language spares",
+        "The largest active set of any cluster.",
+        _by_direction(rows, content),
+        "Largest active set by clusters",
+    )
+
+
+def _speeds(rows: Rows) -> Content:
+    """Draw figure 3: the gain in tokens/s by clusters and K; of the paper's best only the number of clusters is known."""
+
+    def content(direction_rows: Rows) -> Content:
+        lines = _by_top(direction_rows, lambda row: row["gain_percent"])
+        values = [value for curve in lines for value in curve["y"]]
+        best = max(direction_rows, key=lambda row: row["gain_percent"])
+        lines.append(
+            {
+                "name": "published: fastest here",
+                "x": [published.FIGURE_3_BEST] * 2,
+                "y": [min(0.0, *values), max(0.0, *values)],
+                "mode": "lines",
+            }
+        )
+        reading = (
+            f"Fastest: {best['clusters']:,} clusters, K = {best['top']}, {best['gain_percent']:+.1f} %; "
+            f"{best['sentences']:,} sentences, medians over rounds. Published: "
+            f"{published.FIGURE_3_BEST:,} clusters and K = 1; how much is not in the text."
+        )
+        return {"x": "clusters", "y": "more tokens a second, %", "reading": reading, "lines": lines, "linear": True}
+
+    return section(
+        "figure-3-drawn",
+        "Figure 3, redrawn: speed by clusters and K",
+        "Real decoding, end to end, over dense decoding.",
+        [
+            (f"{name}, beam {beam}, batch {batch}", content(group))
+            for name, direction_rows in labelled_groups(rows, "model", "label")
+            for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
+        ],
+        "Gain end to end by clusters and K",
+    )
+
+
+_SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "active columns, % of V": ("batch 1", lambda row: 100 * row["share_mean"]),
+    "active columns of all rows, % of V": ("many rows", lambda row: 100 * row["union_mean"]),
+    "missed tokens, %": ("missed", lambda row: 100 * row["miss_rate"]),
+    "sentences the same, %": ("the same", lambda row: 100 * row["identical"]),
+}
+
+
+def _sweep(rows: Rows) -> Content:
+    """Draw the active columns, misses and identical sentences of the sweep of clusters and K."""
+    choices = []
+    for name, direction_rows in labelled_groups(rows, "model", "label"):
+        for label, (short, value) in _SWEPT.items():
+            lines = _by_top(direction_rows, value)
+            step_size = f"{direction_rows[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
+            reading = f"Over held-out steps, {step_size}; V is {direction_rows[0]['vocab']:,}."
+            content = {"x": "clusters", "y": label, "reading": reading, "lines": lines, "linear": True}
+            choices.append((f"{name}: {short}", content))
+    return section(
+        "sweep-drawn",
+        "Clusters and K: what is active, missed and kept",
+        "Means over held-out text; a sentence is the same where no token of it is missed.",
+        choices,
+        "By clusters and K",
+    )
+
+
+def _volume(rows: Rows) -> Content:
+    def content(direction_rows: Rows) -> Content:
+        lines = [
+            line(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
+            for (clusters, top), group in grouped(direction_rows, "clusters", "top").items()
+        ]
+        reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
+        # No miss at all has no place on a logarithmic axis.
+        linear = any(row["miss_rate"] == 0.0 for row in direction_rows)
+        return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines, "linear": linear}
+
+    return section(
+        "volume-drawn",
+        "Missed tokens by training text",
+        "Each text is the beginning of the next.",
+        _by_direction(rows, content),
+        "Miss rate by training sentences",
+    )
+
+
+def _sets(rows: Rows) -> Content:
+    """Draw figure 4: each cluster's share of V, the largest first, with the paper's three values as level lines."""
+
+    def content(direction_rows: Rows) -> Content:
+        lines, last = [], max(len(row["columns"]) for row in direction_rows)
+        for row in direction_rows:
+            places = _thinned(len(row["columns"]))
+            shares = [round(100 * row["columns"][place] / row["vocab"], 4) for place in places]
+            lines.append({"name": f"K = {row['top']}", "x": [place + 1 for place in places], "y": shares, "mode": "lines"})
+        lines += [
+            {"name": f"published: cluster 0, K = {top}", "x": [1, last], "y": [percent] * 2, "mode": "lines"}
+            for top, percent in published.FIGURE_4.items()
+        ]
+        first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in direction_rows)
+        reading = f"{direction_rows[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
+        return {"x": "cluster, by size", "y": "active set, % of V", "reading": reading, "lines": lines}
+
+    return section(
+        "figure-4-drawn",
+        "Figure 4, redrawn: each cluster's columns",
+        "In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
+        _by_direction(rows, content),
+        "Active set of each cluster",
+        before="table-1",
+    )
+
+
+def _thinned(count: int) -> list[int]:
+    """Places of at most about `MOST_POINTS`, closer together at the beginning, where the curve is steep."""
+    if count <= MOST_POINTS:
+        return list(range(count))
+    return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})
