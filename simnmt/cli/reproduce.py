@@ -127,9 +127,18 @@ def sti(
     as_json: AsJson = False,
 ) -> None:
     """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn."""
-    from simnmt.papers.sti.reproduction import StudySource, reproduce
+    from simnmt.papers.sti.reproduction import reproduce
+    from simnmt.papers.sti.study import StudySource
 
-    source = StudySource(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
+    source = StudySource.from_options(
+        store,
+        task,
+        importance_task=importance_task,
+        importance_on_task=importance_on_task,
+        profiles=tuple(profiles or ()),
+        parts=tuple(parts or ()),
+        quick=quick,
+    )
     with reserved_directory(out, "sti") as directory:
         with stage_printer() as say:
             report = reproduce(studies=studies, pipeline=pipeline, source=source, say=say).report()

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import read_study, study_text, write_study
-from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Point, Study, packed_correct
+from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Point, Study, StudySource, packed_correct
 from simnmt.papers.sti.study_bench import LENGTH, StudySettings, paper_boards
 from simnmt.papers.sti.study_run import continued_study, measure, study_classifier
 from simnmt.profile.profile_file import write_profile
@@ -192,6 +192,13 @@ SMALL = StudySettings(
 )  # fmt: skip
 
 
+def studied(
+    store: Path, task: Path, settings: StudySettings = SMALL, out: Path | None = None, say: Any = lambda _: None, **options: Any
+) -> Study:
+    """Study a store with these options of a `StudySource`."""
+    return study_classifier(StudySource(store, task, **options), settings=settings, out=out, say=say)
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A store of a small classifier, and a task."""
@@ -211,7 +218,7 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     store, task = places
     said: list[str] = []
     apart = task.with_name("ranking.tsv")
-    found = study_classifier(store, task, importance_task=apart, settings=SMALL, out=tmp_path / "s.json", say=said.append)
+    found = studied(store, task, importance_task=apart, out=tmp_path / "s.json", say=said.append)
     assert found.name == "tiny on films" and found.importance.evaluations == 9
     assert found.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != found.task.sha256
     assert (found.importance.task, found.importance.examples, found.importance.shared) == ("ranking.tsv", 3, 1)
@@ -220,15 +227,15 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     assert whole.outcome.agreement == 1.0
     assert found.store.shard_bytes[2] < found.store.shard_bytes[6] < found.store.shard_bytes[32]
     said.clear()
-    assert study_classifier(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append) == found
+    assert studied(store, task, out=tmp_path / "s.json", say=said.append) == found
     assert not said and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
     with pytest.raises(CalibrationError, match="another importance"):
-        study_classifier(store, task, importance_on_task=True, settings=SMALL, out=tmp_path / "s.json")
+        studied(store, task, importance_on_task=True, out=tmp_path / "s.json")
 
 
 def test_a_look_at_the_first_examples_tells_the_largest_class_of_these(places: tuple[Path, Path]) -> None:
     store, task = places
-    found = study_classifier(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
+    found = studied(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
     assert (found.task.examples, found.task.largest_class) == (5, 0.6) and found.importance.examples == 5
 
 
@@ -250,11 +257,9 @@ def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
     ]
     for given in refused:
         with pytest.raises(CalibrationError, match="--importance-task") as error:
-            study_classifier(store, task, settings=SMALL, **given)
+            studied(store, task, **given)
         assert "\n" not in str(error.value)
-    found = study_classifier(
-        store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, settings=SMALL, parts=["greedy"]
-    )
+    found = studied(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, parts=["greedy"])
     assert found.importance.task_sha256 == found.task.sha256
     assert found.importance.order == ranked.importance.order  # type: ignore[union-attr]
 
@@ -264,9 +269,9 @@ def test_a_profiles_order_counts_where_it_was_found_on_the_examples_that_are_ask
 ) -> None:
     store, task = places
     write_profile(tmp_path / "p.json", make_profile(schema_version=2, sti=made_block(fingerprint=None, device_name="a phone")))
-    given: dict[str, Any] = {"profiles": [tmp_path / "p.json"], "settings": SMALL, "parts": ["greedy"]}
-    assert study_classifier(store, task, **given).importance.task_sha256 == "1" * 64
-    found = study_classifier(store, task, importance_task=task.with_name("ranking.tsv"), **given)
+    given: dict[str, Any] = {"profiles": [tmp_path / "p.json"], "parts": ["greedy"]}
+    assert studied(store, task, **given).importance.task_sha256 == "1" * 64
+    found = studied(store, task, importance_task=task.with_name("ranking.tsv"), **given)
     assert found.importance.task == "ranking.tsv"
 
 
@@ -279,16 +284,16 @@ def test_a_profile_gives_its_importance_and_a_device(places: tuple[Path, Path], 
     store, task = places
     named = made_block(fingerprint=None, device_name="a phone")
     write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=named))
-    found = study_classifier(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid"])
+    found = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid"])
     assert [device.name for device in found.devices][-1] == "a phone" and found.devices[-1].kind == "synthetic"
     assert found.importance.task_sha256 == "1" * 64 and found.length == 32
     assert (found.devices[-1].embed_s, found.devices[-1].head_s) == (0.0004, 0.0006)
     write_profile(tmp_path / "other.json", make_profile(schema_version=2, sti=made_block()))
     with pytest.raises(CalibrationError, match="another model's shards"):
-        study_classifier(store, task, profiles=[tmp_path / "other.json"], settings=SMALL)
+        studied(store, task, profiles=[tmp_path / "other.json"])
     write_profile(tmp_path / "plain.json", make_profile())
     with pytest.raises(CalibrationError, match="no block sti"):
-        study_classifier(store, task, profiles=[tmp_path / "plain.json"], settings=SMALL)
+        studied(store, task, profiles=[tmp_path / "plain.json"])
 
 
 def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
@@ -302,7 +307,7 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     own["compute"]["slowed_by_reads"] = [1.5] * 4
     block = StiBlock.model_validate_json(json.dumps(own | {"fingerprint": None, "device_name": "a phone"}))
     write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=block))
-    found = study_classifier(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid", "greedy"])
+    found = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid", "greedy"])
     device = found.devices[-1]
     assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
     points = [each for each in found.grid if each.device == "a phone"]
@@ -335,7 +340,7 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
     for error, own, examples, out in wrong:
         said: list[str] = []
         with pytest.raises(error) as refused:
-            study_classifier(own, examples, importance_on_task=True, settings=SMALL, out=out, say=said.append)
+            studied(own, examples, importance_on_task=True, out=out, say=said.append)
         assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
 
 

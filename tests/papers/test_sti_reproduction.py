@@ -18,8 +18,8 @@ from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sti import reproduction as reproduction_module
 from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline
-from simnmt.papers.sti.reproduction import Reproduction, StudySource, notes, read_studies, reproduce, shipped_studies
-from simnmt.papers.sti.study import ImportanceOrder
+from simnmt.papers.sti.reproduction import Reproduction, notes, read_studies, shipped_studies
+from simnmt.papers.sti.study import ImportanceOrder, StudySource
 from tests.papers.sti_stand_ins import study
 
 
@@ -175,7 +175,7 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        reproduce(studies=[], source=StudySource(**options))
+        StudySource.from_options(options.pop("store", None), options.pop("task", None), **options)
 
 
 def test_what_comes_with_simnmt_is_a_study_each() -> None:

@@ -50,6 +50,14 @@ MEAN_GAIN = fmean([ALL_GAIN, published.PRELOAD_GAIN])
 LEAST_GAIN = min(min(gains.values()) for gains in published.GAINS.values())
 
 
+INDEX_MB = {bits: BERT_BASE.index_bytes(bits) / MB for bits in BITS}
+"""Indices of one shard."""
+LAYER_MB = BERT_BASE.float32_bytes_per_layer / MB
+FULL_RATIO, SIX_BITS_RATIO = memory_ratio(MODEL_MB), memory_ratio(SIX_BITS_MB)
+FULL_PRINTED, SIX_BITS_PRINTED = (f"{published.MEMORY[method]:g}" for method in ("PreloadModel-32", "PreloadModel-6"))
+INTRODUCTION = f"{published.INTRO_GAINS[0]:g} to {published.INTRO_GAINS[1]:g}"
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """A figure that follows from printed ones."""
@@ -62,140 +70,118 @@ class Derived:
     meaning: str = ""
 
 
-def derived() -> list[Derived]:
-    """Return sizes by the shapes, the motivating pipeline, means of gains, and memory."""
-    index_mb = {bits: BERT_BASE.index_bytes(bits) / MB for bits in BITS}
-    layer_mb, printed = BERT_BASE.float32_bytes_per_layer / MB, published.MEMORY
-    low_mb, full_gain, intro = LOW_MB + 4 * OUTLIERS_MB, f"{published.FULL_GAIN:g}", published.INTRO_GAINS
-    return [
-        Derived(
-            "weights of a layer",
-            BERT_BASE.weights_per_layer,
-            "",
-            "",
-            "4 matrices of width x width and 2 of width x 4 width (STI-01)",
-        ),
-        Derived("weights of a shard", BERT_BASE.weights_per_shard, "", "", "one head and its twelfth of the feed-forward"),
-        Derived("shard, 2 bits", index_mb[2], "MB", "", "indices alone"),
-        Derived("shard, 6 bits", index_mb[6], "MB", "", "indices alone"),
-        Derived("three shards, 2 bits", 3 * index_mb[2], "MB", "0.4 MB of a buffer (Table 7’s text)"),
-        Derived("three shards, 6 bits", 3 * index_mb[6], "MB", "1 MB holds a first layer"),
-        Derived("twelve shards, 2 bits", HEADS * index_mb[2], "MB", "5 MB holds a first layer"),
-        Derived("twelve shards, 6 bits", HEADS * index_mb[6], "MB", "5 MB holds a first layer"),
-        Derived("layer, 32 bits", layer_mb, "MB", ""),
-        Derived("six layers, 32 bits", 6 * layer_mb, "MB", "170 MB of DistilBERT"),
-        Derived("twelve layers, 32 bits", MODEL_MB, "MB", "418, as MiB of a model with embeddings"),
-        Derived("five low versions", LOW_MB, "MB", "215 MB", "indices alone"),
-        Derived("the same with outliers, value alone", low_mb, "MB", "215 MB", "0.15 % of the weights"),
-        Derived("the same with outliers, value and place", low_mb + 4 * OUTLIERS_MB, "MB", "215 MB", "0.15 %"),
-        Derived("rate of reading a layer", layer_mb / LOAD_S, "MB/s", "", "28.3 MB in 339 ms"),
-        Derived("rate of reading DistilBERT", published.DISTIL_MB / published.DISTIL_LOAD_S, "MB/s", "", "170 MB in 2.1 s"),
-        Derived("rate of reading its file", published.FILE_MB / published.FILE_LOAD_S, "MB/s", "", "240 MB in 3.1 s"),
-        Derived("load over computation of a layer", LOAD_S / COMP_S, "", "", "the skew that pipelines meet"),
-        Derived("a layer’s stall", STALLED, "%", "more than 72 %"),
-        Derived("pipeline of six layers", 1e3 * PIPELINE.latency_s, "ms", "", "our timeline (STI-12)"),
-        Derived("its idle computation", IDLE, "%", "more than 72 %"),
-        Derived("load, then run", 1e3 * LOADED_FIRST.latency_s, "ms", ""),
-        Derived("mean gain over loading on demand", ALL_GAIN, "points", f"{published.DEMAND_GAIN:g}", "all eight printed"),
-        Derived("mean gain over StdPL-full", FULL_GAIN, "points", full_gain),
-        Derived("mean gain over StdPL-2 and StdPL-6", LOW_GAIN, "points", f"{published.LOW_GAIN:g}"),
-        Derived("mean gain over all baselines", MEAN_GAIN, "points", f"{published.MEAN_GAIN:g}", "on demand and PreloadModel"),
-        Derived(
-            "smallest mean gain over a pipeline", LEAST_GAIN, "points", f"{intro[0]:g} to {intro[1]:g} in the introduction"
-        ),
-        Derived(
-            "memory against PreloadModel-full",
-            memory_ratio(MODEL_MB),
-            "times",
-            f"{printed['PreloadModel-32']:g}",
-            "1 and 5 MB, mean",
-        ),
-        Derived(
-            "memory against PreloadModel-6",
-            memory_ratio(SIX_BITS_MB),
-            "times",
-            f"{printed['PreloadModel-6']:g}",
-            "63.7 MB of indices",
-        ),
-        Derived("size that 41 times implies", printed["PreloadModel-6"] / memory_ratio(1.0), "MB", ""),
-        Derived("mean of both printed", fmean(printed.values()), "times", f"{published.MEAN_MEMORY:g}"),
-    ]
+DERIVED = [
+    Derived(
+        "weights of a layer",
+        BERT_BASE.weights_per_layer,
+        "",
+        "",
+        "4 matrices of width x width and 2 of width x 4 width (STI-01)",
+    ),
+    Derived("weights of a shard", BERT_BASE.weights_per_shard, "", "", "one head and its twelfth of the feed-forward"),
+    Derived("shard, 2 bits", INDEX_MB[2], "MB", "", "indices alone"),
+    Derived("shard, 6 bits", INDEX_MB[6], "MB", "", "indices alone"),
+    Derived("three shards, 2 bits", 3 * INDEX_MB[2], "MB", "0.4 MB of a buffer (Table 7’s text)"),
+    Derived("three shards, 6 bits", 3 * INDEX_MB[6], "MB", "1 MB holds a first layer"),
+    Derived("twelve shards, 2 bits", HEADS * INDEX_MB[2], "MB", "5 MB holds a first layer"),
+    Derived("twelve shards, 6 bits", HEADS * INDEX_MB[6], "MB", "5 MB holds a first layer"),
+    Derived("layer, 32 bits", LAYER_MB, "MB", ""),
+    Derived("six layers, 32 bits", 6 * LAYER_MB, "MB", "170 MB of DistilBERT"),
+    Derived("twelve layers, 32 bits", MODEL_MB, "MB", "418, as MiB of a model with embeddings"),
+    Derived("five low versions", LOW_MB, "MB", "215 MB", "indices alone"),
+    Derived("the same with outliers, value alone", LOW_MB + 4 * OUTLIERS_MB, "MB", "215 MB", "0.15 % of the weights"),
+    Derived("the same with outliers, value and place", LOW_MB + 8 * OUTLIERS_MB, "MB", "215 MB", "0.15 %"),
+    Derived("rate of reading a layer", LAYER_MB / LOAD_S, "MB/s", "", "28.3 MB in 339 ms"),
+    Derived("rate of reading DistilBERT", published.DISTIL_MB / published.DISTIL_LOAD_S, "MB/s", "", "170 MB in 2.1 s"),
+    Derived("rate of reading its file", published.FILE_MB / published.FILE_LOAD_S, "MB/s", "", "240 MB in 3.1 s"),
+    Derived("load over computation of a layer", LOAD_S / COMP_S, "", "", "the skew that pipelines meet"),
+    Derived("a layer’s stall", STALLED, "%", "more than 72 %"),
+    Derived("pipeline of six layers", 1e3 * PIPELINE.latency_s, "ms", "", "our timeline (STI-12)"),
+    Derived("its idle computation", IDLE, "%", "more than 72 %"),
+    Derived("load, then run", 1e3 * LOADED_FIRST.latency_s, "ms", ""),
+    Derived("mean gain over loading on demand", ALL_GAIN, "points", f"{published.DEMAND_GAIN:g}", "all eight printed"),
+    Derived("mean gain over StdPL-full", FULL_GAIN, "points", f"{published.FULL_GAIN:g}"),
+    Derived("mean gain over StdPL-2 and StdPL-6", LOW_GAIN, "points", f"{published.LOW_GAIN:g}"),
+    Derived("mean gain over all baselines", MEAN_GAIN, "points", f"{published.MEAN_GAIN:g}", "on demand and PreloadModel"),
+    Derived("smallest mean gain over a pipeline", LEAST_GAIN, "points", f"{INTRODUCTION} in the introduction"),
+    Derived("memory against PreloadModel-full", FULL_RATIO, "times", FULL_PRINTED, "1 and 5 MB, mean"),
+    Derived("memory against PreloadModel-6", SIX_BITS_RATIO, "times", SIX_BITS_PRINTED, "63.7 MB of indices"),
+    Derived("size that 41 times implies", published.MEMORY["PreloadModel-6"] / memory_ratio(1.0), "MB", ""),
+    Derived("mean of both printed", fmean(published.MEMORY.values()), "times", f"{published.MEAN_MEMORY:g}"),
+]
 
 
-def _printed_record(identifier: str, claim: str, theirs: str, ours: str, verdict: bool, why: str) -> ClaimRecord:
+def _record(identifier: str, claim: str, theirs: str, ours: str, verdict: bool, why: str) -> ClaimRecord:
     return ClaimRecord(identifier, claim, theirs, ours, holds_if(verdict), why, basis="published")
-
-
-def paper_claims() -> list[ClaimRecord]:
-    """Return every claim that printed figures decide, and those that no measurement here can decide."""
-    full, six, printed = memory_ratio(MODEL_MB), memory_ratio(SIX_BITS_MB), published.MEMORY
-    low_with_outliers = (LOW_MB + 4 * OUTLIERS_MB, LOW_MB + 8 * OUTLIERS_MB)
-    return [
-        _printed_record(
-            "STI-21 (a)",
-            "Loading a layer while the one before is computed leaves the processor idle for more than 72 % of the time",
-            "more than 72 %",
-            f"{STALLED:.2f} % of a layer; {IDLE:.1f} % of six: {1e3 * PIPELINE.latency_s:.0f} ms, one after the other "
-            f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
-            IDLE > 100 * published.STALLED,
-            "our timeline over 339 ms of loading and 95 ms of computation a layer; 71.98 % rounds to the printed 72",
-        ),
-        _printed_record(
-            "STI-22 (g)",
-            "The mean gains follow from the eight that are printed",
-            f"{published.DEMAND_GAIN:g} on demand, {published.FULL_GAIN:g} over StdPL-full, {published.LOW_GAIN:g} over "
-            f"StdPL-2 and 6, {published.MEAN_GAIN:g} over all",
-            f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
-            _rounds(ALL_GAIN, published.DEMAND_GAIN, 0)
-            and _rounds(FULL_GAIN, published.FULL_GAIN, 1)
-            and _rounds(LOW_GAIN, published.LOW_GAIN, 1)
-            and _rounds(MEAN_GAIN, published.MEAN_GAIN, 1),
-            "the last as the mean of both groups, those on demand and PreloadModel",
-        ),
-        _printed_record(
-            "STI-22 (h)",
-            "STI gains 5.9 to 54.1 points over pipelines",
-            "5.9 to 54.1",
-            f"means from {LEAST_GAIN:.2f} on",
-            published.INTRO_GAINS[0] - 0.05 <= LEAST_GAIN,
-            "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
-        ),
-        _printed_record(
-            "STI-23 (a)",
-            "A buffer of 1 MB, or 5 MB, is 204 times less than the whole model in memory",
-            f"{printed['PreloadModel-32']:g} times",
-            f"{full:.1f} times",
-            _rounds(full, printed["PreloadModel-32"], 0),
-            "all layers in float32 over the buffer, mean of both boards",
-        ),
-        _printed_record(
-            "STI-23 (b)",
-            "The same is 41 times less than the whole model at 6 bits",
-            f"{printed['PreloadModel-6']:g} times",
-            f"{six:.1f} times",
-            _rounds(six, printed["PreloadModel-6"], 0),
-            f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
-        ),
-        _printed_record(
-            "STI-05",
-            "Five low versions take 215 MB",
-            f"{published.STORE_MB:g} MB",
-            f"{LOW_MB:.1f} MB of indices; {low_with_outliers[0]:.1f} to {low_with_outliers[1]:.1f} with outliers",
-            LOW_MB <= published.STORE_MB <= low_with_outliers[1],
-            "0.15 % outliers, as their value alone or with their place",
-        ),
-        ClaimRecord(
-            "STI-22 (i)",
-            "STI reaches DistilBERT’s accuracy on GLUE",
-            "comparable to gold",
-            "",
-            UNKNOWN,
-            "needs DistilBERT and DynaBERT fine-tuned to GLUE; a trained classifier of ours stands for them: STI-22 (a) to (f)",
-            basis="published",
-        ),
-    ]
 
 
 def _rounds(value: float, printed: float, decimals: int) -> bool:
     """Return True if the value rounds to the printed one, or was cut off there."""
     return abs(value - printed) <= 0.5 * 10.0**-decimals + 1e-9
+
+
+PAPER_CLAIMS = [
+    _record(
+        "STI-21 (a)",
+        "Loading a layer while the one before is computed leaves the processor idle for more than 72 % of the time",
+        "more than 72 %",
+        f"{STALLED:.2f} % of a layer; {IDLE:.1f} % of six: {1e3 * PIPELINE.latency_s:.0f} ms, one after the other "
+        f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
+        IDLE > 100 * published.STALLED,
+        "our timeline over 339 ms of loading and 95 ms of computation a layer; 71.98 % rounds to the printed 72",
+    ),
+    _record(
+        "STI-22 (g)",
+        "The mean gains follow from the eight that are printed",
+        f"{published.DEMAND_GAIN:g} on demand, {published.FULL_GAIN:g} over StdPL-full, {published.LOW_GAIN:g} over "
+        f"StdPL-2 and 6, {published.MEAN_GAIN:g} over all",
+        f"{ALL_GAIN:.2f}; {FULL_GAIN:.2f}; {LOW_GAIN:.2f}; {MEAN_GAIN:.2f}",
+        _rounds(ALL_GAIN, published.DEMAND_GAIN, 0)
+        and _rounds(FULL_GAIN, published.FULL_GAIN, 1)
+        and _rounds(LOW_GAIN, published.LOW_GAIN, 1)
+        and _rounds(MEAN_GAIN, published.MEAN_GAIN, 1),
+        "the last as the mean of both groups, those on demand and PreloadModel",
+    ),
+    _record(
+        "STI-22 (h)",
+        f"STI gains {INTRODUCTION} points over pipelines",
+        INTRODUCTION,
+        f"means from {LEAST_GAIN:.2f} on",
+        published.INTRO_GAINS[0] - 0.05 <= LEAST_GAIN,
+        "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
+    ),
+    _record(
+        "STI-23 (a)",
+        "A buffer of 1 MB, or 5 MB, is 204 times less than the whole model in memory",
+        f"{FULL_PRINTED} times",
+        f"{FULL_RATIO:.1f} times",
+        _rounds(FULL_RATIO, published.MEMORY["PreloadModel-32"], 0),
+        "all layers in float32 over the buffer, mean of both boards",
+    ),
+    _record(
+        "STI-23 (b)",
+        "The same is 41 times less than the whole model at 6 bits",
+        f"{SIX_BITS_PRINTED} times",
+        f"{SIX_BITS_RATIO:.1f} times",
+        _rounds(SIX_BITS_RATIO, published.MEMORY["PreloadModel-6"], 0),
+        f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
+    ),
+    _record(
+        "STI-05",
+        "Five low versions take 215 MB",
+        f"{published.STORE_MB:g} MB",
+        f"{LOW_MB:.1f} MB of indices; {LOW_MB + 4 * OUTLIERS_MB:.1f} to {LOW_MB + 8 * OUTLIERS_MB:.1f} with outliers",
+        LOW_MB <= published.STORE_MB <= LOW_MB + 8 * OUTLIERS_MB,
+        "0.15 % outliers, as their value alone or with their place",
+    ),
+    ClaimRecord(
+        "STI-22 (i)",
+        "STI reaches DistilBERT’s accuracy on GLUE",
+        "comparable to gold",
+        "",
+        UNKNOWN,
+        "needs DistilBERT and DynaBERT fine-tuned to GLUE; a trained classifier of ours stands for them: STI-22 (a) to (f)",
+        basis="published",
+    ),
+]
+"""Every claim that printed figures decide, and those that no measurement here can decide."""

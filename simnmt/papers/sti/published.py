@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from simnmt.streaming.plan.presets import LAYER_COMP_S as LAYER_COMP_S
@@ -61,31 +60,20 @@ FILE_MB, FILE_LOAD_S = 240.0, 3.1
 """The same model as a whole file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A table or figure that the source text has not."""
-
-    what: str
-    held: str
-    """What it showed, by the text around it."""
-    stands: str
-    """What stands for it here."""
-
-
 LOST = (
-    Lost("Table 1", "sizes of a layer’s matrices and shards", "rebuilt from the shapes (STI-01)"),
-    Lost("Table 2", "the two boards", "their names and deadlines alone"),
-    Lost("Table 3", "benchmarks and metrics", "SST-2, RTE, QNLI, QQP are named in the text"),
-    Lost("Table 4", "the baselines", "their description in the text (STI-19)"),
-    Lost("Table 5", "accuracies by board, deadline and benchmark", "mean gains over four baselines alone"),
-    Lost("Table 6", "sizes of the submodels", "ratios of operations alone"),
-    Lost("Table 7", "raising shards by importance or at random", "mean and largest gain, and one of buffer sizes"),
-    Lost("Figures 1 to 6", "schemes, and each shard’s importance", "worked examples of our own (STI-11 to 17)"),
-    Lost("Figure 7", "accuracy against memory", "redrawn from our own study"),
-    Lost("Figure 8", "two pipelines side by side", "drawn from our own plans"),
-    Lost("symbols in the text", "T, |S|, n, m, k, AIB, T_io, T_comp and their example values", "our own notation and examples"),
+    ("Table 1", "sizes of a layer’s matrices and shards", "rebuilt from the shapes (STI-01)"),
+    ("Table 2", "the two boards", "their names and deadlines alone"),
+    ("Table 3", "benchmarks and metrics", "SST-2, RTE, QNLI, QQP are named in the text"),
+    ("Table 4", "the baselines", "their description in the text (STI-19)"),
+    ("Table 5", "accuracies by board, deadline and benchmark", "mean gains over four baselines alone"),
+    ("Table 6", "sizes of the submodels", "ratios of operations alone"),
+    ("Table 7", "raising shards by importance or at random", "mean and largest gain, and one of buffer sizes"),
+    ("Figures 1 to 6", "schemes, and each shard’s importance", "worked examples of our own (STI-11 to 17)"),
+    ("Figure 7", "accuracy against memory", "redrawn from our own study"),
+    ("Figure 8", "two pipelines side by side", "drawn from our own plans"),
+    ("symbols in the text", "T, |S|, n, m, k, AIB, T_io, T_comp and their example values", "our own notation and examples"),
 )
-"""STI-26."""
+"""Tables and figures missing from the source text: their content by the text around them, and the substitute here (STI-26)."""
 
 SINGLE_FIGURES = (
     (

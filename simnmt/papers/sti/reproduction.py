@@ -8,16 +8,15 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.study import read_study
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sti import published
 from simnmt.papers.sti.charts import all_charts, pictures, timelines
 from simnmt.papers.sti.comparison import POINTS, comparisons
-from simnmt.papers.sti.paper_claims import paper_claims
+from simnmt.papers.sti.paper_claims import PAPER_CLAIMS
 from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline, shipped_pipeline
-from simnmt.papers.sti.study import PARTS, StudiedDevice, Study
+from simnmt.papers.sti.study import StudiedDevice, Study, StudySource
 from simnmt.papers.sti.study_claims import BASELINES, NEEDS, study_claims
 from simnmt.papers.sti.tables import all_tables
 
@@ -42,58 +41,6 @@ def read_studies(paths: Iterable[Path]) -> list[Study]:
 
 
 @dataclass(frozen=True, slots=True)
-class StudySource:
-    """The options that name what to study. Raises `InputError` if they are incomplete."""
-
-    store: Path | None = None
-    task: Path | None = None
-    importance_task: Path | None = None
-    """Other examples, by which shards are ranked."""
-    importance_on_task: bool = False
-    """Rank the shards on `task` itself, which flatters the order."""
-    profiles: Sequence[Path] = ()
-    """Files of `simnmt sti profile`: devices beside the paper's boards; an importance that fits is taken."""
-    parts: Sequence[str] = ()
-    """Parts to measure, again if they were measured before; default: all that are missing."""
-    quick: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.store is None) != (self.task is None):
-            given, lacking = ("--store", "--task") if self.task is None else ("--task", "--store")
-            raise InputError(f"{given} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
-        options = {
-            "--importance-task": self.importance_task,
-            "--importance-on-task": self.importance_on_task,
-            "--profile": self.profiles,
-            "--part": self.parts,
-            "--quick": self.quick,
-        }
-        useless = next((option for option, value in options.items() if value), None)
-        if self.store is None and useless is not None:
-            raise InputError(f"{useless} without a store to study", remedy="give --store and --task as well")
-        if unknown := [part for part in self.parts if part not in PARTS]:
-            raise InputError(f"--part {unknown[0]}: no part of a study", remedy=did_you_mean(unknown[0], PARTS))
-
-    def measure(self, out: Path | None, say: Say) -> Study:
-        """Measure the requested parts, or those that the file `out` lacks. Raises `InputError` of several rooms."""
-        # Here, since reading a study needs no torch.
-        from simnmt.papers.sti.study_run import study_classifier
-
-        assert self.store is not None and self.task is not None
-        return study_classifier(
-            self.store,
-            self.task,
-            importance_task=self.importance_task,
-            importance_on_task=self.importance_on_task,
-            profiles=self.profiles,
-            parts=self.parts,
-            quick=self.quick,
-            out=out,
-            say=say,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Reproduction:
     """The paper's statements beside studies of trained classifiers and a measured pipeline."""
 
@@ -104,7 +51,7 @@ class Reproduction:
     def claims(self) -> list[ClaimRecord]:
         """Verdicts for each study in turn; without one, over the printed figures."""
         records = [record for study in self.studies or (None,) for record in study_claims(study)]
-        return [*records, *pipeline_claims(self.pipeline), *paper_claims()]
+        return [*records, *pipeline_claims(self.pipeline), *PAPER_CLAIMS]
 
     def report(self) -> PaperReport:
         """Return the reproduction as JSON, text and page."""
@@ -154,11 +101,14 @@ def reproduce(
     study is kept in and continued from. Raises `InputError`.
     """
     measured = shipped_pipeline() if pipeline is None else read_pipeline(pipeline)
-    if source is None or source.store is None:
+    if source is None:
         return Reproduction(read_studies(shipped_studies() if studies is None else studies), measured)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
-    return Reproduction([source.measure(studies[0] if studies else None, say)], measured)
+    # Here, since reading a study needs no torch.
+    from simnmt.papers.sti.study_run import study_classifier
+
+    return Reproduction([study_classifier(source, out=studies[0] if studies else None, say=say)], measured)
 
 
 def _gain_lines(studies: Sequence[Study]) -> list[str]:

@@ -346,12 +346,7 @@ CLAIMS = (
         f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
         _memory,
     ),
-    Claim(
-        "STI-24 (a)",
-        "Plans compute as many shards as the model in memory does",
-        "as high as PreloadModel",
-        _equal_work,
-    ),
+    Claim("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel", _equal_work),
     *(
         Claim(
             f"STI-24 ({letter})",
@@ -362,11 +357,7 @@ CLAIMS = (
         for letter, methods in (("b", ("Load&Exec", "StdPL-32")), ("c", ("StdPL-2", "StdPL-6")))
     ),
     Claim(
-        "STI-24 (h)",
-        "A processor takes deep and narrow submodels, a GPU shallow and wide ones",
-        "",
-        _shapes,
-        on_devices=False,
+        "STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", "", _shapes, on_devices=False
     ),
     Claim(
         "STI-25",

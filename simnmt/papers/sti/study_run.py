@@ -33,8 +33,9 @@ from simnmt.papers.sti.study import (
     StudiedStore,
     StudiedTask,
     Study,
+    StudySource,
 )
-from simnmt.papers.sti.study_bench import LENGTH, QUICK, Judge, StudyBench, StudySettings, paper_boards, profile_device
+from simnmt.papers.sti.study_bench import LENGTH, QUICK, Devices, Judge, StudyBench, StudySettings, paper_boards, profile_device
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
@@ -178,65 +179,49 @@ def _with_shared(study: Study, other: Study) -> Study:
 
 
 def study_classifier(
-    store: Path,
-    task: Path,
+    source: StudySource,
     *,
-    importance_task: Path | None = None,
-    importance_on_task: bool = False,
-    profiles: Sequence[Path] = (),
-    parts: Sequence[str] = (),
-    quick: bool = False,
     settings: StudySettings | None = None,
     out: Path | None = None,
     threads: int = 1,
     say: Say = lambda _: None,
 ) -> Study:
-    """Study the classifier whose shards are in `store` on the examples of `task`; see `measure` for `parts` and `out`.
+    """Study a classifier part by part; `out` is the file that the study is kept in and continued from.
 
-    Args:
-        importance_task: other examples, to rank the shards by.
-        importance_on_task: rank the shards on the judged examples.
-        profiles: files of `simnmt sti profile` of this store: each a device beside the paper's boards. The first one whose
-            importance was found on the requested examples (by default on any but the judged ones) gives the order of
-            importance; else it is measured.
-
-    Raises `InputError` of several rooms, before anything is measured.
+    The first profile whose importance was found on the requested examples (by default on any but the judged ones) gives the
+    order of importance; else it is measured. Raises `InputError` of several rooms, before anything is measured.
     """
-    settings = settings or (QUICK if quick else StudySettings())
-    refuse_replacing(out, task, *profiles, *([] if importance_task is None else [importance_task]))
+    settings = settings or (QUICK if source.quick else StudySettings())
+    refuse_replacing(out, *filter(None, (source.task, *source.profiles, source.importance_task)))
     if out is not None and not out.parent.is_dir():
         raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
-    with ShardStore.open(store) as opened, torch_threads(threads), torch.inference_mode():
-        if lacking := [bits for bits in BITS if bits not in opened.bits]:
+    with ShardStore.open(source.store) as store, torch_threads(threads), torch.inference_mode():
+        if lacking := [bits for bits in BITS if bits not in store.bits]:
             what = f"no shards of {', '.join(map(str, lacking))} bits"
-            raise CalibrationError(what, path=store, remedy="shard it with all bits: simnmt sti shard")
-        if opened.index.random:
-            raise CalibrationError("shards of an untrained model", path=store, remedy="shard a trained one")
-        names = opened.label_names or None
-        examples = read_task(task, label_names=names)
-        apart = None if importance_task is None else read_task(importance_task, label_names=names)
-        ranking = Ranking(examples, apart, importance_on_task)
-        blocks = [_block(path, opened) for path in profiles]
-        evaluator = _evaluator(opened, examples, settings.examples, threads, store)
+            raise CalibrationError(what, path=source.store, remedy="shard it with all bits: simnmt sti shard")
+        if store.index.random:
+            raise CalibrationError("shards of an untrained model", path=source.store, remedy="shard a trained one")
+        names, ranks = store.label_names or None, source.importance_task
+        task = read_task(source.task, label_names=names)
+        apart = None if ranks is None else read_task(ranks, label_names=names)
+        ranking = Ranking(task, apart, source.importance_on_task)
+        blocks = [_block(path, store) for path in source.profiles]
+        evaluator = _evaluator(store, task, settings.examples, threads, source.store)
+        kept = None if out is None or not out.exists() else read_study(out, Study)
+        continues = kept is not None and (kept.model.sha256, kept.task.sha256) == (store.fingerprint, task.sha256)
+        order = ranking.known(blocks, kept if continues else None)
         journal = None if out is None else out.with_name(f"{out.stem}.importance")  # until the study has the order
-        order = ranking.known(blocks, _begun_study(out, opened, examples))
         if order is None:
-            ranking_evaluator = evaluator if apart is None else _evaluator(opened, apart, settings.examples, threads, store)
-            order = ranking.measured(ranking_evaluator, opened.fingerprint, journal, say)
+            ranking_evaluator = (
+                evaluator if apart is None else _evaluator(store, apart, settings.examples, threads, source.store)
+            )
+            order = ranking.measured(ranking_evaluator, store.fingerprint, journal, say)
             del ranking_evaluator  # frees its examples
         length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
-        devices = _devices(opened, blocks, profiles, order.order, length)
-        begun = Study(
-            tool=TOOL,
-            model=_classifier(opened, store),
-            task=_studied(examples, len(evaluator)),
-            store=_stored(opened, store),
-            devices=tuple(device for device, _ in devices),
-            length=length,
-            importance=order,
-        )
+        devices = _devices(store, blocks, source.profiles, order.order, length)
+        begun = _begun_study(store, source.store, task, len(evaluator), devices, length, order)
         bench = StudyBench(devices, length, order.order, Judge(evaluator), settings, say)
-        study = measure(continued_study(begun, out), bench, parts=parts, out=out, threads=threads)
+        study = measure(continued_study(begun, out), bench, parts=source.parts, out=out, threads=threads)
     if journal is not None:
         journal.unlink(missing_ok=True)
     return study
@@ -261,14 +246,6 @@ def _block(path: Path, store: ShardStore) -> StiBlock:
     return block
 
 
-def _begun_study(out: Path | None, store: ShardStore, task: Task) -> Study | None:
-    """Return the study to continue, if it is of this model and task."""
-    if out is None or not out.exists():
-        return None
-    study = read_study(out, Study)
-    return study if (study.model.sha256, study.task.sha256) == (store.fingerprint, task.sha256) else None
-
-
 def _devices(
     store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: Sequence[Shard], length: int
 ) -> list[tuple[StudiedDevice, StiCost]]:
@@ -281,34 +258,36 @@ def _devices(
     return devices
 
 
-def _classifier(store: ShardStore, path: Path) -> StudiedClassifier:
-    geometry = store.geometry
-    return StudiedClassifier(
-        name=Path(store.index.origin).name or Path(os.path.realpath(path)).name,
-        kind=store.kind,
-        sha256=store.fingerprint,
-        layers=geometry.layers,
-        heads=geometry.heads,
-        width=geometry.width,
-        ffn=geometry.ffn,
-    )
-
-
-def _studied(task: Task, examples: int) -> StudiedTask:
-    return StudiedTask(
-        name=Path(task.path).name,
-        sha256=task.sha256,
-        examples=examples,
-        classes=len(task.label_names),
-        largest_class=float(np.bincount(task.labels[:examples]).max() / examples),
-    )
-
-
-def _stored(store: ShardStore, path: Path) -> StudiedStore:
-    weights = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
-    whole = store.geometry.layers * store.geometry.weights_per_layer
-    return StudiedStore(
-        name=Path(os.path.realpath(path)).name,
-        shard_bytes={bits: round(store.mean_size(bits)) for bits in BITS},
-        outlier_share=weights / whole,
+def _begun_study(
+    store: ShardStore, path: Path, task: Task, examples: int, devices: Devices, length: int, order: ImportanceOrder
+) -> Study:
+    """Return the study without parts."""
+    geometry, folder = store.geometry, Path(os.path.realpath(path)).name
+    outliers = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
+    return Study(
+        tool=TOOL,
+        model=StudiedClassifier(
+            name=Path(store.index.origin).name or folder,
+            kind=store.kind,
+            sha256=store.fingerprint,
+            layers=geometry.layers,
+            heads=geometry.heads,
+            width=geometry.width,
+            ffn=geometry.ffn,
+        ),
+        task=StudiedTask(
+            name=Path(task.path).name,
+            sha256=task.sha256,
+            examples=examples,
+            classes=len(task.label_names),
+            largest_class=float(np.bincount(task.labels[:examples]).max() / examples),
+        ),
+        store=StudiedStore(
+            name=folder,
+            shard_bytes={bits: round(store.mean_size(bits)) for bits in BITS},
+            outlier_share=outliers / (geometry.layers * geometry.weights_per_layer),
+        ),
+        devices=tuple(device for device, _ in devices),
+        length=length,
+        importance=order,
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
-from simnmt.papers.kit.page import Row
+from simnmt.papers.kit.page import Row, grouped
 from simnmt.papers.kit.table import Column, Table
 from simnmt.papers.sti import published
-from simnmt.papers.sti.comparison import POINTS, Comparison, comparisons, importance_gain, points_of
-from simnmt.papers.sti.paper_claims import LOADED_FIRST, MB, PIPELINE, derived
+from simnmt.papers.sti.comparison import POINTS, Comparison, comparisons, importance_gain
+from simnmt.papers.sti.paper_claims import DERIVED, LOADED_FIRST, MB, PIPELINE
 from simnmt.papers.sti.pipeline import PipelineMeasurement
-from simnmt.papers.sti.study import Point, StudiedDevice, Study
+from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study
 from simnmt.report.typography import number, significant
 from simnmt.streaming.paired_difference import PairedDifference
 
@@ -23,11 +22,12 @@ SHOWN_DIGITS = 16
 
 def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -> list[Table]:
     """Return every table; a part that was not measured has no rows."""
+    grid = _point_rows((study, point) for study in studies for point in study.grid)
     return [
         Table(
             "lost",
             "Not in source text (STI-26)",
-            [asdict(lost) for lost in published.LOST],
+            [{"what": what, "held": content, "stands": substitute} for what, content, substitute in published.LOST],
             [
                 Column("lost", "what"),
                 Column("what it showed", "held", words=True, on_terminal=False),
@@ -38,13 +38,13 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
             on_terminal=True,
         ),
         _gains(studies),
-        _submodels(studies),
+        _submodels(grid),
         _upgrades(studies),
         _points(
             "sizes",
             "Sizes of the preload buffer",
             "Plans with other buffers, all else the same.",
-            [point_row(study, point) for study in studies for point in study.sizes],
+            _point_rows((study, point) for study in studies for point in study.sizes),
         ),
         _uniform(studies),
         _greedy(studies),
@@ -63,7 +63,7 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
             "grid",
             "Every method under every deadline",
             "Deadline: in ms, and of the whole model’s computation. Bits: mean over shards. Late: beyond its deadline.",
-            [point_row(study, point) for study in studies for point in study.grid],
+            grid,
         ),
         _devices(studies),
         _runs(studies),
@@ -179,34 +179,21 @@ def share_label(row: Row) -> str:
     return method_label(row, f"{100 * (row['preload_share'] or 0.0):.2f} %")
 
 
-def _submodels(studies: Sequence[Study]) -> Table:
+def _submodels(grid: Sequence[Row]) -> Table:
     """n x m by method and deadline, in the place of Table 6."""
-    rows: list[Row] = []
-    for study in studies:
-        for device in study.devices:
-            # Methods in the order of the grid, each with its preload buffers, the smallest first.
-            methods = {point.method: set[float | None]() for point in study.grid if point.device == device.name}
-            for point in study.grid:
-                if point.device == device.name:
-                    methods[point.method].add(point.preload_share)
-            for method, shares in methods.items():
-                for share in sorted(shares, key=lambda share: -1.0 if share is None else share):
-                    by_deadline = points_of(study, device, method, share)
-                    points = by_deadline.values()
-                    rows.append(
-                        {
-                            "study": study.name,
-                            "device": device.name,
-                            "method": method,
-                            "preload_share": share,
-                            "sizes": {f"{100 * at:g}": [point.layers, point.slices] for at, point in by_deadline.items()},
-                            "shards": fmean(point.shards for point in points),
-                            "accuracy": fmean(point.outcome.accuracy for point in points),
-                            "missed": sum(point.misses for point in points),
-                            "held_mb": fmean(point.held_bytes for point in points) / MB,
-                            "working_mb": fmean(point.working_bytes for point in points) / MB,
-                        }
-                    )
+    rows = [
+        {
+            "study": study,
+            "device": device,
+            "method": method,
+            "preload_share": share,
+            "sizes": {f"{100 * row['deadline_share']:g}": [row["layers"], row["slices"]] for row in group},
+            "shards": fmean(row["layers"] * row["slices"] for row in group),
+            "missed": sum(row["misses"] for row in group),
+            **{name: fmean(row[name] for row in group) for name in ("accuracy", "held_mb", "working_mb")},
+        }
+        for (study, device, method, share), group in grouped(grid, "study", "device", "method", "preload_share").items()
+    ]
     deadlines = sorted({share for row in rows for share in row["sizes"]}, key=float)
     return Table(
         "submodels",
@@ -246,10 +233,7 @@ def _upgrades(studies: Sequence[Study]) -> Table:
             rows.append(
                 {
                     "study": study.name,
-                    "layers": case.layers,
-                    "slices": case.slices,
-                    "raised": case.raised,
-                    "to_bits": case.to_bits,
+                    **case.model_dump(include={"layers", "slices", "raised", "to_bits"}),
                     "base": case.base.accuracy,
                     "best": case.best.accuracy,
                     "random_mean": fmean(by_chance) if by_chance else None,
@@ -284,15 +268,7 @@ def _upgrades(studies: Sequence[Study]) -> Table:
 
 def _uniform(studies: Sequence[Study]) -> Table:
     rows = [
-        {
-            "study": study.name,
-            "layers": entry.layers,
-            "slices": entry.slices,
-            "bits": entry.bits,
-            "accuracy": entry.outcome.accuracy,
-            "log_likelihood": entry.outcome.log_likelihood,
-            "agreement": entry.outcome.agreement,
-        }
+        {"study": study.name, "layers": entry.layers, "slices": entry.slices, "bits": entry.bits, **_answers(entry.outcome)}
         for study in studies
         for entry in sorted(study.uniform, key=lambda entry: (entry.bits, entry.layers, entry.slices))
     ]
@@ -313,32 +289,32 @@ def _uniform(studies: Sequence[Study]) -> Table:
     )
 
 
-def point_row(study: Study, point: Point) -> Row:
-    """Return the row of one method under one deadline."""
-    return {
-        "study": study.name,
-        "device": point.device,
-        "method": point.method,
-        "deadline_share": point.deadline_share,
-        "deadline_ms": 1e3 * point.deadline_s,
-        "preload_share": point.preload_share,
-        "preload_mb": point.preload_bytes / MB,
-        "layers": point.layers,
-        "slices": point.slices,
-        "bits": {str(bits): count for bits, count in point.bits.items()},
-        "mean_bits": sum(bits * count for bits, count in point.bits.items()) / point.shards,
-        "held_mb": point.held_bytes / MB,
-        "working_mb": point.working_bytes / MB,
-        "latency_ms": 1e3 * point.latency_s,
-        "stall_ms": 1e3 * point.stall_s,
-        "io_busy_ms": 1e3 * point.io_s,
-        "compute_busy_ms": 1e3 * point.busy_s,
-        "misses": point.misses,
-        "flagged": point.flagged,
-        "accuracy": point.outcome.accuracy,
-        "log_likelihood": point.outcome.log_likelihood,
-        "agreement": point.outcome.agreement,
-    }
+def _answers(outcome: Outcome) -> Row:
+    """Return accuracy, log-likelihood and agreement."""
+    return outcome.model_dump(exclude={"correct"})
+
+
+def _point_rows(points: Iterable[tuple[Study, Point]]) -> list[Row]:
+    """Return a row for every method under every deadline."""
+    names = {"device", "method", "deadline_share", "preload_share", "layers", "slices", "misses", "flagged"}
+    return [
+        {
+            "study": study.name,
+            **point.model_dump(include=names),
+            "deadline_ms": 1e3 * point.deadline_s,
+            "preload_mb": point.preload_bytes / MB,
+            "bits": {str(bits): count for bits, count in point.bits.items()},
+            "mean_bits": sum(bits * count for bits, count in point.bits.items()) / point.shards,
+            "held_mb": point.held_bytes / MB,
+            "working_mb": point.working_bytes / MB,
+            "latency_ms": 1e3 * point.latency_s,
+            "stall_ms": 1e3 * point.stall_s,
+            "io_busy_ms": 1e3 * point.io_s,
+            "compute_busy_ms": 1e3 * point.busy_s,
+            **_answers(point.outcome),
+        }
+        for study, point in points
+    ]
 
 
 def _points(identifier: str, title: str, note: str, rows: Sequence[Row]) -> Table:
@@ -471,7 +447,7 @@ def _derived() -> Table:
         "What follows from the printed figures",
         [
             {"what": row.what, "value": row.value, "unit": row.unit, "said": row.printed, "meaning": row.meaning}
-            for row in derived()
+            for row in DERIVED
         ],
         [
             Column("what", "what"),
