@@ -23,30 +23,24 @@ class Undecided(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two methods on one device under common deadlines, one or more, over the same examples."""
+    """Two methods on one device under common deadlines, over the same examples."""
 
     examples: int
     pairs: tuple[tuple[Point, Point], ...]
     """Points of both methods by deadline, rising."""
 
-    def where(self, keep: Callable[[Point, Point], bool]) -> Comparison | None:
-        """Return the comparison under the deadlines whose pair `keep` accepts; None if it accepts none."""
-        pairs = tuple(pair for pair in self.pairs if keep(*pair))
-        return Comparison(self.examples, pairs) if pairs else None
+    def where(self, keep: Callable[[Point, Point], bool]) -> Comparison:
+        """Return the comparison under the deadlines whose pair `keep` accepts."""
+        return Comparison(self.examples, tuple(pair for pair in self.pairs if keep(*pair)))
 
     @property
-    def in_time(self) -> Comparison | None:
+    def in_time(self) -> Comparison:
         """The comparison under deadlines that neither method misses (errata to STI-22)."""
         return self.where(lambda first, second: not (first.misses or second.misses))
 
     @property
-    def shares(self) -> list[float]:
-        """Deadlines as shares of the whole model's computation."""
-        return [first.deadline_share for first, _ in self.pairs]
-
-    @property
     def gain(self) -> PairedDifference:
-        """Accuracy of the first method less that of the second, mean over deadlines."""
+        """Accuracy of the first method less that of the second, mean over deadlines, of which there must be one."""
         first, second = zip(*((one.outcome, other.outcome) for one, other in self.pairs), strict=True)
         return paired_difference(mean_right(first, self.examples), mean_right(second, self.examples))
 

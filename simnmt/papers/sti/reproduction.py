@@ -122,8 +122,8 @@ def _gain_line(study: Study, device: StudiedDevice) -> str:
     for method, compared in comparisons(study, device).items():
         if method in (*BASELINES, "PreloadModel-32"):
             kept, count, (missed, _) = compared.in_time, len(compared.pairs), compared.missed
-            points = "none" if kept is None else f"{POINTS * kept.gain.difference:+.1f}"
-            in_time.append(f"{points} over {method} ({0 if kept is None else len(kept.pairs)})")
+            points = f"{POINTS * kept.gain.difference:+.1f}" if kept.pairs else "none"
+            in_time.append(f"{points} over {method} ({len(kept.pairs)})")
             over_all.append(f"{POINTS * compared.gain.difference:+.1f}")
     if not in_time:
         return ""

@@ -85,70 +85,40 @@ class Claim:
         ]
 
 
-def basis_of(study: Study, devices: Sequence[str]) -> str:
-    """Return the least certain kind of these devices' costs; measured without any.
-
-    A claim on latencies by inferred costs is inferred, though the accuracy beside them was measured.
-    """
-    kinds = {device.kind for device in study.devices if device.name in devices}
-    return next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
-
-
-@dataclass(frozen=True, slots=True)
-class _InTime:
-    """Gains of the published plan and of the one that may wait, under deadlines that neither side misses."""
-
-    over_all: Comparison
-    """The published plan under all common deadlines, late answers included."""
-    plans: tuple[tuple[str, Comparison | None], ...]
-
-    @classmethod
-    def of(cls, study: Study, device: StudiedDevice, method: str) -> _InTime:
-        over_all = compare(study, device, "STI", method)
-        waiting = compare(study, device, "STI, waiting", method).in_time
-        return cls(over_all, (("in time:", over_all.in_time), ("allowed to wait until the deadline:", waiting)))
-
-    def judgement(self, why: str, slack: float = 0.0) -> Judgement:
-        """Judge by the weaker verdict of the two plans; UNKNOWN if neither was in time together with the other method."""
-        verdicts = [at_least(plan.gain, slack) for _, plan in self.plans if plan is not None]
-        deadlines = len(self.over_all.pairs)
-        ours = "; ".join(
-            f"{name} {'never in time together' if plan is None else format_gain(plan.gain)}, "
-            f"{0 if plan is None else len(plan.pairs)} of {deadlines} deadlines"
-            for name, plan in self.plans
-        )
-        return Judgement(worst_verdict(verdicts), ours, why)
+def _judge_in_time(study: Study, device: StudiedDevice, method: str, why: str, slack: float = 0.0) -> Judgement:
+    """Judge by the weaker verdict of the published plan and of the one that may wait, where neither side is late."""
+    over_all = compare(study, device, "STI", method)
+    waiting = compare(study, device, "STI, waiting", method)
+    plans = {"in time:": over_all.in_time, "allowed to wait until the deadline:": waiting.in_time}
+    verdicts = [at_least(plan.gain, slack) for plan in plans.values() if plan.pairs]
+    gains = {name: format_gain(plan.gain) if plan.pairs else "never in time together" for name, plan in plans.items()}
+    deadlines = len(over_all.pairs)
+    ours = "; ".join(f"{name} {gains[name]}, {len(plan.pairs)} of {deadlines} deadlines" for name, plan in plans.items())
+    return Judgement(worst_verdict(verdicts), ours, why)
 
 
 def _baseline(method: str, study: Study, device: StudiedDevice) -> Judgement:
-    compared = _InTime.of(study, device, method)
-    over_all, kept = compared.over_all, compared.over_all.in_time
-    worse = (
-        []
-        if kept is None
-        else [first.deadline_share for first, second in kept.pairs if first.outcome.accuracy < second.outcome.accuracy]
-    )
+    over_all = compare(study, device, "STI", method)
+    pairs = over_all.in_time.pairs
+    worse = [first.deadline_share for first, second in pairs if first.outcome.accuracy < second.outcome.accuracy]
     why = f"less accurate at {format_shares(worse)} of the whole computation; " if worse else ""
     (accuracy, other), (missed, other_missed) = over_all.accuracies, over_all.missed
     why += f"late answers included {format_gain(over_all.gain)}, {100 * accuracy:.1f} against {100 * other:.1f} %, over "
     why += f"{len(over_all.pairs)} deadlines, of which the plan misses {missed} and the other {other_missed}"
-    return compared.judgement(why)
+    return _judge_in_time(study, device, method, why)
 
 
 def _in_memory(study: Study, device: StudiedDevice) -> Judgement:
-    compared = _InTime.of(study, device, "PreloadModel-32")
-    over_all, kept = compared.over_all, compared.over_all.in_time
-    equal = kept and kept.where(lambda first, second: first.shards == second.shards)
-    count, equal_count = (0 if part is None else len(part.pairs) for part in (kept, equal))
-    why = f"same operations under {equal_count} of these {count} deadlines"
-    why += f", there {format_gain(equal.gain)}" if equal is not None and equal_count < count else ""
+    over_all = compare(study, device, "STI", "PreloadModel-32")
+    deadlines, equal = len(over_all.in_time.pairs), over_all.in_time.where(lambda first, second: first.shards == second.shards)
+    why = f"same operations under {len(equal.pairs)} of these {deadlines} deadlines"
+    why += f", there {format_gain(equal.gain)}" if 0 < len(equal.pairs) < deadlines else ""
     why += f"; late answers included {format_gain(over_all.gain)} over {len(over_all.pairs)} deadlines"
-    return compared.judgement(why, WITHIN)
+    return _judge_in_time(study, device, "PreloadModel-32", why, WITHIN)
 
 
 def _deadlines(study: Study, device: StudiedDevice) -> Judgement:
-    possible = compare(study, device, "STI", "PreloadModel-32").where(lambda _, in_memory: not in_memory.misses)
-    pairs = () if possible is None else possible.pairs
+    pairs = compare(study, device, "STI", "PreloadModel-32").where(lambda _, in_memory: not in_memory.misses).pairs
     late = [planned.deadline_share for planned, _ in pairs if planned.misses]
     by_method = [(method, points_of(study, device, method).values()) for method in BASELINES]
     others = "; ".join(f"{method} misses {sum(p.misses for p in points)} of {len(points)}" for method, points in by_method)
@@ -179,7 +149,7 @@ def _tight(study: Study, device: StudiedDevice) -> Judgement:
             raise Undecided("one deadline has no halves")
         tight, loose = (Comparison(compared.examples, half) for half in (compared.pairs[:middle], compared.pairs[middle:]))
         gaps.append((tight.gain, loose.gain))
-        limit = format_shares(tight.shares[-1:])
+        limit = format_shares([tight.pairs[-1][0].deadline_share])
         texts.append(f"{method}: {format_gain(tight.gain)} up to {limit}, {format_gain(loose.gain)} beyond")
     clear = all(first.low > second.high for first, second in gaps)
     verdict = HOLDS if clear else FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
@@ -229,12 +199,13 @@ def _shapes(study: Study) -> Judgement:
     middle = shares[len(shares) // 2]
     ratios = [fmean(point.layers / point.slices for point in plan.values()) for plan in plans]
     names = (deep.name, shallow.name)
+    basis = max(deep.kind, shallow.kind, key=("measured", "inferred", "synthetic").index)
     ours = "; ".join(
         f"{name}: {plan[middle].layers} x {plan[middle].slices} at {format_shares([middle])}"
         for name, plan in zip(names, plans, strict=True)
     )
     why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in zip(names, ratios, strict=True))
-    return Judgement(holds_if(ratios[0] > ratios[1]), ours, why, basis_of(study, names))
+    return Judgement(holds_if(ratios[0] > ratios[1]), ours, why, basis)
 
 
 def _busy(study: Study, device: StudiedDevice) -> Judgement:

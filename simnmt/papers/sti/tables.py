@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -71,55 +71,59 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
     ]
 
 
-def _interval(names: tuple[str, str, str], gain: PairedDifference | None) -> Mapping[str, float | None]:
-    """Return a gain and the ends of its interval in points, under these names."""
-    values = (None,) * 3 if gain is None else (gain.difference, gain.low, gain.high)
-    return {name: None if value is None else POINTS * value for name, value in zip(names, values, strict=True)}
+def _in_points(gain: PairedDifference) -> tuple[float, float, float]:
+    return POINTS * gain.difference, POINTS * gain.low, POINTS * gain.high
+
+
+def _gain_columns(compared: Comparison, suffix: str = "") -> Row:
+    """Return gain, interval, accuracies and number of deadlines, under names with this suffix."""
+    names = [f"{name}{suffix}" for name in ("gain", "low", "high", "accuracy", "accuracy_other")]
+    values = (*_in_points(compared.gain), *compared.accuracies) if compared.pairs else (None,) * 5
+    return dict(zip(names, values, strict=True)) | {f"deadlines{suffix}": len(compared.pairs)}
 
 
 def _gain_row(study: Study, device: StudiedDevice, method: str, compared: Comparison) -> Row:
-    kept = compared.in_time
-    accuracy_in_time, other_in_time = (None, None) if kept is None else kept.accuracies
-    accuracy, accuracy_other = compared.accuracies
     missed, missed_other = compared.missed
     return {
         "kind": device.kind,
         "study": study.name,
         "device": device.name,
         "method": method,
-        **_interval(("gain_in_time", "low_in_time", "high_in_time"), None if kept is None else kept.gain),
-        "deadlines_in_time": 0 if kept is None else len(kept.pairs),
-        "accuracy_in_time": accuracy_in_time,
-        "accuracy_other_in_time": other_in_time,
-        **_interval(("gain", "low", "high"), compared.gain),
-        "accuracy": accuracy,
-        "accuracy_other": accuracy_other,
-        "deadlines": len(compared.pairs),
+        **_gain_columns(compared.in_time, "_in_time"),
+        **_gain_columns(compared),
         "missed": missed,
         "missed_other": missed_other,
         "shards_ratio": compared.ratio(lambda point: point.shards),
     }
 
 
-_GAIN_KEYS = (
-    "kind", "study", "device", "method", "gain_in_time", "low_in_time", "high_in_time", "deadlines_in_time",
-    "accuracy_in_time", "accuracy_other_in_time", "gain", "low", "high", "accuracy", "accuracy_other", "deadlines", "missed",
-    "missed_other", "shards_ratio",
-)  # fmt: skip
+def _printed_gain_row(board: str, method: str, gain: float) -> Row:
+    nothing = Comparison(0, ())
+    return {
+        "kind": "published",
+        "study": "GLUE, mean",
+        "device": board,
+        "method": method,
+        **_gain_columns(nothing, "_in_time"),
+        **_gain_columns(nothing),
+        "gain": gain,
+        "deadlines_in_time": None,
+        "deadlines": len(published.DEADLINES_S),
+        "missed": None,
+        "missed_other": None,
+        "shards_ratio": published.SHARDS[method],
+    }
 
 
 def _gains(studies: Sequence[Study]) -> Table:
     """Points gained by STI over each other method, printed and ours."""
-    rows: list[Row] = [
-        dict.fromkeys(_GAIN_KEYS)
-        | {"kind": "published", "study": "GLUE, mean", "device": board, "method": method, "gain": gain}
-        | {"deadlines": len(published.DEADLINES_S), "shards_ratio": published.SHARDS[method]}
-        for board, by_method in published.GAINS.items()
-        for method, gain in by_method.items()
+    rows = [_printed_gain_row(board, *printed) for board, gains in published.GAINS.items() for printed in gains.items()]
+    rows += [
+        _gain_row(study, device, method, compared)
+        for study in studies
+        for device in study.devices
+        for method, compared in comparisons(study, device).items()
     ]
-    for study in studies:
-        for device in study.devices:
-            rows += [_gain_row(study, device, method, pairs) for method, pairs in comparisons(study, device).items()]
     return Table(
         "gains",
         "Points of accuracy gained over each other method",
@@ -135,14 +139,7 @@ def _gains(studies: Sequence[Study]) -> Table:
                 signed=True,
                 interval=("low_in_time", "high_in_time"),
             ),
-            Column(
-                "deadlines",
-                lambda row: (
-                    f"{row['deadlines']}"
-                    if row["deadlines_in_time"] is None
-                    else f"{row['deadlines_in_time']} of {row['deadlines']}"
-                ),
-            ),
+            Column("deadlines", _deadlines),
             Column("STI, %", "accuracy_in_time", digits=1, scale=100.0),
             Column("other, %", "accuracy_other_in_time", digits=1, scale=100.0),
             Column(
@@ -164,6 +161,11 @@ def _gains(studies: Sequence[Study]) -> Table:
         published=lambda row: row["kind"] == "published",
         on_terminal=True,
     )
+
+
+def _deadlines(row: Row) -> str:
+    in_time = row["deadlines_in_time"]
+    return str(row["deadlines"]) if in_time is None else f"{in_time} of {row['deadlines']}"
 
 
 def method_label(row: Row, size: str) -> str:
@@ -230,6 +232,7 @@ def _upgrades(studies: Sequence[Study]) -> Table:
         for case in study.upgrades:
             by_chance = [outcome.accuracy for outcome in case.random]
             gain = importance_gain([case], study.task.examples) if by_chance else None
+            points, low, high = (None,) * 3 if gain is None else _in_points(gain)
             rows.append(
                 {
                     "study": study.name,
@@ -241,7 +244,9 @@ def _upgrades(studies: Sequence[Study]) -> Table:
                     "random_most": max(by_chance, default=None),
                     "orders": len(by_chance),
                     "beaten": sum(accuracy <= case.best.accuracy for accuracy in by_chance),
-                    **_interval(("gain", "low", "high"), gain),
+                    "gain": points,
+                    "low": low,
+                    "high": high,
                     "agreement": case.best.agreement,
                 }
             )
