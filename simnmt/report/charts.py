@@ -39,7 +39,7 @@ DASHES = (
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "pentagon", "star", "triangle-down", "hexagon", "cross")
 PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 
-Kind = Literal["line", "points", "bars", "band", "heat map", "text"]
+Kind = Literal["line", "points", "bars", "band", "area", "heat map", "text"]
 Values = Sequence[Any] | NDArray[Any]
 
 
@@ -78,7 +78,7 @@ class Axis:
         """Return the axis as plotly lays it out."""
         layout: dict[str, Any] = {"title": {"text": self.title}}
         if self.log:
-            layout |= {"type": "log", "tickformat": ",~g"}
+            layout |= {"type": "log", "tickformat": ",~g", "nticks": 5}
         elif self.from_zero:
             layout["rangemode"] = "tozero"
         if self.span is not None:
@@ -143,8 +143,15 @@ class Mark:
             trace["hoverinfo"] = "skip"
         if self.kind == "heat map":
             return trace | {"type": "heatmap", "z": self.values, "showscale": False, **self._colour_scale("z")}
-        if self.kind == "band":
-            return trace | self._band()
+        if self.kind in ("band", "area"):
+            fill = {
+                "type": "scatter",
+                "mode": "lines",
+                "fill": "toself",
+                "fillcolor": _token(self.colour),
+                "line": {"width": 0},
+            }
+            return trace | (self._outline() if self.kind == "band" else {}) | fill
         if self.low is not None and self.high is not None:
             trace["error_x" if self.level else "error_y"] = self._whiskers(self.low, self.high)
         if self.kind == "bars":
@@ -177,7 +184,7 @@ class Mark:
         look = {"color": _token("ink" if self.kind == "bars" else self.colour), "thickness": 1.2, "width": 4}
         return {"type": "data", "symmetric": False, **bounds, **look}
 
-    def _band(self) -> dict[str, Any]:
+    def _outline(self) -> dict[str, list[float | None]]:
         """One closed outline for each run of values whose ends are known."""
         x: list[float | None] = []
         y: list[float | None] = []
@@ -188,8 +195,7 @@ class Mark:
             if known and len(there) > 1:
                 x += [*(float(self.x[place]) for place in (*there, *reversed(there))), None]
                 y += [*(float(high[place]) for place in there), *(float(low[place]) for place in reversed(there)), None]
-        fill = {"fill": "toself", "fillcolor": _token(self.colour), "line": {"width": 0}}
-        return {"type": "scatter", "mode": "lines", "x": x, "y": y, **fill}
+        return {"x": x, "y": y}
 
     def _colour_scale(self, axis: str) -> dict[str, Any]:
         colours = [[place, _token(colour)] for place, colour in self.scale]
@@ -271,11 +277,9 @@ def panel(
     caption: str = "",
     across: bool = False,
 ) -> Panel:
-    """Return a panel with `draw(*options)` for each combination of options; a control with one option is left out."""
+    """Return a panel with `draw(*options)` for each combination of options."""
     combinations = itertools.product(*([value for value, _ in control.options] for control in controls))
-    offered = [len(control.options) > 1 for control in controls]
-    charts = {tuple(itertools.compress(options, offered)): draw(*options) for options in combinations}
-    return Panel(name, heading, alt, charts, [*itertools.compress(controls, offered)], caption, across)
+    return Panel(name, heading, alt, {options: draw(*options) for options in combinations}, controls, caption, across)
 
 
 def bar_chart(

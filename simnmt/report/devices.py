@@ -10,6 +10,8 @@ from markupsafe import Markup
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import thinning
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel
+from simnmt.report.figures import CellView
 from simnmt.report.pipelines import PipelineTimes, pipeline_svg
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
@@ -127,15 +129,75 @@ def batching_devices(cell: Cell) -> list[int]:
     ]
 
 
-def batch_figures(cell: Cell, cells: int = 1) -> list[dict[str, Any]]:
-    """Per batching device what its figures show, empty where there is none; `cells`: on the page."""
+def batch_panels(view: CellView) -> list[Panel]:
+    """Return the figures of batches: how many sentences are active, step by step and in all; empty without batches."""
+    cell = view.cell
     devices = batching_devices(cell)
-    share = TIMELINE_NUMBERS // max(2 * cells * len(devices) * len(cell.logs), 1)
+    if not devices:
+        return []
+    share = TIMELINE_NUMBERS // max(2 * view.cells * len(devices) * len(cell.logs), 1)
     changes = max(share, FEWEST_CHANGES)
-    return [
-        {"device": device, "policies": [_batch_figure(_account(cell, policy, device), changes) for policy in cell.logs]}
+    accounts = {
+        (str(device), policy): account
         for device in devices
+        for policy in cell.logs
+        if (account := _account(cell, policy, device)) is not None and account.steps.sum()
+    }
+
+    def active(device: str, policy: str) -> Chart:
+        name = view.policies[int(policy)]
+        axes = Axis("decode step of the first server"), Axis("active sentences", from_zero=True)
+        account = accounts.get((device, name))
+        if account is None:
+            return Chart([], *axes, f"Nothing is decoded there under {name}.")
+        step, sentences = account.timeline[:changes].T.tolist()
+        hover = "%{y} active from step %{x} on"
+        curve = view.line(name, step, sentences, dash="solid", width=1.4, step=True, fill="rtt-wash", hover=hover)
+        limit = Mark("line", [0, step[-1]], [account.size] * 2, "largest batch", dash="dot", width=1.2, hover="")
+        reading = f"The first {number(len(step), 0)} changes of the batch. In all: {_describe_batches(account)}"
+        return Chart([curve, limit], *axes, reading)
+
+    def sizes(device: str, of: str) -> Chart:
+        used = {policy: account for (place, policy), account in accounts.items() if place == device}
+        marks = [_size_line(view, policy, account, of) for policy, account in used.items()]
+        unused = [policy for policy in cell.logs if policy not in used]
+        title = "share of the decoding time, %" if of == "time" else "share of the decode steps, %"
+        reading = f"Nothing is decoded there under {format_list(unused)}." if unused else ""
+        return Chart(marks, Axis("active sentences", from_zero=True), Axis(title, from_zero=True), reading)
+
+    at = Control("device", "At the", [(str(device), cell.devices[device].name) for device in devices])
+    policies = Control("policy", "Policy", [(str(place), name) for place, name in enumerate(cell.logs)], str(most_used(cell)))
+    return [
+        panel(
+            "active",
+            "The batch, step by step",
+            f"Active sentences over decode steps, with the largest batch, {view.place}",
+            active,
+            [at, policies],
+            caption="Sentences decoded together from one step to the next, at the beginning of the run.",
+        ),
+        panel(
+            "sizes",
+            "How full the batches are",
+            f"Percentage of decode steps or of their time by active sentences, one line per policy, {view.place}",
+            sizes,
+            [at, Control("of", "Share", [("steps", "of the steps"), ("time", "of the time")])],
+            caption="Share of the decode steps, or of their time, by the number of sentences active in them.",
+        ),
     ]
+
+
+def _size_line(view: CellView, policy: str, account: BatchAccount, of: str) -> Mark:
+    """Return the shares of steps, or of their time, by active sentences; large batches in even groups of sizes."""
+    wide = -(-account.size // MOST_BARS)
+    first = np.arange(1, account.size + 1, wide)
+    # No step has nobody active.
+    values = np.add.reduceat((account.step_s if of == "time" else account.steps)[1:], first - 1)
+    last = np.minimum(first + wide - 1, account.size)
+    labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+    symbol = SYMBOLS[view.policies.index(policy) % len(SYMBOLS)]
+    shares = thinning.numbers(100.0 * values / max(values.sum(), 1e-300), 4)
+    return view.line(policy, first.tolist(), shares, width=1.6, symbol=symbol, text=labels, hover="%{text} active: %{y:.2f} %")
 
 
 def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -165,27 +227,6 @@ def most_used(cell: Cell) -> int:
 def _account(cell: Cell, policy: str, device: int) -> BatchAccount | None:
     accounts = cell.batches.get(policy, ())
     return accounts[device] if device < len(accounts) else None
-
-
-def _batch_figure(account: BatchAccount | None, changes: int) -> dict[str, Any] | None:
-    """Return the figure of a policy's batches at one device; None if there were none."""
-    if account is None or not account.steps.sum():
-        return None
-    wide = -(-account.size // MOST_BARS)
-    first = np.arange(1, account.size + 1, wide)
-    # Never a step with nobody active.
-    steps, seconds = (np.add.reduceat(by_active[1:], first - 1) for by_active in (account.steps, account.step_s))
-    shown = account.timeline[:changes]
-    return {
-        "size": account.size,
-        "least": first.tolist(),
-        "most": np.minimum(first + wide - 1, account.size).tolist(),
-        "steps": thinning.numbers(100.0 * steps / steps.sum(), 4),
-        "time": thinning.numbers(100.0 * seconds / seconds.sum(), 4) if seconds.sum() else thinning.numbers(0.0 * steps, 4),
-        "step": shown[:, 0].tolist(),
-        "active": shown[:, 1].tolist(),
-        "words": _describe_batches(account),
-    }
 
 
 def _describe_batches(account: BatchAccount) -> str:

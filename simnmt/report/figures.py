@@ -1,140 +1,408 @@
-"""The data of the figures of one cell: latency and its parts, shares, RTT, backlog over time, causes of loss.
+"""The figures of one workload on one network: latency and its parts, backlog, shares, the network, causes of loss, load.
 
-Milliseconds here, because a person reads them; the scripts beside `page.js` draw them. Everything is thinned first
-(`thinning.py`), so that a page does not grow with the number of requests.
+A figure is thinned first (`thinning.py`), so that a page does not grow with the number of requests. Times are milliseconds
+here, because a person reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.suggestions import format_list
 from simnmt.report import thinning
-from simnmt.report.devices import batch_figures
-from simnmt.report.plane_figures import misrouted, plane
+from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.typography import significant
 from simnmt.results import Cell
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.result import Series
+from simnmt.results.stability import busiest_device
 from simnmt.results.summary import OBJECTIVES, PARTS, Row
 
-OVER_LOAD: dict[str, str] = {name: OBJECTIVES[name] for name in ("mean", "p95")}
-"""What is shown over the load, and the keys of the rows that hold it."""
+ESTIMATE_OF = "cnmt"
+"""The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
+RTT_POINTS = 2_000
+SPANS, FEWEST_SPANS = 400, 50
+LENGTH_BINS = 30
+TIMELINE_NUMBERS = 60_000
+"""Of all timelines of a page, so that neither many cells nor many devices make it heavy."""
+MANY_MS = 1e5
+"""Milliseconds from which seconds are shown instead."""
+LEAST_SHOWN = 0.01
+"""Of a backlog on a logarithmic axis."""
+_MIDDLE_DEVICES = (4, 6, 5, 8, 7, 10, 9, 11, 3, 2)
+
+Log = Mapping[str, NDArray[Any]]
+LOG_OR_LINEAR = (("log", "log latency"), ("linear", "linear"))
 
 
-def parts(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Any]:
-    """Milliseconds of queue, execution and transfer per policy: of all requests, and of those beyond p95 and p99."""
-    by_policy = {row["policy"]: row for row in rows}
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """One cell with what its figures share: its rows, the colours of its policies, and how many cells the page has."""
 
-    def means(prefix: str) -> list[list[float | None]]:
-        return [[_ms(by_policy.get(policy, {}).get(f"{prefix}_{part}_s")) for part in PARTS] for policy in policies]
+    cell: Cell
+    rows: Sequence[Row]
+    gaps: Sequence[Row]
+    colours: Mapping[str, int]
+    cells: int = 1
 
-    return {"names": list(PARTS), "all": means("mean"), "p95": means("beyond_p95"), "p99": means("beyond_p99")}
+    @property
+    def policies(self) -> list[str]:
+        """The policies in the order of the scenario."""
+        return list(self.cell.logs)
+
+    @property
+    def place(self) -> str:
+        """Workload and network."""
+        return f"{self.cell.workload}/{self.cell.network}"
+
+    def row(self, policy: str) -> Row:
+        """Return the row of a policy; empty if there is none."""
+        return next((row for row in self.rows if row["policy"] == policy), {})
+
+    def unstable(self, policy: str) -> str:
+        """Return which devices a policy overloads; empty for a stable one."""
+        return self.row(policy).get("unstable") or ""
+
+    def line(self, policy: str, x: Any, y: Any, **style: Any) -> Mark:
+        """Return the line of a policy in the colour and dash that it has on the whole page."""
+        return policy_line(policy, self.colours[policy], x, y, unstable=bool(self.unstable(policy)), **style)
+
+    def device_colour(self, number: int) -> str:
+        """Return the colour of a device: the first and the last have those of the policies edge and cloud."""
+        last = len(self.cell.devices) - 1
+        place = 0 if number == 0 else 1 if number == last else _MIDDLE_DEVICES[(number - 1) % len(_MIDDLE_DEVICES)]
+        return f"policy-{place}"
+
+    def device_symbol(self, number: int) -> str:
+        """Return the symbol of a device."""
+        return SYMBOLS[number % len(SYMBOLS)]
+
+    def left_out(self) -> str:
+        """Return the sentence on unstable policies that a figure of means leaves out."""
+        names = [f"{policy} ({self.unstable(policy)})" for policy in self.policies if self.unstable(policy)]
+        return f" Left out, because no steady mean exists: {format_list(names)}." if names else ""
+
+    def device_control(self, label: str, shown: int | str = 0, first: Sequence[tuple[str, str]] = ()) -> Control:
+        """Return the choice of a device, after the options in `first`."""
+        names = [(str(number), device.name) for number, device in enumerate(self.cell.devices)]
+        return Control("device", label, [*first, *names], str(shown))
 
 
-def gaps(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """Change of the total time by source of loss removed, percent with its interval; None where none was analysed."""
-    shown = [row for row in rows if row["removed"] != "nothing"]
-    if not shown:
-        return None
-    keys = ("change_percent", "low_percent", "high_percent")
-    return {
-        "policy": shown[0]["policy"],
-        "removed": [row["removed"] for row in shown],
-        **{key: [row[key] for row in shown] for key in keys},
-    }
+def policy_line(policy: str, colour: int, x: Any, y: Any, *, unstable: bool = False, **style: Any) -> Mark:
+    """Return the line of a policy; `style`: further attributes of the mark."""
+    look: dict[str, Any] = {"colour": f"policy-{colour}", "dash": DASHES[colour]}
+    return Mark("line", x, y, **{"name": short(policy) + (", unstable" if unstable else ""), **look, **style})
 
 
-def over_load(rows: Sequence[Row], sweeps: Sequence[Row], colours: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Latency of every policy over the load, one entry for each network and plain policy whose load it is.
+def cell_panels(view: CellView) -> list[Panel]:
+    """Return the figures of one cell for which there is something to show, in the order of the page."""
+    panels = [latency(view), parts(view)]
+    if any(row.get("offered_rps") is not None for row in view.rows):
+        panels.append(timeline(view))
+    panels += [shares(view), rtt(view)]
+    return panels + [gaps(view)] * bool([row for row in view.gaps if row["removed"] != "nothing"])
 
-    A policy has no number at a load at which it is unstable, for there is no mean to be shown there.
-    """
-    figures: dict[tuple[str, str, tuple[str, ...]], dict[str, Any]] = {}
-    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
-    policies = list(dict.fromkeys(row["policy"] for row in rows))
-    for sweep in sweeps:
-        network, plain = sweep["network"], sweep["baseline"]
-        workloads = tuple(point["workload"] for point in sweep["points"])
-        entry = figures.setdefault(
-            (network, plain, workloads), {"network": network, "plain": plain, "workloads": list(workloads), "changes": []}
+
+def _scale(values_ms: Sequence[float | None]) -> tuple[str, float]:
+    """Return the unit for such latencies, and the factor from milliseconds to it."""
+    return ("s", 1e-3) if any(value is not None and value >= MANY_MS for value in values_ms) else ("ms", 1.0)
+
+
+def coinciding(lines: Mapping[str, Sequence[float | None]], tolerance: float) -> str:
+    """Return which lines hide each other: no two of their heights differ by more than `tolerance`; else an empty text."""
+    hidden = []
+    known = {name: np.array(heights, np.float64) for name, heights in lines.items() if len(heights)}
+    for place, (name, heights) in enumerate(known.items()):
+        for other, others in [*known.items()][place + 1 :]:
+            if heights.shape == others.shape and np.nanmax(np.abs(heights - others), initial=0.0) <= tolerance:
+                hidden.append(f"{name} under {other}")
+                break
+    return f"Lines that coincide hide each other: {format_list(hidden)}." if hidden else ""
+
+
+def latency(view: CellView) -> Panel:
+    """Draw the share of requests answered within a time; requests that never ended are left out."""
+    done = {policy: log["latency_s"][log["outcome"] == 0] for policy, log in view.cell.logs.items()}
+    grid = thinning.shares(max((values.size for values in done.values()), default=1))
+    quantiles = {policy: thinning.quantiles(values, grid) * 1e3 for policy, values in done.items()}
+    unit, factor = _scale([float(values.max(initial=0.0)) for values in quantiles.values()])
+    body = (grid > 0.01) & (grid < 0.99)
+    reading = coinciding({policy: np.log(ms[body]).tolist() for policy, ms in quantiles.items() if ms.size}, 0.005)
+    shown = {policy: thinning.numbers(ms * factor) for policy, ms in quantiles.items()}
+    share = [round(value, 7) for value in grid.tolist()]
+
+    def draw(x: str, y: str) -> Chart:
+        beyond = y == "beyond"
+        heights = [round(1.0 - value, 7) for value in share[:-1]] if beyond else share
+        verb = "%{y:.3~%} take longer than" if beyond else "%{y:.2%} within"
+        marks = [
+            view.line(policy, ms[: len(heights)], heights if ms else [], hover=f"{verb} %{{x:,.4~g}} {unit}")
+            for policy, ms in shown.items()
+        ]
+        slower = Axis("share of requests slower", log=True, tick_format="~%")
+        answered = Axis("share of requests answered", span=(0.0, 1.01), tick_format=".0%")
+        time_axis = Axis(f"latency of a request, {unit}", log=x == "log", from_zero=x != "log")
+        return Chart(marks, time_axis, slower if beyond else answered, reading)
+
+    return panel(
+        "latency",
+        "How long requests take",
+        f"Cumulative distribution of latency, one line per policy, {view.place}",
+        draw,
+        [
+            Control("x", "Time axis", [("log", "log time"), ("linear", "linear")]),
+            Control("y", "Share axis", [("within", "all"), ("beyond", "slowest")]),
+        ],
+        caption="Share of requests answered within a time, per policy.",
+    )
+
+
+_PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transfer"}
+_SLOWEST = {
+    "all": ("mean", "Means over all requests."),
+    "p95": ("beyond_p95", "Means over the slowest twentieth."),
+    "p99": ("beyond_p99", "Means over the slowest hundredth."),
+}
+
+
+def parts(view: CellView) -> Panel:
+    """Draw the mean waiting, execution and transfer time of each policy: of all requests, or of the slowest."""
+
+    def draw(of: str) -> Chart:
+        prefix, reading = _SLOWEST[of]
+        means = {policy: [_ms(view.row(policy).get(f"{prefix}_{part}_s")) for part in PARTS] for policy in view.policies}
+        known = {
+            policy: [ms for ms in parts_ms if ms is not None]
+            for policy, parts_ms in means.items()
+            if None not in parts_ms and not view.unstable(policy)
+        }
+        totals = [sum(parts_ms) for parts_ms in known.values()]
+        unit, factor = _scale(totals)
+        at = list(range(len(known)))
+        marks = [
+            Mark("bars", [parts_ms[number] * factor for parts_ms in known.values()], at, _PART_NAMES[part], f"part-{part}",
+                 level=True, hover=f"%{{x:,.4~g}} {unit}")
+            for number, part in enumerate(PARTS)
+        ]  # fmt: skip
+        sums = [total * factor for total in totals]
+        labels = [f" {significant(total)} {unit}" for total in sums]
+        marks.append(Mark("text", sums, at, text=labels, hover=""))
+        names = {float(place): short(policy, 20) for place, policy in enumerate(known)}
+        hidden = not known
+        return Chart(
+            marks if known else [],
+            Axis(f"latency, {unit}", span=(0.0, 1.25 * max(sums, default=0.0) or 1.0), hidden=hidden),
+            Axis(ticks=names, span=(len(known) - 0.5, -0.5), hidden=hidden),
+            reading + view.left_out(),
+            stacked=True,
+            message="no policy has a steady mean" if hidden else "",
         )
-        keys = ("change_percent", "low_percent", "high_percent")
-        change = {key: [point[key] for point in sweep["points"]] for key in keys}
-        entry["changes"].append({"policy": policies.index(sweep["policy"]), **change})
-        entry["load"] = [round(point["load"], 4) for point in sweep["points"]]
-        lines = [[by_place[workload, network, policy] for workload in workloads] for policy in policies]
-        entry["policies"] = policies
-        entry["colours"] = [colours[policy] for policy in policies]
-        entry["unstable"] = [[row.get("unstable") for row in line] for line in lines]
-        for name, key in OVER_LOAD.items():
-            entry[name] = {
-                end or "ms": [[None if row.get("unstable") else _ms(row.get(f"{key}{end}")) for row in line] for line in lines]
-                for end in ("", "_low", "_high")
-            }
-    return list(figures.values())
+
+    return panel(
+        "parts",
+        "What the time is made of",
+        f"Mean waiting, execution and transfer time, one stacked bar per policy, {view.place}",
+        draw,
+        [Control("of", "Requests", [("all", "all"), ("p95", "beyond p95"), ("p99", "beyond p99")])],
+        caption="Waiting, execution and transfer, per policy: of all requests, or of those slower than p95 or p99.",
+    )
 
 
 def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else float(f"{1e3 * seconds:.5g}")
 
 
-RTT_POINTS = 2_000
-ESTIMATE_OF = "cnmt"
-"""The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
-
-Log = Mapping[str, NDArray[Any]]
-
-
-def rtt(cell: Cell) -> dict[str, Any]:
-    """The RTT series over one lap, the transfer estimate that one policy held while it met that lap, and the span used.
-
-    The span is None where requests met at least half of the lap, or met its end and began anew.
-    """
-    series = cell.series
-    used_s = _used_span_s(cell)
-    kept = _kept_samples(series, used_s)
-    time_s = np.append(series.time_s[kept], max(series.duration_s, float(series.time_s[-1])))
-    unit, length_s = time_unit(float(time_s[-1]) if used_s is None else used_s[1] - used_s[0])
-    drawn: dict[str, Any] = {
-        "unit": unit,
-        "time": thinning.numbers(time_s / length_s, 6),
-        "ms": thinning.numbers(np.append(series.rtt_s[kept], series.rtt_s[-1]) * 1e3),
-        "estimate": None,
-        "used": None if used_s is None else thinning.numbers(np.array(used_s) / length_s, 6),
-    }
-    policy = estimating_policy(cell.logs)
-    if policy is not None:
-        held_s, estimate_s = _estimate_on_lap(cell.logs[policy], float(series.duration_s))
-        drawn["estimate"] = {
-            "policy": list(cell.logs).index(policy),
-            "time": thinning.numbers(held_s / length_s, 6),
-            "ms": thinning.numbers(estimate_s * 1e3),
-        }
-    return drawn
-
-
-def estimating_policy(logs: Mapping[str, Log]) -> str | None:
-    """C-NMT where it runs, else the first policy that predicts lengths and so needs an estimate; None without one."""
-
-    def able(policy: str) -> bool:
-        return _any_finite(logs[policy]["rtt_estimate_s"]) and _any_finite(logs[policy]["tgt_len_predicted"])
-
-    ordered = sorted(logs, key=lambda policy: policy != ESTIMATE_OF)
-    return next((policy for policy in ordered if able(policy)), None)
-
-
 def time_unit(duration_s: float) -> tuple[str, float]:
-    """The unit that suits a span of time, and its length in seconds."""
+    """Return the unit that suits a span of time, and its length in seconds."""
     if duration_s > 2 * 3600:
         return "h", 3600.0
     return ("min", 60.0) if duration_s > 120 else ("s", 1.0)
 
 
-def _any_finite(values: NDArray[Any]) -> bool:
-    return bool(np.isfinite(values).any())
+def timeline(view: CellView) -> Panel:
+    """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
+    cell = view.cell
+    span_budget = TIMELINE_NUMBERS // (max(view.cells, 1) * 2 * len(cell.logs) * len(cell.devices))
+    spans = min(max(span_budget, FEWEST_SPANS), SPANS)
+    runs = {policy: device_timeline(log, cell.devices, spans) for policy, log in cell.logs.items()}
+    unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
+    edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
+    arrivals = max(float(values[_turn(values)]) for values in edges.values())
+    end = max(float(values[-1]) for values in edges.values())
+
+    def draw(device: str, of: str, y: str, x: str) -> Chart:
+        number, backlog = int(device), of == "waiting"
+        log = backlog and y == "log"
+        heights = {policy: run.waiting[number] if backlog else 100.0 * run.busy_share[number] for policy, run in runs.items()}
+        idle = [policy for policy, values in heights.items() if not values.any()]
+        marks = []
+        for policy, values in heights.items():
+            if policy not in idle:
+                shown = thinning.numbers(np.where(log & (values < LEAST_SHOWN), np.nan, values), 3)
+                hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
+                marks.append(view.line(policy, edges[policy], [*shown, shown[-1]], width=1.4, step=True, hover=hover))
+        name = cell.devices[number].name
+        waits, works = f"Requests that wait at all boxes of {name} together.", f"Busy share of the workers of {name}."
+        nothing = f" Nothing {'waits' if backlog else 'is executed'} there under {format_list(idle)}." if idle else ""
+        height = Axis("requests waiting", log=log, from_zero=not log) if backlog else Axis("workers busy, %", span=(0.0, 102.0))
+        width = Axis(f"time of the run, {unit}", span=(0.0, end if x == "all" else arrivals))
+        return Chart(marks, width, height, (waits if backlog else works) + nothing)
+
+    estimating = estimating_policy(cell.logs)
+    busiest = busiest_device([row for row in view.rows if row["policy"] == (estimating or row["policy"])])
+    names = [device.name for device in cell.devices]
+    until = [("arrivals", "while requests come"), ("all", "until the last answer")]
+    drained = any(_turn(values) < values.size - 1 for values in edges.values())
+    unstable = any(map(view.unstable, view.policies))
+    return panel(
+        "timeline",
+        "Backlog and utilisation",
+        f"Requests waiting, or share of workers busy, over the time of the run, one line per policy, {view.place}",
+        draw,
+        [
+            view.device_control("At the", names.index(busiest) if busiest in names else 0),
+            Control("of", "Of", [("waiting", "backlog"), ("busy", "utilisation")]),
+            Control("y", "Backlog axis", [("linear", "linear"), ("log", "log backlog")], "log" if unstable else "linear"),
+            Control("x", "Time span", until if drained else until[1:]),
+        ],
+        caption="What waits at a device, and how much of it works, over the time of the run; means over spans of time.",
+        across=True,
+    )
+
+
+def _turn(edges: NDArray[np.float64]) -> int:
+    """Return the edge at which equal spans give way to spans of another length (see `device_timeline.edges`), or the last."""
+    length = np.diff(edges)
+    return int(np.argmax(~np.isclose(length, length[0], rtol=1e-6))) or length.size
+
+
+def shares(view: CellView) -> Panel:
+    """Draw the share of requests that each policy sends away, or to one device, over source length."""
+    cell = view.cell
+    src_len, by_device = share_by_length(cell.logs, len(cell.devices))
+    last = cell.devices[-1].name
+    two = len(cell.devices) == 2
+
+    def draw(device: str) -> Chart:
+        percent = {
+            policy: values[1:].sum(0) if device == "away" else values[int(device)] for policy, values in by_device.items()
+        }
+        to = last if two else "" if device == "away" else cell.devices[int(device)].name
+        marks = [
+            view.line(policy, src_len, thinning.numbers(values, 4), symbol="" if len(src_len) > 1 else "circle",
+                      hover="%{y:.1f} % of those near %{x:.0f} tokens")
+            for policy, values in percent.items()
+        ]  # fmt: skip
+        title = f"sent to the {plain(to)}, %" if to else "sent away, %"
+        reading = coinciding({policy: values.tolist() for policy, values in percent.items()}, 0.5)
+        return Chart(marks, Axis("source length N, tokens", from_zero=True), Axis(title, span=(-2.0, 102.0)), reading)
+
+    target = f"to the {last}" if two else f"away from the {cell.devices[0].name}, or to one device,"
+    away = [("away", "away")]
+    return panel(
+        "share",
+        "What is sent away",
+        f"Percentage of requests offloaded over source length in tokens, one line per policy, {view.place}",
+        draw,
+        [Control("device", "Sent to", away) if two else view.device_control("Sent to", "away", away)],
+        caption=f"Share of requests sent {target} over their source length, in bins of equally many requests.",
+    )
+
+
+def share_by_length(logs: Mapping[str, Log], devices: int) -> tuple[list[float | None], dict[str, NDArray[np.float64]]]:
+    """Return mean source lengths of bins of about equally many requests, and per policy the percentages by device and bin."""
+    src_len = next(iter(logs.values()))["src_len"]
+    edges = np.unique(np.quantile(src_len, np.linspace(0, 1, LENGTH_BINS + 1)[1:-1], method="lower"))
+    bins = np.searchsorted(edges, src_len, side="left")
+    count = np.bincount(bins, minlength=edges.size + 1)
+    filled = count > 0
+    targets = max(devices, 2)
+    # One count for all devices: a bin's number and a target's make one number.
+    percent = {
+        policy: np.bincount(bins * targets + np.minimum(log["target"], targets - 1), minlength=count.size * targets)
+        .reshape(-1, targets)[filled]
+        .T
+        * (100.0 / count[filled])
+        for policy, log in logs.items()
+    }
+    return thinning.numbers(np.bincount(bins, src_len, edges.size + 1)[filled] / count[filled]), percent
+
+
+def rtt(view: CellView) -> Panel:
+    """Draw the RTT series over one lap, and the transfer estimate that one policy held while it met that lap.
+
+    The span in use is shown first, unless requests met at least half of the lap, or met its end and began anew.
+    """
+    cell, series = view.cell, view.cell.series
+    used_s = _used_span_s(cell)
+    kept = _kept_samples(series, used_s)
+    time_s = np.append(series.time_s[kept], max(series.duration_s, float(series.time_s[-1])))
+    unit, length_s = time_unit(float(time_s[-1]) if used_s is None else used_s[1] - used_s[0])
+    policy = estimating_policy(cell.logs)
+    hover = f"%{{y:,.4~g}} ms at %{{x:.4~g}} {unit}"
+    times, heights = time_s / length_s, np.append(series.rtt_s[kept], series.rtt_s[-1]) * 1e3
+    lines = [(times, heights)]
+    marks = [Mark("line", times, heights, "RTT", "rtt", width=1.2, step=True, hover=hover)]
+    if policy is not None:
+        held_s, estimate_s = _estimate_on_lap(cell.logs[policy], float(series.duration_s))
+        lines.append((held_s / length_s, estimate_s * 1e3))
+        symbol = "" if held_s.size > 1 else "circle"
+        name = f"estimate of {plain(policy)}"
+        marks.append(view.line(policy, *lines[1], name=name, dash="solid", width=1.2, step=True, symbol=symbol, hover=hover))
+
+    def draw(x: str, y: str) -> Chart:
+        span = None if x == "all" or used_s is None else (used_s[0] / length_s, used_s[1] / length_s)
+        margin = 0.0 if span is None else 0.01 * (span[1] - span[0])
+        shown = None if span is None else (span[0] - margin, span[1] + margin)
+        height = Axis("round trip, ms", log=y == "log", span=_heights_seen(lines, span, y == "log"))
+        return Chart(marks, Axis(f"time on the trace, {unit}", span=shown), height)
+
+    last = cell.devices[-1].name if len(cell.devices) > 2 else ""
+    link = f", the last link on the way to the {last}," if last else ""
+    to = f"to the {last} " if last else ""
+    learns = f" and the transfer time {to}that {policy} assumes. It learns only from requests that it sends away."
+    spans = [("used", "while requests ran"), ("all", "whole series")]
+    return panel(
+        "rtt",
+        "The network, and what was believed of it",
+        f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.place}",
+        draw,
+        [
+            Control("x", "Time span", spans if used_s is not None else spans[1:]),
+            Control("y", "RTT axis", [("linear", "linear"), ("log", "log RTT")]),
+        ],
+        caption=f"Round-trip time of {series.name} ({series.kind}){link}" + ("." if policy is None else learns),
+    )
+
+
+def _heights_seen(lines: Sequence[tuple[Any, Any]], span: tuple[float, float] | None, log: bool) -> tuple[float, float] | None:
+    """Return the range of the heights in a span of time: plotly fits an axis to all points, of which a zoom shows few."""
+    if span is None:
+        return None
+    seen = []
+    for times, heights in lines:
+        until = np.append(times[1:], np.inf)
+        # The last value before the span holds into it.
+        seen.append(heights[(times <= span[1]) & (until >= span[0])])
+    values = np.concatenate(seen)
+    values = values[np.isfinite(values) & (values > 0)]
+    if not values.size:
+        return None
+    least, most = float(values.min()), float(values.max())
+    margin = 0.05 * (most - least) or 0.05 * most
+    return (least / 1.05, most * 1.05) if log else (max(least - margin, 0.0), most + margin)
+
+
+def estimating_policy(logs: Mapping[str, Log]) -> str | None:
+    """Return C-NMT where it runs, else the first policy that predicts lengths and so needs an estimate; None without one."""
+    ordered = sorted(logs, key=lambda policy: policy != ESTIMATE_OF)
+    needed = ("rtt_estimate_s", "tgt_len_predicted")
+    return next((policy for policy in ordered if all(np.isfinite(logs[policy][key]).any() for key in needed)), None)
 
 
 def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -170,99 +438,137 @@ def _kept_samples(series: Series, used_s: tuple[float, float] | None) -> NDArray
     return np.union1d(thinning.extremes(series.rtt_s, RTT_POINTS // 2 - 1), close)
 
 
-SPANS, FEWEST_SPANS = 400, 50
+def gaps(view: CellView) -> Panel:
+    """Draw the change of the total time by source of loss removed, with its interval."""
+    rows = [row for row in view.gaps if row["removed"] != "nothing"]
+    change = [row["change_percent"] for row in rows]
+    low, high = (
+        [row[key] if row[key] is not None else row["change_percent"] for row in rows] for key in ("low_percent", "high_percent")
+    )
+    colours = ["good" if most < 0 else "bad" if least > 0 else "rtt" for least, most in zip(low, high, strict=True)]
+    ends = [0.0, *low, *high]
+    margin = 0.08 * (max(ends) - min(ends)) or 1.0
+    names = {float(place): plain(row["removed"]).replace(" ", "<br>", 1) for place, row in enumerate(rows)}
+    bars = Mark(
+        "bars", change, list(range(len(rows))), colour=colours, level=True, low=low, high=high,
+        text=[row["removed"] for row in rows], hover="%{x:+.2f} % without %{text}",
+    )  # fmt: skip
+    chart = Chart(
+        [bars],
+        Axis("change of the total time, %", span=(min(ends) - margin, max(ends) + margin), zero_line=True),
+        Axis(ticks=names, span=(len(rows) - 0.5, -0.5)),
+    )
+    policy = rows[0]["policy"]
+    caption = (
+        f"Change of {policy}'s total time when one source of loss after another is replaced by the truth, and when all are."
+    )
+    alt = f"Change of the total time in percent with its interval, by source of loss removed, {view.place}"
+    return panel("gaps", "What wrong beliefs cost", alt, lambda: chart, caption=caption)
 
 
-def timeline(cell: Cell, numbers: int) -> dict[str, Any]:
-    """Means over spans of time, at most 400 of them and fewer where all together would be more than so many `numbers`.
+OVER_LOAD: dict[str, str] = {name: OBJECTIVES[name] for name in ("mean", "p95")}
+"""What is shown over the load, and the keys of the rows that hold it."""
+_LATENCY_TITLES = {"mean": "mean latency", "p95": "p95 of the latency"}
 
-    `spans` holds, per policy, runs of equal spans as [first edge, last edge, spans], in `unit`; a device that a policy never
-    used has None in place of its numbers.
+
+@dataclass(frozen=True, slots=True)
+class LoadSweep:
+    """Workloads that differ in their rate alone, on one network: the changes of policies against a baseline over the load."""
+
+    network: str
+    baseline: str
+    workloads: tuple[str, ...]
+    sweeps: tuple[Row, ...]
+    """One record of `RunResult.load_sweeps` for each policy that is compared."""
+
+    @property
+    def load(self) -> list[float]:
+        """Load of the busiest box under the baseline, per workload."""
+        return [round(point["load"], 4) for point in self.sweeps[0]["points"]]
+
+
+def group_sweeps(sweeps: Sequence[Row]) -> list[LoadSweep]:
+    """Return the sweeps over load, one for each network and baseline."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
+    for sweep in sweeps:
+        workloads = tuple(point["workload"] for point in sweep["points"])
+        groups.setdefault((sweep["network"], sweep["baseline"], workloads), []).append(sweep)
+    return [LoadSweep(*place, tuple(records)) for place, records in groups.items()]
+
+
+def over_load(sweep: LoadSweep, rows: Sequence[Row], colours: Mapping[str, int]) -> Panel:
+    """Draw the latency of every policy over the load, or its change against the baseline.
+
+    A policy has no latency at a load at which it is unstable, because no mean exists there.
     """
-    span_budget = numbers // (2 * len(cell.logs) * len(cell.devices))
-    timelines = [device_timeline(log, cell.devices, min(max(span_budget, FEWEST_SPANS), SPANS)) for log in cell.logs.values()]
-    unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in timelines))
-    return {
-        "unit": unit,
-        "spans": [_equal_spans(run.edges_s / length_s) for run in timelines],
-        "waiting": [_by_device(run.waiting) for run in timelines],
-        "busy": [_by_device(100.0 * run.busy_share) for run in timelines],
+    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
+    lines = {
+        policy: [by_place[workload, sweep.network, policy] for workload in sweep.workloads]
+        for policy in dict.fromkeys(row["policy"] for row in rows)
     }
-
-
-def _equal_spans(edges: NDArray[np.float64]) -> list[list[float]]:
-    """Edges as runs of equal spans: there are at most two (see `device_timeline.edges`)."""
-    length = np.diff(edges)
-    turn = int(np.argmax(~np.isclose(length, length[0], rtol=1e-6))) or length.size
-    runs = [(0, turn), *([(turn, length.size)] if turn < length.size else [])]
-    return [[float(f"{edges[begin]:.8g}"), float(f"{edges[end]:.8g}"), end - begin] for begin, end in runs]
-
-
-def _by_device(values: NDArray[np.float64]) -> list[list[float | None] | None]:
-    return [thinning.numbers(row, 3) if row.any() else None for row in values]
-
-
-LENGTH_BINS = 30
-TIMELINE_NUMBERS = 60_000
-"""Of all timelines of a page, so that neither many cells nor many devices make it heavy."""
-
-
-def figures(cell: Cell, rows: Sequence[Row], gap_rows: Sequence[Row], cells: int = 1) -> dict[str, Any]:
-    """The content of all figures of one cell, ready for JSON. `rows`, `gap_rows`: the cell's own; `cells`: on the page."""
-    several = len(cell.devices) > 2
-    formed = batch_figures(cell, cells)
-    return {
-        "policies": list(cell.logs),
-        "devices": [device.name for device in cell.devices],
-        "unstable": [next((row.get("unstable") for row in rows if row["policy"] == policy), None) for policy in cell.logs],
-        "latency": latency(cell.logs),
-        "parts": parts(rows, list(cell.logs)),
-        "share": shares(cell.logs, len(cell.devices)) if several else shares(cell.logs),
-        "rtt": rtt(cell),
-        "timeline": timeline(cell, TIMELINE_NUMBERS // max(cells, 1)) if _queues(rows) else None,
-        "plane": plane(cell),
-        "misroutes": misrouted(cell),
-        "gaps": gaps(gap_rows),
-        **({"batches": formed} if formed else {}),
+    missing = {
+        policy: [f"{load:.2f}" for load, row in zip(sweep.load, line, strict=True) if row.get("unstable")]
+        for policy, line in lines.items()
     }
+    unstable = "; ".join(f"{policy} at load {format_list(loads)}" for policy, loads in missing.items() if loads)
+    load_axis = Axis(f"load of the busiest box under {short(sweep.baseline)}")
+
+    def draw(of: str, y: str) -> Chart:
+        if of == "change":
+            note = f"No steady mean exists, so the change is that of this run: {unstable}." if unstable else ""
+            title = Axis(f"total time against {short(sweep.baseline)}, %", zero_line=True)
+            return Chart([_change_line(record, sweep.load, colours) for record in sweep.sweeps], load_axis, title, note)
+        means = {policy: _stable_ms(line, OVER_LOAD[of]) for policy, line in lines.items()}
+        shown = {policy: columns for policy, columns in means.items() if any(value is not None for value in columns[0])}
+        log = y == "log"
+        unit, factor = _scale([value for columns in shown.values() for value in columns[2]])
+        marks = [
+            policy_line(policy, colours[policy], sweep.load, _scaled(ms, factor), symbol="circle", size=5.0,
+                        low=_scaled([end if not log or end is None else max(end, 0.001) for end in low], factor),
+                        high=_scaled(high, factor), hover=f"%{{y:,.4~g}} {unit} at load %{{x:.2f}}")
+            for policy, (ms, low, high) in shown.items()
+        ]  # fmt: skip
+        note = f"Left out, because no steady mean exists: {unstable}." if unstable else ""
+        values = [value * factor for ms, *_ in shown.values() for value in ms if value]
+        # An interval that reaches far down must not flatten the line that it belongs to.
+        span = (min(values) / 1.3, max(values) * 1.15) if log and values else None
+        return Chart(marks, load_axis, Axis(f"{_LATENCY_TITLES[of]}, {unit}", log=log, span=span, from_zero=True), note)
+
+    change = f"change against {sweep.baseline}"
+    return panel(
+        "load",
+        "Latency over the load",
+        f"Latency over load, one line per policy, {sweep.network}",
+        draw,
+        [
+            Control("of", "Latency", [("mean", "mean"), ("p95", "p95"), ("change", change)]),
+            Control("y", "Latency axis", LOG_OR_LINEAR),
+        ],
+        caption=f"Latency of every policy over the load under {sweep.baseline}, with 95 % intervals over replications.",
+        across=True,
+    )
 
 
-def latency(logs: Mapping[str, Log]) -> dict[str, Any]:
-    """Quantiles of each policy's latency over one common grid of shares; requests that never ended are left out."""
-    done = {policy: log["latency_s"][log["outcome"] == 0] for policy, log in logs.items()}
-    grid = thinning.shares(max((values.size for values in done.values()), default=1))
-    return {
-        "share": [round(share, 7) for share in grid.tolist()],
-        "ms": [thinning.numbers(thinning.quantiles(values, grid) * 1e3) for values in done.values()],
-    }
+Column = list[float | None]
 
 
-def shares(logs: Mapping[str, Log], devices: int = 0) -> dict[str, Any]:
-    """Share of requests that each policy sent away, over source length, in bins of about equally many requests.
-
-    `by_device`: by device and policy the share sent there, of so many devices; None if none are asked for.
-    """
-    src_len = next(iter(logs.values()))["src_len"]
-    edges = np.unique(np.quantile(src_len, np.linspace(0, 1, LENGTH_BINS + 1)[1:-1], method="lower"))
-    bins = np.searchsorted(edges, src_len, side="left")
-    count = np.bincount(bins, minlength=edges.size + 1)
-    filled = count > 0
-    targets = max(devices, 2)
-    per_policy = [
-        # One count for all devices: a bin's number and a target's make one number.
-        np.bincount(bins * targets + np.minimum(log["target"], targets - 1), minlength=count.size * targets)
-        .reshape(-1, targets)[filled]
-        .T
-        * (100.0 / count[filled])
-        for log in logs.values()
-    ]
-    return {
-        "src_len": thinning.numbers(np.bincount(bins, src_len, edges.size + 1)[filled] / count[filled]),
-        "percent": [thinning.numbers(percent[1:].sum(0)) for percent in per_policy],
-        "by_device": [[thinning.numbers(percent[number], 4) for percent in per_policy] for number in range(devices)] or None,
-    }
+def _stable_ms(rows: Sequence[Row], key: str) -> tuple[Column, Column, Column]:
+    """Return a mean with its interval, ms; None where the policy is unstable."""
+    ms, low, high = (
+        [None if row.get("unstable") else _ms(row.get(key + end)) for row in rows] for end in ("", "_low", "_high")
+    )
+    return ms, low, high
 
 
-def _queues(rows: Sequence[Row]) -> bool:
-    """Whether requests had to queue; back to back nothing ever waits, and time has no other meaning than their number."""
-    return any(row.get("offered_rps") is not None for row in rows)
+def _scaled(values: Sequence[float | None], factor: float) -> Column:
+    return [None if value is None else value * factor for value in values]
+
+
+def _change_line(record: Row, load: Sequence[float], colours: Mapping[str, int]) -> Mark:
+    change, low, high = (
+        [point[key] for point in record["points"]] for key in ("change_percent", "low_percent", "high_percent")
+    )
+    return policy_line(
+        record["policy"], colours[record["policy"]], load, change, low=low, high=high, symbol="circle", size=5.0,
+        hover="%{y:+.2f} % at load %{x:.2f}",
+    )  # fmt: skip

@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from simnmt.base.suggestions import format_list
-from simnmt.report import pipelines
-from simnmt.report.charts import packed
+from simnmt.report import figures, pipelines
+from simnmt.report.charts import POLICY_COLOURS, Panel, pack
 from simnmt.report.devices import (
     BATCH_COLUMNS,
     PLAN_COLUMNS,
     STREAM_COLUMNS,
     STREAMED_STYLE,
     batch_lines,
+    batch_panels,
     batching_devices,
     boxes,
     device_table,
-    most_used,
     profile_kinds,
     roles,
     streamed_devices,
 )
-from simnmt.report.figures import estimating_policy, figures, over_load
+from simnmt.report.figures import CellView, LoadSweep
 from simnmt.report.page_template import render_template
-from simnmt.report.plane_figures import execution_means, length_means, share_explained
+from simnmt.report.plane_figures import execution, lengths, misrouted, plane, share_explained
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
 from simnmt.results.recommendation_text import gap_sentences
 from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import doubtful_profiles
-from simnmt.results.stability import busiest_device, busiest_load
+from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
-_ALL_COLOURS = 12
-_SCRIPTS = (
-    "tables.js", "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
-    "page_batches.js", "page.js",
-)  # fmt: skip
-_MOST_TOGETHER = 3
-"""Devices whose execution times are shown in one figure before one must be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +57,14 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
-    colours = _colours(result)
+    colours = policy_colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
     first = result.rows[0] if result.rows else {}
     batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
     return render_template(
         "page.html.j2",
-        _scripts(result),
+        ("tables.js", "charts.js") if result.cells or result.load_sweeps else ("tables.js",),
         style=pipelines.STYLE + STREAMED_STYLE if streaming else "",
         result=result,
         seed=result.seed,
@@ -88,15 +78,20 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         cells=cells,
         judged_by=_judged_by(result, batching, streaming),
         batching=batching,
-        sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
-        sweeps=[_sweep(sweep, result) for sweep in over_load(result.rows, result.load_sweeps, colours)],
+        sections=[_section(index, cell, result) for index, cell in enumerate(result.cells)],
+        sweeps=[
+            {"id": f"load-{index}", "sweep": sweep, "panel": panel, "packed": pack([panel])}
+            for index, (sweep, panel) in enumerate(sweep_panels(result))
+        ],
         fit_groups=[
             _fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_group_alike(workloads, _fitted))
         ],
         boxes=boxes,
         doubtful_profiles=doubtful_profiles(result.cells),
         profile_kinds=profile_kinds,
-        lengths=_group_alike(workloads, lambda cell: (*_length_source(cell), cell.regression_slope, cell.regression_offset)),
+        length_groups=_group_alike(
+            workloads, lambda cell: (*_length_source(cell), cell.regression_slope, cell.regression_offset)
+        ),
         said=" ".join(result.notes),
         notes=_merge_notes(result.notes, [cell.workload for cell in result.cells]),
         series=_first_by_name((cell.network, cell) for cell in result.cells),
@@ -107,53 +102,68 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
         streaming=streaming,
+        batch_columns=[head for _, head, _, _ in BATCH_COLUMNS],
+        stream_columns=[head for _, head, _, _ in STREAM_COLUMNS],
+        plan_columns=PLAN_COLUMNS,
     )
 
 
-def _scripts(result: RunResult) -> list[str]:
-    """The page's scripts, the one that draws batches only where there are any."""
-    batched = any(cell.batches for cell in result.cells)
-    return [name for name in _SCRIPTS if batched or name != "page_batches.js"]
+def cell_panels(view: CellView) -> list[Panel]:
+    """Return the figures of one workload on one network for which there is something to show, in the order of the page."""
+    queues = any(row.get("offered_rps") is not None for row in view.rows)
+    wrong = misrouted(view)
+    return [
+        figures.latency(view),
+        figures.parts(view),
+        *([figures.timeline(view)] if queues else []),
+        figures.shares(view),
+        figures.rtt(view),
+        plane(view),
+        *([wrong] if wrong is not None else []),
+        *([figures.gaps(view)] if any(row["removed"] != "nothing" for row in view.gaps) else []),
+        *batch_panels(view),
+    ]
 
 
-def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int]) -> dict[str, Any]:
-    """One cell's figures: their data as JSON, and the words around them."""
+def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
+    """Return the figures of what was fitted for a workload; `fits`: of all workloads, `name`: in the figures' descriptions."""
+    own_fits = [fit for fit in fits if fit["workload"] == cell.workload]
+    means = lengths(cell, own_fits, name)
+    return [*([means] if means is not None else []), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
+
+
+def sweep_panels(result: RunResult) -> list[tuple[LoadSweep, Panel]]:
+    """Return the sweeps over load, each with its figure."""
+    colours = policy_colours(result)
+    return [(sweep, figures.over_load(sweep, result.rows, colours)) for sweep in figures.group_sweeps(result.load_sweeps)]
+
+
+def view_of(result: RunResult, cell: Cell) -> CellView:
+    """Return a cell with its rows and the colours of the policies."""
     rows, gaps = _rows_of_cell(result.rows, cell), _rows_of_cell(result.gaps, cell)
-    content = figures(cell, rows, gaps, len(result.cells))
-    content["colours"] = [colours[policy] for policy in cell.logs]
-    requests = next(iter(cell.logs.values()))["src_len"].size
-    estimating = estimating_policy(cell.logs)
-    spans = content["timeline"]["spans"] if content["timeline"] else []
-    names = [device.name for device in cell.devices]
-    busiest = busiest_device([row for row in rows if row["policy"] == (estimating or row["policy"])])
+    return CellView(cell, rows, gaps, policy_colours(result), len(result.cells))
+
+
+def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
+    """One cell's figures and tables."""
+    view = view_of(result, cell)
+    panels = cell_panels(view)
+    names = {panel.name for panel in panels}
+    no_misroutes = "No policy misrouted any judged request." if cell.misroutes else UNKNOWN_MISROUTES
     return {
-        "index": index,
+        "id": f"cell-{index}",
+        "view": view,
         "cell": cell,
+        "panels": panels,
+        "packed": pack(panels),
         "foreseen": _is_foreseen(cell),
-        "no_misroutes": _no_misroutes(cell),
-        "misrouted_of": _misrouted_of(cell, estimating),
-        "packed": _packed_json(content | {"requests": requests}),
-        "estimating": estimating,
-        "zoomed": content["rtt"]["used"] is not None,
-        "timeline": content["timeline"] is not None,
-        "drained": any(len(runs) > 1 for runs in spans),
-        "unstable": any(content["unstable"]),
-        "policies": list(enumerate(cell.logs)),
-        "shown": list(cell.logs).index(estimating) if estimating is not None else 0,
-        "devices": list(enumerate(names)),
-        "busiest": names.index(busiest) if busiest in names else 0,
-        "device_table": device_table(cell, rows) if len(names) > 2 else [],
-        "batches": batch_lines(cell, rows),
-        "batch_columns": [head for _, head, _, _ in BATCH_COLUMNS],
-        "batching": [(place, names[number]) for place, number in enumerate(batching_devices(cell))],
-        "batches_of": most_used(cell) if cell.batches else 0,
-        "streamed": streamed_devices(cell, rows),
-        "stream_columns": [head for _, head, _, _ in STREAM_COLUMNS],
-        "plan_columns": PLAN_COLUMNS,
-        "gaps": gap_lines(gaps),
-        "gap_words": gap_sentences(gaps, rows),
-        "sampled": len(content["plane"]["src_len"]),
-        "requests": requests,
+        "no_misroutes": "" if "misroutes" in names else no_misroutes,
+        "queues": "timeline" in names,
+        "device_table": device_table(cell, view.rows) if len(cell.devices) > 2 else [],
+        "batches": batch_lines(cell, view.rows),
+        "streamed": streamed_devices(cell, view.rows),
+        "gaps": gap_lines(view.gaps),
+        "gap_sentences": gap_sentences(view.gaps, view.rows),
     }
 
 
@@ -189,56 +199,22 @@ def _requests(cell: Cell) -> int:
     return int(next(iter(cell.logs.values()))["src_len"].size)
 
 
-def _sweep(sweep: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """A figure over the load with its sentences."""
-    place = sweep["network"], sweep["plain"], sweep["workloads"]
-    sentences = [
-        record["sentence"]
-        for record in result.load_sweeps
-        if (record["network"], record["baseline"], [point["workload"] for point in record["points"]]) == place
-    ]
-    return {**sweep, "packed": _packed_json(sweep), "sentences": sentences}
-
-
-def _no_misroutes(cell: Cell) -> str:
-    """Why a cell has no figure of misroutes; empty where it has one."""
-    if not cell.misroutes:
-        return UNKNOWN_MISROUTES
-    return "" if any(misroutes.count for misroutes in cell.misroutes.values()) else "No policy misrouted any judged request."
-
-
-def _misrouted_of(cell: Cell, policy: str | None) -> int | str:
-    """The policy whose misroutes are shown first: the estimating one if it has any, else all."""
-    misroutes = cell.misroutes.get(policy or "")
-    return list(cell.logs).index(policy) if policy is not None and misroutes is not None and misroutes.count else "all"
+def _fitted_line(cell: Cell) -> tuple[Any, ...]:
+    return (*_length_source(cell), cell.regression_slope, cell.regression_offset)
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:
     """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
     devices = tuple(device.name for device in cell.devices)
-    return (*_length_source(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.shown_kinds)
+    return (*_fitted_line(cell), devices, cell.profile_names, cell.shown_kinds)
 
 
 def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:
-    """What was fitted for workloads of which there is the same to say; `cell`: the first of them."""
-    fits = [fit for fit in result.fits if fit["workload"] == cell.workload]
-    lengths, execution = length_means(cell, fits), execution_means(cell, fits)
-    devices = [device.name for device in cell.devices]
-    together = len(devices) <= _MOST_TOGETHER
-    return {
-        "index": index,
-        "names": names,
-        "cell": cell,
-        "pairs": None if lengths is None else sum(lengths["pairs"]),
-        "devices": [("all", "all")] * together + list(enumerate(devices)),
-        "shown": "all" if together else next((at for at, means in enumerate(execution) if means), 0),
-        "packed": _packed_json({"devices": devices, "lengths": lengths, "execution": execution}),
-    }
-
-
-def _packed_json(content: dict[str, Any]) -> Markup:
-    """The content of figures as it travels: JSON of a hundred kilobytes and more, which packing makes a third."""
-    return Markup(packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()))
+    """The figures of workloads that share their fits; `cell`: the first of these workloads."""
+    name = ", ".join(names)
+    panels = fit_panels(cell, result.fits, name)
+    remark = f"Drawn for the requests of {cell.workload}." if len(names) > 1 else ""
+    return {"id": f"fit-{index}", "name": name, "panels": panels, "packed": pack(panels), "remark": remark}
 
 
 def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
@@ -252,7 +228,7 @@ def _closed_loop(result: RunResult) -> list[str]:
     return [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
 
 
-def _colours(result: RunResult) -> dict[str, int]:
+def policy_colours(result: RunResult) -> dict[str, int]:
     """Policy -> index of its colour, the same in every table and figure."""
     names = dict.fromkeys(row["policy"] for row in result.rows) | dict.fromkeys(
         policy for cell in result.cells for policy in cell.logs
@@ -263,7 +239,7 @@ def _colours(result: RunResult) -> dict[str, int]:
 
 def _further_colour(number: int) -> int:
     """The colour of a policy without one of its own, in the order they appear."""
-    return len(_COLOURS) + number % (_ALL_COLOURS - len(_COLOURS))
+    return len(_COLOURS) + number % (POLICY_COLOURS - len(_COLOURS))
 
 
 def _first_by_name(named: Any) -> dict[str, Cell]:

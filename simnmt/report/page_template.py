@@ -38,7 +38,7 @@ def render_template(template: str, scripts: Sequence[str], *, style: str = "", *
             version=VERSION,
             style=asset("page.css") + Markup(style),
             script=Markup("\n").join(map(asset, scripts)),
-            plotly=Markup(packed_plotly()),
+            plotly=Markup(packed_plotly() if {"charts.js", "page.js", "plain_plots.js"} & {*scripts} else ""),
             **content,
         )
     )

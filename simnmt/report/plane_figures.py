@@ -1,20 +1,25 @@
-"""The data of the figures over lengths: regions and misrouted requests on the plane, and fits beside what was measured.
+"""The figures over lengths: regions and misrouted requests on the plane, and fits beside the means that they stand for.
 
 The fits are target over source length and time over target length, once per workload (CNMT-18, figures 3 and 2a).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.suggestions import format_list
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.report import thinning
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.figures import CellView, estimating_policy
 from simnmt.report.typography import DASH, MINUS, is_number, number, significant
 from simnmt.results import Cell
+from simnmt.results.request_log import Misroutes
 from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
@@ -22,132 +27,257 @@ from simnmt.workload.length_table import LengthTable
 
 PLANE_REQUESTS = 1_500
 REGION_CELLS = 60
-"""Of the map of regions, each way."""
+"""Of the map of regions, in each direction."""
+MOST_MEANS = 200
+"""Over target lengths on a device; where there are more of them, neighbours share a mean."""
 
 Log = Mapping[str, NDArray[Any]]
+Ends = tuple[float, float]
+_RANGE = Control("range", "Axes", [("near", "most"), ("all", "all")])
+_LOST = [(0.0, "lost-0"), (0.5, "lost-1"), (1.0, "lost-2")]
 
 
-def plane(cell: Cell) -> dict[str, Any]:
-    """The same sampled requests under every policy, who is believed faster where, and each policy's assumed lengths.
+def axis_ends(cell: Cell) -> dict[str, Ends]:
+    """Return where the axes of source and target length end: `near` 99 % of the requests, or beyond all of them."""
+    log = next(iter(cell.logs.values()))
+    lengths = log["src_len"], log["tgt_len"]
+    src_end, tgt_end = (_axis_end(values.max(initial=1)) for values in lengths)
+    near = [_axis_end(1.2 * np.quantile(values, 0.99, method="lower")) if values.size else 1.0 for values in lengths]
+    return {"near": (min(near[0], src_end), min(near[1], tgt_end)), "all": (src_end, tgt_end)}
+
+
+def _plane_axes(ends: Ends) -> tuple[Axis, Axis]:
+    return Axis("source length N, tokens", span=(0.0, ends[0])), Axis("target length M, tokens", span=(0.0, ends[1]))
+
+
+def plane(view: CellView) -> Panel:
+    """Draw a sample of the requests by source and target length, coloured by the device that a policy chose.
 
     Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace; the band is
-    the same between the 10th and the 90th percentile of RTT. With more devices each point of the plane has the device that is
-    believed fastest at the mean transfer times: a map over the axes near and all. A policy that predicts lengths chooses by
-    where its own curve lies.
+    the same between the 10th and the 90th percentile of RTT. With more devices each point of the plane has the colour of the
+    device that is believed fastest at the mean transfer times. A policy that predicts lengths follows its own curve.
     """
-    first = next(iter(cell.logs.values()))
-    all_src_len = first["src_len"]
-    requests = all_src_len.size
+    cell = view.cell
+    log = next(iter(cell.logs.values()))
+    requests = log["src_len"].size
     sampled = np.unique(np.linspace(0, max(requests - 1, 0), min(PLANE_REQUESTS, requests)).astype(np.int64))
-    src_len: thinning.Column = all_src_len[sampled]
-    tgt_len: thinning.Column = first["tgt_len"][sampled]
-    src_end, tgt_end = _axis_end(src_len.max(initial=1)), _axis_end(tgt_len.max(initial=1))
-    near = [_axis_end(1.2 * np.quantile(lengths, 0.99, method="lower")) if requests else 1.0 for lengths in (src_len, tgt_len)]
-    near = [min(near[0], src_end), min(near[1], tgt_end)]
+    src_len, tgt_len = log["src_len"][sampled], log["tgt_len"][sampled]
+    all_ends = axis_ends(cell)
+
+    def draw(policy: str, axes: str) -> Chart:
+        ends = all_ends[axes]
+        name = view.policies[int(policy)]
+        target = cell.logs[name]["target"][sampled].tolist()
+        points = Mark(
+            "points", src_len.tolist(), tgt_len.tolist(), colour=[view.device_colour(number) for number in target],
+            symbol=[view.device_symbol(number) for number in target], opacity=0.6,
+            text=[plain(cell.devices[number].name) for number in target], hover="N %{x}, M %{y}: %{text}",
+        )  # fmt: skip
+        background, believed, sentence = _belief(view, ends, all_ends["all"])
+        used = set(target) | believed if len(cell.devices) > 2 else range(len(cell.devices))
+        legend = [
+            Mark("points", [None], [None], plain(device.name), view.device_colour(number), symbol=view.device_symbol(number))
+            for number, device in enumerate(cell.devices)
+            if number in used
+        ]
+        curve, assumption = _assumption(view, name, all_ends["all"][1], bool(sentence))
+        outside = int(((src_len > ends[0]) | (tgt_len > ends[1])).sum())
+        beyond = f" Beyond the axes: {outside} of the requests drawn." if outside else ""
+        start = sentence or "No border: the device that is believed faster does not depend on the lengths."
+        # One mark for all requests, in their order: with one a device, the later would hide the earlier.
+        return Chart([*background, points, *legend, *curve], *_plane_axes(ends), f"{start} {assumption}{beyond}")
+
+    shown = estimating_policy(cell.logs)
+    what = "border where both devices are believed equally fast" if len(cell.devices) == 2 else "fastest device by belief"
+    options = [(str(place), name) for place, name in enumerate(view.policies)]
+    return panel(
+        "plane",
+        "Who sent what where",
+        f"Requests in the plane of source and target length, by the device they went to, with the {what}, {view.place}",
+        draw,
+        [Control("policy", "Policy", options, "0" if shown is None else str(view.policies.index(shown))), _RANGE],
+        caption=f"{number(sampled.size, 0)} of {number(requests, 0)} requests by source length N and target length M, coloured "
+        "by the device that translated them.",
+    )
+
+
+def _belief(view: CellView, ends: Ends, widest: Ends) -> tuple[list[Mark], set[int], str]:
+    """Return the border or the regions that policies believe in, the devices believed fastest, and a sentence on them."""
+    cell = view.cell
+    if len(cell.planes) != 2:
+        regions = _regions(cell, ends)
+        if regions is None:
+            return [], set(), ""
+        most = max(len(cell.devices) - 1, 1)
+        shades = [view.device_colour(min(place, len(cell.devices) - 1)) for place in range(most + 1)]
+        scale = [(place / (most + 1), shade) for at, shade in enumerate(shades) for place in (at, at + 1)]
+        src, tgt = (((np.arange(REGION_CELLS) + 0.5) * end / REGION_CELLS).tolist() for end in ends)
+        limits = (-0.5, most + 0.5)
+        heat = Mark("heat map", src, tgt, values=regions.tolist(), scale=scale, limits=limits, opacity=0.28, hover="")
+        sentence = "Shaded: the device that is believed fastest at the mean transfer times, queues left out."
+        return [heat], set(np.unique(regions).tolist()), sentence
+    low_s, high_s = np.quantile(cell.series.rtt_s, [0.1, 0.9]).tolist()
     mean_s = float(cell.series.mean_s)
-    two = len(cell.planes) == 2
-    low_s, high_s = np.quantile(cell.series.rtt_s, [0.1, 0.9]).tolist() if two else (mean_s, mean_s)
-    return {
-        "src_len": src_len.tolist(),
-        "tgt_len": tgt_len.tolist(),
-        "src_end": src_end,
-        "tgt_end": tgt_end,
-        "near": near,
-        "targets": [codes(log["target"][sampled]) for log in cell.logs.values()],
-        "regions": None if two else _regions(cell, {"near": (near[0], near[1]), "all": (src_end, tgt_end)}),
-        "border": _border(cell, mean_s, src_end, tgt_end) if two else None,
-        "border_low": _border(cell, low_s, src_end, tgt_end) if two else None,
-        "border_high": _border(cell, high_s, src_end, tgt_end) if two else None,
-        "mean_ms": round(mean_s * 1e3, 3),
-        "low_ms": round(low_s * 1e3, 3),
-        "high_ms": round(high_s * 1e3, 3),
-        "assumed": [_assumed(cell, log, all_src_len) for log in cell.logs.values()],
+    middle, low, high = (_border(cell, transfer_s, *widest) for transfer_s in (mean_s, low_s, high_s))
+    if middle is None:
+        return [], set(), ""
+    marks = [Mark("line", *middle, "equally fast", hover="")]
+    sentence = f"Solid line: both devices are believed equally fast at the mean RTT of {1e3 * mean_s:.1f} ms"
+    if low is not None and high is not None and low_s < high_s:
+        outline = ([*low[0], *reversed(high[0])], [*low[1], *reversed(high[1])])
+        marks.insert(0, Mark("area", *outline, colour="rtt", opacity=0.22, hover=""))
+        sentence += f"; band: from the 10th to the 90th percentile, {1e3 * low_s:.1f} to {1e3 * high_s:.1f} ms"
+    return marks, {0, 1}, f"{sentence}."
+
+
+def _assumption(view: CellView, policy: str, tgt_end: float, bordered: bool) -> tuple[list[Mark], str]:
+    """Return the target lengths that a policy assumes, where its choice turns, and a sentence on both."""
+    log = view.cell.logs[policy]
+    assumed = _assumed(log)
+    if assumed is None:
+        return [], f"{policy} goes by no assumed length."
+    src, tgt = assumed
+    turns = _turns(view.cell, src, tgt)
+    look: dict[str, Any] = {"name": "", "hover": "", "dash": "dot", "width": 1.4}
+    marks = [view.line(policy, src.tolist(), thinning.numbers(tgt, 4), name="assumed M", dash="dash", width=2.4,
+                       hover="N %{x}, M assumed %{y}")]  # fmt: skip
+    marks += [view.line(policy, [at, at], [0.0, tgt_end], **look) for at in turns]
+    sentence = f"{policy} cannot see M and assumes the dashed curve"
+    if turns:
+        where = format_list([f"{at:.1f}" for at in turns])
+        return marks, f"{sentence}: at the mean transfer time its choice turns at N = {where} (dotted)."
+    return marks, f"{sentence}; at the mean transfer time it always chooses alike." if bordered else f"{sentence}."
+
+
+def misrouted(view: CellView) -> Panel | None:
+    """Draw a sample of the requests that another device would truly have answered sooner; None where there are none."""
+    cell = view.cell
+    wrong = {
+        policy: cell.misroutes[policy] for policy in view.policies if policy in cell.misroutes and cell.misroutes[policy].count
     }
-
-
-def misrouted(cell: Cell) -> list[dict[str, Any]] | None:
-    """What each policy misrouted: a sample, and how much there was in all; None where the truth is not known."""
-    if not cell.misroutes:
+    if not wrong:
         return None
+    all_ends = axis_ends(cell)
+    requests = next(iter(cell.logs.values()))["src_len"].size
+    names = [device.name for device in cell.devices]
+    texts = {policy: _losses(misroutes, names) for policy, misroutes in wrong.items()}
+
+    def draw(policy: str, colour: str, axes: str) -> Chart:
+        chosen = list(wrong) if policy == "all" else [view.policies[int(policy)]]
+        lost_ms = {name: thinning.numbers(wrong[name].request_lost_s * 1e3, 3) for name in chosen}
+        most = float(np.quantile([value for values in lost_ms.values() for value in values], 0.98, method="lower"))
+        marks = []
+        for place, name in enumerate(chosen):
+            by_loss = colour == "lost"
+            style: dict[str, Any] = {"values": lost_ms[name], "scale": _LOST, "limits": (0.0, most)} if by_loss else {}
+            shade = view.colours[name]
+            marks.append(
+                Mark(
+                    "points", wrong[name].src_len.tolist(), wrong[name].tgt_len.tolist(), "" if by_loss else short(name),
+                    f"policy-{shade}", symbol=SYMBOLS[shade % len(SYMBOLS)], opacity=0.55, text=texts[name],
+                    hover=f"N %{{x}}, M %{{y}}: %{{text}} under {plain(name)}",
+                    scale_title="lost, ms" if by_loss and not place else "", **style,
+                )
+            )  # fmt: skip
+        several = len(chosen) > 1
+        sentences = [_describe_misroutes(name, wrong[name], requests, several) for name in chosen]
+        none = [name for name in view.policies if name in cell.misroutes and name not in wrong]
+        if several and none:
+            sentences.append(f"{format_list(none)} nothing")
+        return Chart(marks, *_plane_axes(all_ends[axes]), f"{'Misrouted: ' if several else ''}{', '.join(sentences)}.")
+
+    estimating = estimating_policy(cell.logs)
+    options = [(str(view.policies.index(name)), name) for name in wrong]
+    shown = next((place for place, name in options if name == estimating), "all")
+    foreseen = any(misroutes.foreseen for misroutes in wrong.values())
+    oracle = ", as an oracle foresees it when the decision is made" if foreseen else ""
+    return panel(
+        "misroutes",
+        "Where choices went wrong",
+        f"Misrouted requests in the plane of source and target length, coloured by the time that each lost, {view.place}",
+        draw,
+        [
+            Control("policy", "Policy", [("all", "all"), *options], shown),
+            Control("colour", "Colour", [("lost", "time lost"), ("policy", "policy")]),
+            _RANGE,
+        ],
+        caption=f"Requests that another device would truly have answered sooner{oracle}; a sample of each policy's.",
+    )  # fmt: skip
+
+
+def _losses(misroutes: Misroutes, names: Sequence[str]) -> list[str]:
+    columns = (misroutes.target.tolist(), misroutes.request_lost_s.tolist(), misroutes.best_target.tolist())
+    # Of streamed and many devices only the loss may be known, not the best one.
+    known = [*map(plain, names)]
     return [
-        {
-            "count": misroutes.count,
-            "judged": misroutes.judged,
-            "lost_s": thinning.numbers(np.array([misroutes.lost_s]))[0],
-            "src_len": misroutes.src_len.tolist(),
-            "tgt_len": misroutes.tgt_len.tolist(),
-            "lost_ms": thinning.numbers(misroutes.request_lost_s * 1e3, 3),
-            "targets": codes(misroutes.target),
-            "best": codes(misroutes.best_target),
-        }
-        for misroutes in (cell.misroutes[policy] for policy in cell.logs)
+        f"sent to {known[target]}, {_duration(lost_s)} slower than {known[best] if 0 <= best < len(known) else 'the fastest'}"
+        for target, lost_s, best in zip(*columns, strict=True)
     ]
 
 
-def codes(targets: NDArray[Any]) -> str:
-    """A character per request: that of code 48 for target 0, which is `0`, and so on."""
-    return (targets.astype(np.uint8) + 48).tobytes().decode("latin-1")
+def _duration(seconds: float) -> str:
+    return f"{significant(1e3 * seconds)}\u202fms" if seconds < 1.0 else f"{significant(seconds)}\u202fs"
+
+
+def _describe_misroutes(policy: str, misroutes: Misroutes, requests: int, short_form: bool) -> str:
+    judged = requests if misroutes.judged is None else misroutes.judged
+    share, lost = 100 * misroutes.count / judged, _duration(misroutes.lost_s / misroutes.count)
+    if short_form:
+        return f"{policy} {share:.1f} % ({lost} each)"
+    sample = "judged " if judged < requests else ""
+    return (
+        f"{policy} misrouted {number(misroutes.count, 0)} of {number(judged, 0)} {sample}requests ({share:.1f} %), which lost "
+        f"{lost} each and {_duration(misroutes.lost_s)} in all"
+    )
 
 
 def _axis_end(length: float) -> float:
     return float(np.ceil(1.04 * length + 0.5))
 
 
-def _transfers_s(cell: Cell) -> Sequence[float] | None:
-    """The mean way to each device beyond that to the first; None where it is not known."""
-    if len(cell.planes) == 2:
-        return 0.0, float(cell.series.mean_s)
-    return [transfer.mean_s - cell.transfers[0].mean_s for transfer in cell.transfers] or None
-
-
 def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
-    """Seconds that each device is believed to take at the mean transfer times; shape (devices, ...)."""
-    transfers_s = _transfers_s(cell)
-    if transfers_s is None:
+    """Believed seconds by device at the mean transfer times, shape (devices, ...); None if these are not known."""
+    if len(cell.planes) == 2:
+        transfers_s = [0.0, float(cell.series.mean_s)]
+    elif cell.transfers:
+        transfers_s = [transfer.mean_s - cell.transfers[0].mean_s for transfer in cell.transfers]
+    else:
         return None
-    return np.stack([a * src + b * tgt + c + way_s for (a, b, c), way_s in zip(cell.planes, transfers_s, strict=True)])
+    planes = zip(cell.planes, transfers_s, strict=True)
+    return np.stack([a * src + b * tgt + c + transfer_s for (a, b, c), transfer_s in planes])
 
 
-def _regions(cell: Cell, ends: Mapping[str, tuple[float, float]]) -> dict[str, Any] | None:
-    """Per pair of axes, the device believed fastest in the middle of each of `REGION_CELLS` squared cells, row by row."""
-    regions: dict[str, Any] = {"cells": REGION_CELLS}
-    for name, (src_end, tgt_end) in ends.items():
-        middle = (np.arange(REGION_CELLS) + 0.5) / REGION_CELLS
-        seconds = _believed_s(cell, middle[None, :] * src_end, middle[:, None] * tgt_end)
-        if seconds is None:
-            return None
-        regions[name] = codes(seconds.argmin(0).ravel())
-    return regions
+def _regions(cell: Cell, ends: Ends) -> NDArray[np.int64] | None:
+    """Return the device believed fastest in the middle of each of the map's cells, shape (target, source lengths)."""
+    middle = (np.arange(REGION_CELLS) + 0.5) / REGION_CELLS
+    seconds = _believed_s(cell, middle[None, :] * ends[0], middle[:, None] * ends[1])
+    return None if seconds is None else seconds.argmin(0)
 
 
-def _border(cell: Cell, transfer_s: float, src_end: float, tgt_end: float) -> dict[str, list[float | None]] | None:
+def _border(cell: Cell, transfer_s: float, src_end: float, tgt_end: float) -> tuple[list[Any], list[Any]] | None:
     """Two points of the line where both devices are believed equally fast; None where no line divides the plane."""
     gateway, cloud = cell.planes
     per_src, per_tgt, fixed = (a - b for a, b in zip(gateway, cloud, strict=True))
     rest = transfer_s - fixed
     if abs(per_tgt) * tgt_end > 1e-6 * abs(per_src) * src_end:
         src = np.array([0.0, src_end])
-        return {"src": thinning.numbers(src), "tgt": thinning.numbers((rest - per_src * src) / per_tgt)}
+        return thinning.numbers(src), thinning.numbers((rest - per_src * src) / per_tgt)
     if per_src != 0:
-        return {"src": thinning.numbers(np.full(2, rest / per_src)), "tgt": [0.0, tgt_end]}
+        return thinning.numbers(np.full(2, rest / per_src)), [0.0, tgt_end]
     return None
 
 
-def _assumed(cell: Cell, log: Log, src_len: NDArray[Any]) -> dict[str, Any] | None:
-    """The target length a policy assumed for each source length, and the source lengths at which its choice turns."""
-    predicted = log["tgt_len_predicted"]
+def _assumed(log: Log) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return source lengths and the target length that a policy assumes for each, the same for all requests of a length."""
+    predicted, src_len = log["tgt_len_predicted"], log["src_len"]
     known = np.isfinite(predicted)
     if not known.any():
         return None
-    # One entry per source length; the policy assumes the same for all requests of a length.
-    by_length = np.full(int(src_len.max()) + 1, np.nan)
-    by_length[src_len[known]] = predicted[known]
-    src = np.flatnonzero(np.isfinite(by_length))
-    tgt = by_length[src]
-    return {"src": src.tolist(), "tgt": thinning.numbers(tgt, 4), "turns_at": _turns(cell, src, tgt)}
+    src, first = np.unique(src_len[known], return_index=True)
+    return src, predicted[known][first]
 
 
-def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float | None]:
+def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float]:
     """Source lengths at which another device becomes the fastest along a curve of assumed target lengths."""
     seconds = _believed_s(cell, src, tgt)
     if seconds is None:
@@ -157,84 +287,163 @@ def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float | Non
     before, after = best[turn], best[turn + 1]
     ahead_s = seconds[after, turn] - seconds[before, turn]
     behind_s = seconds[before, turn + 1] - seconds[after, turn + 1]
-    return thinning.numbers(src[turn] + (src[turn + 1] - src[turn]) * ahead_s / (ahead_s + behind_s), 4)
+    lengths = src[turn] + (src[turn + 1] - src[turn]) * ahead_s / (ahead_s + behind_s)
+    return [float(f"{length:.4g}") for length in lengths.tolist()]
 
 
-MOST_MEANS = 200
-"""Over target lengths on a device; where there are more of them, neighbours share a mean."""
+def lengths(cell: Cell, fits: Sequence[Row], name: str) -> Panel | None:
+    """Draw the mean target length per source length of the whole corpus, its standard deviation, and the believed line.
 
-
-def length_means(cell: Cell, fits: Sequence[Row]) -> dict[str, Any] | None:
-    """Mean target length per source length of the whole corpus, its standard deviation, and the line that policies go by.
-
-    `fits`: the workload's. None where the corpus is not at hand.
+    `fits`: those of the workload. None where the corpus is not at hand.
     """
     table = cell.lengths
     if not isinstance(table, LengthTable):
         return None
-    line = LengthRegression(cell.regression_slope, cell.regression_offset)
-    means = means_by_source_length(table, line)
-    src, pairs = (np.array([getattr(mean, name) for mean in means]) for name in ("src_len_from", "pairs"))
+    means = means_by_source_length(table, LengthRegression(cell.regression_slope, cell.regression_offset))
+    src, pairs = (np.array([getattr(mean, key) for mean in means]) for key in ("src_len_from", "pairs"))
     mean = np.array([mean.mean_tgt_len for mean in means])
     sd = np.array([np.nan if mean.sd_tgt_len is None else mean.sd_tgt_len for mean in means])
     near = _near_end(src, pairs)
-    return {
-        "src": src.tolist(),
-        "pairs": pairs.tolist(),
-        "mean": thinning.numbers(mean, 4),
-        "sd": thinning.numbers(sd, 3),
-        "line": [line.slope, line.offset],
-        "near": [near, _highest_shown(mean + np.nan_to_num(sd), src <= near)],
-        "all": [float(src[-1]) * 1.03 + 1, _highest_shown(mean + np.nan_to_num(sd), src > 0)],
-        "words": _describe_line(cell, next((fit for fit in fits if "pairs_r2" in fit), None)),
+    ends = {
+        "near": (near, _highest_shown(mean + np.nan_to_num(sd), src <= near)),
+        "all": (float(src[-1]) * 1.03 + 1, _highest_shown(mean + np.nan_to_num(sd), src > 0)),
     }
+    texts = [
+        f"{significant(middle)}{_spread(deviation)} of {number(count, 0)} pair{'s' if count != 1 else ''}"
+        for middle, deviation, count in zip(mean.tolist(), sd.tolist(), pairs.tolist(), strict=True)
+    ]
+    band, points = _means_with_band(src, mean, sd, "policy-4", "mean M", texts, hover="N %{x}: M %{text}")
+    slope, offset = cell.regression_slope, cell.regression_offset
+    # No policy expects less than one token: the line has a bend where it would.
+    bend = (1.0 - offset) / slope if slope else 0.0
+
+    def draw(axes: str) -> Chart:
+        end = ends[axes][0]
+        along = [0.0, *([bend] if 0.0 < bend < end else []), end]
+        line = Mark("line", along, [max(slope * at + offset, 1.0) for at in along], "fitted line", width=1.6, hover="")
+        return Chart([band, points, line], *_plane_axes(ends[axes]), reading)
+
+    reading = _describe_line(cell, next((fit for fit in fits if "pairs_r2" in fit), None))
+    return panel(
+        "lengths",
+        "Target length over source length",
+        f"Mean target length and its standard deviation per source length in tokens, with the fitted line, {name}",
+        draw,
+        [_RANGE],
+        caption=f"Mean target length M of the {number(int(pairs.sum()), 0)} pairs of {table.name} per source length N, and one "
+        "standard deviation of single pairs about it.",
+    )
 
 
-def execution_means(cell: Cell, fits: Sequence[Row]) -> list[dict[str, Any] | None]:
-    """Mean execution time per target length on each device, its standard deviation, and the mean of the believed plane.
+def _spread(sd: float) -> str:
+    return f" \u00b1 {significant(sd, 3)}" if is_number(sd) else ""
 
-    The requests are those of the policy that sent most to the device; None where nobody sent any. The plane is taken at both
-    lengths of the same requests, so that it lies on the means where it is right.
+
+def _means_with_band(
+    x: NDArray[Any],
+    mean: NDArray[Any],
+    sd: NDArray[Any],
+    colour: str,
+    name: str,
+    texts: Sequence[str],
+    *,
+    symbol: str = "circle",
+    hover: str = "M %{x}: %{text}",
+) -> tuple[Mark, Mark]:
+    """Return a band of one standard deviation about means, and the means."""
+    at = thinning.numbers(x, 4)
+    low, high = thinning.numbers(np.maximum(mean - sd, 0.0)), thinning.numbers(mean + sd)
+    band = Mark("band", at, [], colour=colour, opacity=0.18, low=low, high=high, hover="")
+    return band, Mark("points", at, thinning.numbers(mean, 4), name, colour, symbol=symbol, size=5.0, text=texts, hover=hover)
+
+
+def execution(cell: Cell, fits: Sequence[Row], name: str, colour_of: Callable[[int], str]) -> Panel:
+    """Draw the mean execution time per target length on each device, its standard deviation, and the believed plane.
+
+    The requests are those of the policy that sent most to the device. The plane is taken at both lengths of the same requests,
+    so that it lies on the means where it is right.
     """
-    sent = {policy: np.bincount(log["target"], minlength=len(cell.devices)) for policy, log in cell.logs.items()}
-    means: list[dict[str, Any] | None] = []
-    for target, (device, coefficients) in enumerate(zip(cell.devices, cell.planes, strict=True)):
-        policy = max(sent, key=lambda policy, target=target: int(sent[policy][target]))  # type: ignore[misc]
-        log = cell.logs[policy]
-        here = (log["target"] == target) & (log["outcome"] == 0)
-        if not here.any():
-            means.append(None)
-            continue
-        src_len, tgt_len, time_ms = log["src_len"][here], log["tgt_len"][here], 1e3 * log["t_exe_s"][here]
-        width = -(-int(tgt_len.max()) // MOST_MEANS)
-        at = (tgt_len - 1) // width
-        count = np.bincount(at)
-        filled = count > 0
-        mean, middle = _means(at, time_ms, count), _means(at, tgt_len, count)
-        sd = np.sqrt(np.bincount(at, (time_ms - mean[at]) ** 2) / np.where(count > 1, count - 1, np.nan))
-        believed = _means(at, 1e3 * ExecutionPlane(*coefficients).seconds(src_len, tgt_len), count)
-        near = _near_end(middle[filled], count[filled])
-        fit = next((fit for fit in fits if fit["of"] == f"execution time on the {device.name}"), None)
-        means.append(
-            {
-                "tgt": thinning.numbers(middle[filled], 4),
-                "requests": count[filled].tolist(),
-                "mean": thinning.numbers(mean[filled], 4),
-                "sd": thinning.numbers(sd[filled], 3),
-                "believed": thinning.numbers(believed[filled], 4),
-                "near": [near, _highest_shown((mean + np.nan_to_num(sd))[filled], middle[filled] <= near)],
-                "all": [
-                    float(tgt_len.max()) * 1.03 + 1,
-                    _highest_shown((mean + np.nan_to_num(sd))[filled], middle[filled] > 0),
-                ],
-                "words": _describe_plane(device.name, policy, int(here.sum()), here.size, width, fit),
-            }
+    longest_s = max((float(log["t_exe_s"].max(initial=0.0)) for log in cell.logs.values()), default=0.0)
+    unit, factor = ("s", 1.0) if longest_s >= 10.0 else ("ms", 1e3)
+    drawn = {
+        number: _execution_curve(cell, number, fits, colour_of(number), unit, factor) for number in range(len(cell.devices))
+    }
+    curves = {number: curve for number, curve in drawn.items() if curve is not None}
+    together = len(cell.devices) <= 3
+
+    def draw(device: str, axes: str) -> Chart:
+        shown = [curve for number, curve in curves.items() if device in ("all", str(number))]
+        ends = [max([curve.ends[axes][place] for curve in shown] or [1e-9]) for place in (0, 1)]
+        marks = [mark for curve in shown for mark in curve.marks]
+        unused = [
+            item.name for number, item in enumerate(cell.devices) if number not in curves and device in ("all", str(number))
+        ]
+        idle = [f"No request went to {format_list(unused)}."] if unused else []
+        x, y = Axis("target length M, tokens", span=(0.0, ends[0])), Axis(f"execution time, {unit}", span=(0.0, ends[1]))
+        return Chart(marks, x, y, " ".join([*(curve.reading for curve in shown), *idle]))
+
+    devices = [(str(number), device.name) for number, device in enumerate(cell.devices)]
+    first = "all" if together else str(next(iter(curves), 0))
+    return panel(
+        "execution",
+        "Execution time over target length",
+        f"Mean execution time per target length, one colour per device, with the believed plane, {name}",
+        draw,
+        [Control("device", "On", [("all", "all")] * together + devices, first), _RANGE],
+        caption="Mean time on each device per target length M, one standard deviation about it, and the believed plane's time "
+        "for the same requests.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Execution times on one device: the marks, where the axes end, and a sentence."""
+
+    marks: list[Mark]
+    ends: dict[str, Ends]
+    reading: str
+
+
+def _execution_curve(cell: Cell, target: int, fits: Sequence[Row], colour: str, unit: str, factor: float) -> _Curve | None:
+    """Return the times on one device under the policy that sent most there; None where no policy sent any."""
+    sent = {policy: int((log["target"] == target).sum()) for policy, log in cell.logs.items()}
+    policy = max(sent, key=sent.__getitem__)
+    log = cell.logs[policy]
+    here = (log["target"] == target) & (log["outcome"] == 0)
+    if not here.any():
+        return None
+    src_len, tgt_len, time = log["src_len"][here], log["tgt_len"][here], factor * log["t_exe_s"][here]
+    width = -(-int(tgt_len.max()) // MOST_MEANS)
+    at = (tgt_len - 1) // width
+    count = np.bincount(at)
+    filled = count > 0
+    mean_of_all = _means(at, time, count)
+    sd = np.sqrt(np.bincount(at, (time - mean_of_all[at]) ** 2) / np.where(count > 1, count - 1, np.nan))[filled]
+    mean, middle = mean_of_all[filled], _means(at, tgt_len, count)[filled]
+    plane_time = factor * ExecutionPlane(*cell.planes[target]).seconds(src_len, tgt_len)
+    believed = _means(at, plane_time, count)[filled]
+    texts = [
+        f"{significant(at_mean)}{_spread(deviation)} {unit}, plane {significant(by_plane)} {unit}, requests: {number(some, 0)}"
+        for at_mean, deviation, by_plane, some in zip(
+            mean.tolist(), sd.tolist(), believed.tolist(), count[filled].tolist(), strict=True
         )
-    return means
+    ]
+    device = cell.devices[target].name
+    band, points = _means_with_band(middle, mean, sd, colour, short(device), texts, symbol=SYMBOLS[target % len(SYMBOLS)])
+    line_name = "believed plane" if target == len(cell.devices) - 1 else ""
+    line = Mark("line", thinning.numbers(middle, 4), thinning.numbers(believed, 4), line_name, width=1.2, hover="")
+    near = _near_end(middle, count[filled])
+    top = mean + np.nan_to_num(sd)
+    ends = {
+        "near": (near, _highest_shown(top, middle <= near)),
+        "all": (float(tgt_len.max()) * 1.03 + 1, _highest_shown(top, middle > 0)),
+    }
+    fit = next((fit for fit in fits if fit["of"] == f"execution time on the {device}"), None)
+    return _Curve([band, line, points], ends, _describe_plane(device, policy, int(here.sum()), here.size, width, fit))
 
 
 def share_explained(r2: Any) -> str:
-    """R² with three decimals, which never calls a fit perfect that is not."""
+    """Return R² with three decimals; a fit that is not perfect is never called so."""
     if not is_number(r2):
         return DASH
     return ">\u202f0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)

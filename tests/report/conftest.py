@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.report.figures import CellView
 from simnmt.results import Cell, RunResult
 from simnmt.results.request_log import Misroutes
 from simnmt.results.summary import PARTS, Device
@@ -256,3 +257,14 @@ def result() -> Any:
 def _make_result() -> Any:
     """`make_result(requests=..., networks=..., workloads=..., replications=..., name=...)`."""
     return make_result
+
+
+def view_of(cell: Any, rows: Any = (), gaps: Any = (), cells: int = 1) -> CellView:
+    """A cell as its figures see it, with a colour for each policy."""
+    here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
+    return CellView(cell, here, gaps, {policy: place for place, policy in enumerate(cell.logs)}, cells)
+
+
+def with_log(cell: Any, **columns: Any) -> Any:
+    """The same cell with columns of every log replaced."""
+    return replace(cell, logs={name: {**log, **columns} for name, log in cell.logs.items()})

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.devices import batch_figures, batch_lines, most_used
-from simnmt.report.figures import figures
+from simnmt.report.devices import batch_lines, batch_panels, most_used
 from simnmt.report.page import render
 from simnmt.results.device_accounts import BatchAccount
+
+from .conftest import view_of
 
 SIZE = 4
 SAID = {
@@ -49,36 +50,39 @@ def batched(make_result: Callable[..., Any]) -> Any:
     return result
 
 
+def chart_of(cell: Any, name: str, *options: str, cells: int = 1) -> Any:
+    """A chart of batches: `active` of a policy, or `sizes` of the steps or of their time."""
+    active, sizes = batch_panels(view_of(cell, cells=cells))
+    return (active if name == "active" else sizes).charts[("1", *options)]
+
+
 def test_shares_of_steps_and_of_their_time_are_the_accounts(batched: Any) -> None:
-    (device,) = batch_figures(batched.cells[0])
-    assert device["device"] == 1
-    drawn = dict(zip(batched.cells[0].logs, device["policies"], strict=True))
-    assert drawn["oracle"] is None and drawn["edge"] is None, "nothing was decoded there"
-    cloud = drawn["cloud"]
-    assert (cloud["least"], cloud["most"]) == ([1, 2, 3, 4], [1, 2, 3, 4])
-    assert cloud["steps"] == [10.0, 20.0, 30.0, 40.0]
-    assert cloud["time"] == [5.0, 15.0, 30.0, 50.0], "2, 6, 12 and 20 of 40 ms"
-    assert (cloud["step"], cloud["active"]) == ([0, 3, 5, 10], [4, 2, 1, 0])
-    assert cloud["words"] == "10 steps, 3 of 4 active on average; full in 40.0 % of them, fewer than 8 in 100.0 %."
+    cell = batched.cells[0]
+    steps = {mark.name: mark for mark in chart_of(cell, "sizes", "steps").marks}
+    assert [*steps] == ["cloud", "cnmt"], "nothing was decoded there under the others"
+    assert steps["cloud"].text == ["1", "2", "3", "4"] and steps["cloud"].y == [10.0, 20.0, 30.0, 40.0]
+    times = {mark.name: mark.y for mark in chart_of(cell, "sizes", "time").marks}
+    assert times["cloud"] == [5.0, 15.0, 30.0, 50.0], "2, 6, 12 and 20 of 40 ms"
+    drawn = chart_of(cell, "active", str(list(cell.logs).index("cloud")))
+    assert (drawn.marks[0].x, drawn.marks[0].y) == ([0, 3, 5, 10], [4, 2, 1, 0])
+    assert drawn.reading.endswith("10 steps, 3 of 4 active on average; full in 40.0 % of them, fewer than 8 in 100.0 %.")
 
 
 def test_large_batches_are_grouped_and_nothing_is_lost(batched: Any) -> None:
     size = 130
     big = account(tuple(range(1, size + 1)), size)
-    (device,) = batch_figures(replace(batched.cells[0], batches={"cloud": (None, big)}))
-    drawn = device["policies"][1]
-    assert len(drawn["least"]) <= 64
-    assert drawn["least"][0] == 1 and drawn["most"][-1] == size
-    assert [low - 1 for low in drawn["least"][1:]] == drawn["most"][:-1]
-    assert sum(drawn["steps"]) == pytest.approx(100.0, abs=0.1)
+    (drawn,) = chart_of(replace(batched.cells[0], batches={"cloud": (None, big)}), "sizes", "steps").marks
+    ends = [[int(end) for end in text.split(" to ")] for text in drawn.text]
+    assert len(ends) <= 64 and (ends[0][0], ends[-1][-1]) == (1, size)
+    assert [group[0] - 1 for group in ends[1:]] == [group[-1] for group in ends[:-1]]
+    assert sum(drawn.y) == pytest.approx(100.0, abs=0.1)
 
 
 def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
     long = replace(account((1, 2, 3, 4)), timeline=np.stack([np.arange(2_000), np.ones(2_000, int)], axis=1))
     cell = replace(batched.cells[0], batches=dict.fromkeys(batched.cells[0].logs, (None, long)))
-    (alone,), (crowded,) = batch_figures(cell), batch_figures(cell, cells=20)
-    assert len(alone["policies"][0]["step"]) == 2_000
-    assert len(crowded["policies"][0]["step"]) == 200
+    assert len(chart_of(cell, "active", "0").marks[0].x) == 2_000
+    assert len(chart_of(cell, "active", "0", cells=20).marks[0].x) == 200
 
 
 def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
@@ -97,9 +101,9 @@ def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) ->
 
 def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., Any]) -> None:
     result = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
-    assert "batches" not in figures(result.cells[0], result.rows, [])
+    assert batch_panels(view_of(result.cells[0])) == []
     text = render(result)
-    for word in ("figures.active", 'data-figure="active"', 'data-figure="sizes"', '<table class="batches"'):
+    for word in ('data-figure="active"', 'data-figure="sizes"', '<table class="batches"'):
         assert word not in text
 
 

@@ -1,9 +1,10 @@
-"""What the figures hold before anybody draws them."""
+"""What the figures of a cell hold before anybody draws them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,29 +12,62 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.report import figures, page_template
+from simnmt.report import page_template
+from simnmt.report.charts import pack
+from simnmt.report.figures import (
+    RTT_POINTS,
+    SPANS,
+    coinciding,
+    gaps,
+    group_sweeps,
+    latency,
+    over_load,
+    parts,
+    rtt,
+    share_by_length,
+    shares,
+    timeline,
+)
+from simnmt.report.page import cell_panels
+from simnmt.results.summary import Device
+
+from .conftest import view_of, with_log
+
+ENDS = {"": 0.1, "_low": 0.05, "_high": None}
 
 
-def with_log(cell: Any, **columns: Any) -> Any:
-    """The same cell with columns of every log replaced."""
-    return replace(cell, logs={name: {**log, **columns} for name, log in cell.logs.items()})
+def named(chart: Any) -> dict[str, Any]:
+    """The marks of a chart by name."""
+    return {mark.name: mark for mark in chart.marks}
 
 
 def test_requests_that_never_ended_have_no_latency(result: Any) -> None:
     cell = result.cells[0]
     requests = cell.logs["edge"]["latency_s"].size
     lost = with_log(cell, outcome=np.ones(requests, np.int8), latency_s=np.full(requests, np.nan))
-    assert figures.latency(lost.logs)["ms"] == [[]] * 5
+    assert [mark.x for mark in latency(view_of(lost)).chart.marks] == [[]] * 5
+
+
+def test_lines_that_hide_each_other_are_named() -> None:
+    lines = {"edge": [1.0, 2.0], "cnmt": [1.0, 2.1], "cloud": [5.0, 5.0], "lost": []}
+    assert coinciding(lines, 0.2) == "Lines that coincide hide each other: edge under cnmt."
+    assert coinciding(lines, 0.01) == ""
+
+
+def test_a_policy_that_sends_nothing_away_is_said_to_lie_under_edge(result: Any) -> None:
+    cell = result.cells[0]
+    twin = replace(cell, logs={"edge": cell.logs["edge"], "cautious": cell.logs["edge"], "cloud": cell.logs["cloud"]})
+    for draw in (latency, shares):
+        assert draw(view_of(twin)).chart.reading == "Lines that coincide hide each other: edge under cautious."
 
 
 def test_the_offloaded_share_over_length_adds_up_to_the_share_of_all(result: Any) -> None:
     logs = result.cells[0].logs
-    src_len = logs["cnmt"]["src_len"]
-    share = figures.shares(logs)
-    assert share["percent"][0] == [0.0] * len(share["src_len"])
-    assert share["percent"][1] == [100.0] * len(share["src_len"])
-    assert share["src_len"] == sorted(share["src_len"])
-    assert np.interp(src_len, share["src_len"], share["percent"][4]).mean() == pytest.approx(
+    marks = named(shares(view_of(result.cells[0])).chart)
+    lengths = marks["edge"].x
+    assert marks["edge"].y == [0.0] * len(lengths) and marks["cloud"].y == [100.0] * len(lengths)
+    assert lengths == sorted(lengths)
+    assert np.interp(logs["cnmt"]["src_len"], lengths, marks["cnmt"].y).mean() == pytest.approx(
         100 * logs["cnmt"]["target"].mean(), abs=2
     )
 
@@ -41,23 +75,20 @@ def test_the_offloaded_share_over_length_adds_up_to_the_share_of_all(result: Any
 def test_the_shares_of_all_devices_add_up_to_all_requests(result: Any) -> None:
     src_len = result.cells[0].logs["cnmt"]["src_len"]
     target = (np.arange(src_len.size) * 7 // 3 % 4).astype(np.int8)
-    logs = {"p": {"src_len": src_len, "target": target}}
-    share = figures.shares(logs, 4)
-    by_device = np.array(share["by_device"])[:, 0]
-    np.testing.assert_allclose(by_device.sum(0), 100.0, atol=0.1)
-    np.testing.assert_allclose(100.0 - by_device[0], share["percent"][0], atol=0.1)
+    _, percent = share_by_length({"p": {"src_len": src_len, "target": target}}, 4)
+    np.testing.assert_allclose(percent["p"].sum(0), 100.0)
     shortest = src_len <= np.quantile(src_len, 1 / 30, method="lower")
-    assert by_device[2, 0] == pytest.approx(100 * (target[shortest] == 2).mean(), abs=0.1)
-    assert figures.shares(logs)["by_device"] is None
+    assert percent["p"][2, 0] == pytest.approx(100 * (target[shortest] == 2).mean(), abs=0.1)
 
 
 @pytest.mark.parametrize("requests", [1, 2, 7])
 def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
     cell = result.cells[0]
-    cell = replace(
-        cell, logs={name: {key: values[:requests] for key, values in log.items()} for name, log in cell.logs.items()}
+    few = replace(
+        cell,
+        logs={name: {key: values[:requests] for key, values in log.items()} for name, log in cell.logs.items()},
     )
-    assert json.loads(page_template.embedded_json(figures.figures(cell, [], [])))["plane"]["targets"][1] == "1" * requests
+    assert pack(cell_panels(view_of(few)))
 
 
 @given(st.text())
@@ -65,3 +96,166 @@ def test_embedded_json_cannot_leave_its_script_element(text: str) -> None:
     embedded = page_template.embedded_json({"text": text})
     assert not set("<>&") & set(embedded)
     assert json.loads(embedded) == {"text": text}
+
+
+def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(result: Any) -> None:
+    cell = result.cells[1]
+    drawn = parts(view_of(cell, [row for row in result.rows if row["policy"] != "naive"]))
+    row = next(row for row in result.rows if row["network"] == "cp2" and row["policy"] == "cnmt")
+    for of, prefix in (("all", "mean"), ("p95", "beyond_p95"), ("p99", "beyond_p99")):
+        marks = named(drawn.charts[of,])
+        assert [marks[name].x[-1] for name in ("waiting", "execution", "transfer")] == [
+            float(f"{1e3 * row[f'{prefix}_{part}_s']:.5g}") for part in ("queue", "execution", "transfer")
+        ]
+        assert len(marks["waiting"].x) == 4
+
+
+def test_gaps_leave_out_the_policy_as_it_is_and_colour_what_is_beyond_chance(result: Any) -> None:
+    change = {"policy": "cnmt", "change_percent": -1.0, "low_percent": -2.0}
+    rows = [
+        {**change, "removed": removed, "high_percent": high}
+        for removed, high in (("nothing", 0.0), ("length regression", -0.5), ("everything", 0.1))
+    ]
+    (bars,) = gaps(view_of(result.cells[0], gaps=rows)).chart.marks
+    assert (bars.text, bars.colour) == (["length regression", "everything"], ["good", "rtt"])
+    assert (bars.low, bars.high) == ([-2.0, -2.0], [-0.5, 0.1])
+
+
+def test_over_the_load_an_unstable_policy_has_a_gap_in_its_line() -> None:
+    rows = [
+        {
+            "workload": workload, "network": "n", "policy": policy,
+            "unstable": "gateway: load 1.10" if (workload, policy) == ("late", "plain") else None,
+            **{f"{name}_latency_s{end}": value for name in ("mean", "p95") for end, value in ENDS.items()},
+        }
+        for workload in ("early", "late")
+        for policy in ("plain", "queue", "edge")
+    ]  # fmt: skip
+    points = [
+        {"workload": workload, "load": load, "change_percent": -1.0, "low_percent": None, "high_percent": None}
+        for workload, load in (("early", 0.5), ("late", 1.1))
+    ]
+    records = [{"network": "n", "policy": policy, "baseline": "plain", "points": points} for policy in ("queue", "edge")]
+    (sweep,) = group_sweeps(records)
+    assert (sweep.network, sweep.baseline, sweep.load) == ("n", "plain", [0.5, 1.1])
+    drawn = over_load(sweep, rows, {"plain": 4, "queue": 5, "edge": 0})
+    marks = named(drawn.charts["mean", "linear"])
+    assert [*marks] == ["plain", "queue", "edge"]
+    assert (marks["plain"].y, marks["plain"].low, marks["plain"].high) == ([100.0, None], [50.0, None], [None, None])
+    assert drawn.chart.reading == "Left out, because no steady mean exists: plain at load 1.10."
+    assert [*named(drawn.charts["change", "log"])] == ["queue", "edge"]
+    assert group_sweeps([]) == []
+
+
+def test_the_series_is_drawn_in_full_with_at_most_2000_points(result: Any) -> None:
+    cell = result.cells[0]
+    drawn = rtt(view_of(cell))
+    series, estimate = drawn.chart.marks
+    assert drawn.chart.x.title.endswith(", h")
+    assert len(series.x) == len(series.y) <= RTT_POINTS and len(estimate.y) <= RTT_POINTS
+    assert (series.x[0], series.x[-1]) == (0.0, 4.0)
+    assert max(series.y) == pytest.approx(1e3 * cell.series.rtt_s.max(), rel=1e-4)
+    assert estimate.name == "estimate of cnmt"
+    assert not drawn.chart.y.from_zero, "the axis shows the variation, not a block from 0"
+
+
+def test_an_estimate_that_met_the_trace_twice_is_drawn_over_its_first_lap(result: Any) -> None:
+    cell = result.cells[0]
+    requests = cell.logs["cnmt"]["src_len"].size
+    twice = with_log(cell, rtt_time_s=np.linspace(1_000.0, 29_000.0, requests), rtt_estimate_s=np.arange(requests) + 1.0)
+    estimate = rtt(view_of(twice)).chart.marks[1]
+    assert max(estimate.y) <= 1e3 * (requests * 0.52)
+    assert 0 <= min(estimate.x) <= max(estimate.x) <= 4.0
+
+
+def test_a_run_that_used_a_sliver_of_the_trace_is_shown_that_sliver_sharply(result: Any) -> None:
+    cell = result.cells[0]
+    requests = cell.logs["cnmt"]["src_len"].size
+    time_s = np.arange(40_000) * 0.36
+    rtt_s = 0.05 + 0.01 * np.random.default_rng(1).random(40_000)
+    rtt_s[0] = 9.0
+    fine = SimpleNamespace(**{**vars(cell.series), "time_s": time_s, "rtt_s": rtt_s})
+    estimates = np.full(requests, 0.05)
+    cell = with_log(cell, rtt_time_s=np.linspace(7_200.0, 7_300.0, requests), rtt_estimate_s=estimates)
+    drawn = rtt(view_of(replace(cell, series=fine)))
+    used, whole = drawn.charts["used", "linear"], drawn.charts["all", "linear"]
+    assert used.x.title.endswith(", s") and used.x.span == pytest.approx((7_199.0, 7_301.0))
+    assert used.y.span is not None and used.y.span[1] < 70.0, "the peak outside the span moves no axis"
+    assert whole.x.span is None
+    series = whole.marks[0]
+    assert len(series.x) <= RTT_POINTS and (series.x[0], series.x[-1]) == (0.0, 14_400.0)
+    assert sum(7_200 <= time <= 7_300 for time in series.x) >= 277, "every sample of the span"
+
+
+@pytest.mark.parametrize(("begin_s", "end_s"), [(0.0, 7_200.0), (100.0, 14_000.0), (50.0, 50.0)])
+def test_a_run_that_used_much_of_the_trace_or_one_moment_of_it_is_shown_it_all(
+    result: Any, begin_s: float, end_s: float
+) -> None:
+    cell = result.cells[0]
+    times_s = np.linspace(begin_s, end_s, cell.logs["cnmt"]["src_len"].size)
+    assert rtt(view_of(with_log(cell, rtt_time_s=times_s))).controls[0].options == [("all", "whole series")]
+
+
+def test_a_single_sample_of_rtt_is_a_line(result: Any) -> None:
+    lone = {"time_s": np.zeros(1), "rtt_s": np.array([0.05]), "duration_s": 1.0}
+    cell = replace(result.cells[0], series=SimpleNamespace(**{**vars(result.cells[0].series), **lone}))
+    series = rtt(view_of(cell)).chart.marks[0]
+    assert (list(series.x), list(series.y)) == ([0.0, 1.0], [50.0, 50.0])
+
+
+def test_no_estimate_is_drawn_where_no_policy_needs_one(result: Any) -> None:
+    cell = result.cells[0]
+    silent = view_of(with_log(cell, tgt_len_predicted=np.full_like(cell.logs["edge"]["latency_s"], np.nan)))
+    assert len(rtt(silent).chart.marks) == 1
+    plane = next(panel for panel in cell_panels(silent) if panel.name == "plane")
+    assert all("goes by no assumed length" in chart.reading for chart in plane.charts.values())
+
+
+@pytest.fixture
+def flooded(result: Any) -> Any:
+    """Requests come for 100 s; at the gateway they wait ever longer, in the cloud never, and the region gets none."""
+    cell = result.cells[0]
+    requests = cell.logs["edge"]["src_len"].size
+    arrival_s = np.linspace(0.0, 100.0, requests)
+    local = cell.logs["cnmt"]["target"] == 0
+    times = {
+        "arrival_s": arrival_s, "t_queue_s": np.where(local, 5 * arrival_s, 0.0), "t_exe_s": np.full(requests, 0.01),
+        "t_tx_s": np.where(local, 0.0, 0.1), "target": np.where(local, 0, 2).astype(np.int8),
+        "rtt_estimate_s": np.full(requests, np.nan), "tgt_len_predicted": np.full(requests, np.nan),
+    }  # fmt: skip
+    times["latency_s"] = times["t_queue_s"] + times["t_exe_s"] + times["t_tx_s"]
+    devices = (Device("gateway", 1, 1), Device("region", 1, 1), Device("cloud", 2, 2))
+    return replace(cell, devices=devices, logs={"cnmt": times, "other": {**times, "t_queue_s": np.zeros(requests)}})
+
+
+def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any) -> None:
+    drawn = timeline(view_of(flooded))
+    log = flooded.logs["cnmt"]
+    for number, workers in enumerate((1, 1, 4)):
+        there = log["target"] == number
+        shown = {of: named(drawn.charts[str(number), of, "linear", "all"]).get("cnmt") for of in ("waiting", "busy")}
+        if number == 1:
+            assert shown == {"waiting": None, "busy": None}, "nobody was sent there"
+            continue
+        length_s = np.diff(shown["busy"].x) * 60
+        assert length_s.size == SPANS
+        work_s = log["t_exe_s"][there].sum() / workers
+        assert (np.array(shown["busy"].y[:-1]) / 100 * length_s).sum() == pytest.approx(work_s, rel=1e-2)
+        if number == 2:
+            assert shown["waiting"] is None, "nothing waits there"
+        else:
+            waited_s = (np.array(shown["waiting"].y[:-1]) * length_s).sum()
+            assert waited_s == pytest.approx(log["t_queue_s"][there].sum(), rel=1e-2)
+
+
+def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
+    chart = timeline(view_of(flooded)).charts["0", "waiting", "linear", "arrivals"]
+    assert chart.x.title.endswith(", min") and chart.x.span == (0.0, pytest.approx(100 / 60))
+    edges = named(chart)["cnmt"].x
+    assert edges[SPANS * 4 // 5] == pytest.approx(100 / 60) and edges[-1] == pytest.approx(600 / 60, rel=0.01)
+
+
+@pytest.mark.parametrize(("cells", "spans"), [(1, 400), (50, 100), (1_000_000, 50)])
+def test_many_cells_policies_and_devices_have_fewer_spans(flooded: Any, cells: int, spans: int) -> None:
+    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting", "linear", "all"]
+    assert len(named(drawn)["cnmt"].x) == spans + 1

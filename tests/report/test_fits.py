@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.plane_figures import MOST_MEANS, execution_means, length_means, share_explained
+from simnmt.report.plane_figures import MOST_MEANS, execution, lengths, share_explained
+
+from .conftest import with_log
 
 FITS = [
     {"workload": "w", "of": "target length over source length", "samples": 1_873, "pairs_r2": 0.9, "pairs_mse": 13.5,
@@ -19,81 +21,87 @@ FITS = [
 ]  # fmt: skip
 
 
-def logs_of(cell: Any, **columns: Any) -> Any:
-    return replace(cell, logs={name: {**log, **columns} for name, log in cell.logs.items()})
+def curves_of(cell: Any, fits: Any = FITS, device: str = "all") -> tuple[dict[str, Any], str]:
+    """The marks of execution times by device name, the plane as `believed`, the bands as `bands`; and the sentence."""
+    panel = execution(cell, fits, "w", lambda number: f"policy-{number}")
+    chart = panel.charts[device, "all"]
+    curves = {mark.name: mark for mark in chart.marks if mark.kind == "points"}
+    lines = [mark for mark in chart.marks if mark.kind == "line"]
+    bands = [mark for mark in chart.marks if mark.kind == "band"]
+    return curves | {"believed": lines, "bands": bands}, chart.reading
 
 
 def test_means_and_deviations_per_source_length_are_those_of_the_pairs(result: Any) -> None:
     cell = result.cells[0]
-    drawn = length_means(cell, FITS)
+    drawn = lengths(cell, FITS, "w")
     assert drawn is not None
+    band, points, line = drawn.charts["near",].marks
     src_len, tgt_len = cell.logs["edge"]["src_len"], cell.logs["edge"]["tgt_len"]
-    assert drawn["src"] == np.unique(src_len).tolist()
-    for place in (0, 20, len(drawn["src"]) - 1):
-        there = tgt_len[src_len == drawn["src"][place]]
-        assert drawn["pairs"][place] == there.size
-        assert drawn["mean"][place] == pytest.approx(there.mean(), rel=1e-3)
-        assert drawn["sd"][place] == (None if there.size == 1 else pytest.approx(there.std(ddof=1), rel=1e-2))
-    assert drawn["line"] == [0.92, 1.4]
-    assert "M = 0.92 N + 1.4, fitted on 1\u202f873 of the pairs" in drawn["words"]
-    assert "R² >\u202f0.999 and a mean squared error of 0.92 tokens²" in drawn["words"]
-    assert (src_len <= drawn["near"][0]).mean() >= 0.99
+    assert points.x == np.unique(src_len).tolist()
+    for place in (0, 20, len(points.x) - 1):
+        there = tgt_len[src_len == points.x[place]]
+        assert f"of {there.size:,} pair".replace(",", "\u202f") in points.text[place]
+        assert points.y[place] == pytest.approx(there.mean(), rel=1e-3)
+        assert band.high[place] == (None if there.size == 1 else pytest.approx(there.mean() + there.std(ddof=1), rel=1e-2))
+    slope = (line.y[-1] - line.y[-2]) / (line.x[-1] - line.x[-2])
+    assert (slope, line.y[-1] - slope * line.x[-1]) == pytest.approx((0.92, 1.4))
+    reading = drawn.charts["near",].reading
+    assert "M = 0.92 N + 1.4, fitted on 1\u202f873 of the pairs" in reading
+    assert "R² >\u202f0.999 and a mean squared error of 0.92 tokens²" in reading
+    end = drawn.charts["near",].x.span
+    assert end is not None and (src_len <= end[1]).mean() >= 0.99
 
 
 def test_a_corpus_that_is_not_at_hand_has_no_figure(result: Any) -> None:
-    assert length_means(replace(result.cells[0], lengths=SimpleNamespace(name="elsewhere")), FITS) is None
+    assert lengths(replace(result.cells[0], lengths=SimpleNamespace(name="elsewhere")), FITS, "w") is None
 
 
 def test_times_per_target_length_are_those_of_all_requests_where_a_policy_sent_all(result: Any) -> None:
     cell = result.cells[0]
-    gateway, cloud = execution_means(cell, FITS)
-    assert gateway is not None and cloud is not None
-    for drawn, policy, plane in ((gateway, "edge", cell.planes[0]), (cloud, "cloud", cell.planes[1])):
-        log = cell.logs[policy]
-        assert sum(drawn["requests"]) == log["src_len"].size
-        assert drawn["tgt"] == np.unique(log["tgt_len"]).tolist()
+    curves, reading = curves_of(cell)
+    for number, (device, policy) in enumerate((("gateway", "edge"), ("cloud", "cloud"))):
+        log, plane, drawn = cell.logs[policy], cell.planes[number], curves[device]
+        assert drawn.x == np.unique(log["tgt_len"]).tolist()
         for place in (0, 20):
-            there = log["tgt_len"] == drawn["tgt"][place]
+            there = log["tgt_len"] == drawn.x[place]
             time_ms = 1e3 * log["t_exe_s"][there]
-            assert drawn["mean"][place] == pytest.approx(time_ms.mean(), rel=1e-3)
-            assert drawn["sd"][place] == pytest.approx(time_ms.std(ddof=1), rel=1e-2)
+            assert drawn.y[place] == pytest.approx(time_ms.mean(), rel=1e-3)
+            assert curves["bands"][number].high[place] == pytest.approx(time_ms.mean() + time_ms.std(ddof=1), rel=1e-2)
             believed_ms = 1e3 * (plane[0] * log["src_len"][there] + plane[1] * log["tgt_len"][there] + plane[2])
-            assert drawn["believed"][place] == pytest.approx(believed_ms.mean(), rel=1e-3)
-    words = (
+            assert curves["believed"][number].y[place] == pytest.approx(believed_ms.mean(), rel=1e-3)
+    gateway = (
         "gateway: all 20\u202f000 requests under edge; the plane was fitted with R² 0.850 and a mean squared error of 1.2 ms²."
     )
-    assert gateway["words"] == words
-    assert cloud["words"].endswith("the plane is the profile's own.")
+    assert reading.startswith(gateway) and reading.endswith("the plane is the profile's own.")
 
 
 def test_where_no_policy_sent_all_the_requests_are_those_of_the_one_that_sent_most(result: Any) -> None:
     cell = result.cells[0]
     few = replace(cell, logs={policy: cell.logs[policy] for policy in ("oracle", "edge")})
     away = int((cell.logs["oracle"]["target"] == 1).sum())
-    drawn = execution_means(few, FITS)[1]
-    assert drawn is not None
-    assert sum(drawn["requests"]) == away
-    assert drawn["words"].startswith(f"cloud: the {away:,} requests sent there under oracle".replace(",", "\u202f"))
-    assert execution_means(replace(cell, logs={"edge": cell.logs["edge"]}), FITS)[1] is None
+    assert curves_of(few, device="1")[1].startswith(
+        f"cloud: the {away:,} requests sent there under oracle".replace(",", "\u202f")
+    )
+    curves, reading = curves_of(replace(cell, logs={"edge": cell.logs["edge"]}))
+    assert "cloud" not in curves and reading.endswith("No request went to cloud.")
 
 
 def test_of_long_targets_neighbours_share_a_mean(result: Any) -> None:
     requests = result.cells[0].logs["edge"]["src_len"].size
-    long = logs_of(result.cells[0], tgt_len=np.arange(requests) % 1_000 + 1, t_exe_s=np.ones(requests))
-    drawn = execution_means(long, [])[0]
-    assert drawn is not None
-    assert len(drawn["tgt"]) == MOST_MEANS
-    assert drawn["tgt"][:2] == [3.0, 8.0]
-    assert (set(drawn["mean"]), set(drawn["sd"])) == ({1_000.0}, {0.0})
-    assert "5 neighbouring M to a mean" in drawn["words"]
+    long = with_log(result.cells[0], tgt_len=np.arange(requests) % 1_000 + 1, t_exe_s=np.ones(requests))
+    curves, reading = curves_of(long, [])
+    drawn, band = curves["gateway"], curves["bands"][0]
+    assert len(drawn.x) == MOST_MEANS
+    assert drawn.x[:2] == [3.0, 8.0]
+    assert set(drawn.y) == set(band.low) == set(band.high) == {1_000.0}
+    assert "5 neighbouring M to a mean" in reading
 
 
 def test_one_request_is_enough_and_has_no_deviation(result: Any) -> None:
     cell = result.cells[0]
     one = replace(cell, logs={name: {key: values[:1] for key, values in log.items()} for name, log in cell.logs.items()})
-    drawn = execution_means(one, [])[0]
-    assert drawn is not None
-    assert (drawn["requests"], drawn["sd"]) == ([1], [None])
+    curves, _ = curves_of(one, [])
+    assert len(curves["gateway"].x) == 1 and curves["bands"][0].low == [None]
 
 
 @pytest.mark.parametrize(("r2", "text"), [(None, "\u2013"), (0.9994, "0.999"), (0.99999, ">\u202f0.999"), (1.0, "1.000")])

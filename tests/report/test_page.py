@@ -17,7 +17,6 @@ import pytest
 
 import simnmt.report
 from simnmt.report import PublishedTable, render
-from simnmt.report.page import _SCRIPTS
 from simnmt.report.tables import overview
 
 
@@ -191,7 +190,6 @@ def test_six_cells_of_five_policies_at_100_000_requests_take_seconds_at_most(mak
 def test_our_own_script_and_style_cannot_end_their_elements() -> None:
     folder = Path(simnmt.report.__file__).parent
     scripts = [*folder.glob("*.js")]
-    assert {path.name for path in scripts} >= {*_SCRIPTS}
     assert not any(re.search("</script|<!--", path.read_text(encoding="utf-8")) for path in scripts)
     assert "<" not in (folder / "page.css").read_text(encoding="utf-8")
 

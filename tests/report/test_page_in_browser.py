@@ -213,12 +213,14 @@ def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result
         assert table.locator('tr[data-policy="edge"] [data-column="p95_latency_s"]').text_content() == "\u2013"
         assert table.locator('tr[data-policy="cnmt"] [data-column="change_vs_edge"] .remark').text_content() == "this run"
         labels = page.locator("#cell-0-latency .xtick text").all_text_contents()
-        assert {"100 ms", "1 s", "10 s"} <= set(labels)
+        assert {"1", "100"} <= set(labels) and page.locator(
+            "#cell-0-latency .xtitle"
+        ).text_content() == "latency of a request, s"
         assert len(labels) <= 8
         assert page.locator("#cell-0-latency .legendtext").first.text_content() == "edge, unstable"
         assert page.locator("#cell-0-parts .ytick text").all_text_contents() == ["cloud", "oracle", "naive", "cnmt"]
         left_out = page.locator("#cell-0-parts [data-reading]").text_content()
-        assert left_out.endswith("Left out, for there is no mean to be known: edge (gateway: load 11.76).")
+        assert left_out.endswith("Left out, because no steady mean exists: edge (gateway: load 11.76).")
         shown = "figure => figure.querySelector('.chart')._fullLayout.xaxis.range"
         begin, end = page.locator("#cell-0-rtt").evaluate(shown)
         assert (begin, end) == pytest.approx((0.0, 24.0), abs=0.5), "minutes"
@@ -232,10 +234,10 @@ def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result
         timeline.get_by_role("button", name="until the last answer").click()
         page.wait_for_function("() => document.querySelector('#cell-0-timeline .chart')._fullLayout.xaxis.range[1] > 2")
         timeline.get_by_role("button", name="cloud").click()
-        timeline.locator("[data-reading]", has_text="Nothing is waiting there under edge").wait_for()
+        timeline.locator("[data-reading]", has_text="Nothing waits there under edge").wait_for()
         page.locator("#cell-1 summary").click()
         page.wait_for_function(OPEN_AND_DRAWN, arg="cell-1")
-        assert page.locator("#cell-1-parts .chart").text_content() == "no policy has a mean to be known"
+        assert page.locator("#cell-1-parts .chart").text_content() == "no policy has a steady mean"
         assert "cnmt (gateway: load 11.76)" in page.locator("#cell-1-parts [data-reading]").text_content()
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_function("() => document.documentElement.scrollWidth === 390")
@@ -267,12 +269,3 @@ def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any,
     assert bodies.first.locator("tr").first.get_attribute("class") == "cell-name"
     assert table.locator("th[aria-sort]").count() == 0
     assert bodies.first.locator("tr.winner").get_attribute("data-policy") == "cnmt"
-
-
-def test_a_policy_without_misroutes_has_that_written_in_its_figure(opened: Any) -> None:
-    misroutes = opened.page.locator("#cell-0-misroutes")
-    misroutes.get_by_role("button", name="oracle", exact=True).click()
-    misroutes.locator("text=no misrouted request").wait_for()
-    misroutes.get_by_role("button", name="cnmt", exact=True).click()
-    misroutes.locator("[data-reading]", has_text="cnmt misrouted").wait_for()
-    assert misroutes.locator("text=no misrouted request").count() == 0

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.plane_figures import PLANE_REQUESTS, codes, misrouted, plane
+from simnmt.report.plane_figures import PLANE_REQUESTS, REGION_CELLS, axis_ends, misrouted, plane
 from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
+
+from .conftest import view_of
 
 
 @pytest.fixture
@@ -24,31 +26,45 @@ def worked_example(result: Any) -> Any:
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
 
 
+def marks_of(cell: Any, policy: str = "cnmt", axes: str = "all") -> dict[str, Any]:
+    """The marks of a policy's plane by name; unnamed ones by kind, a list each."""
+    chart = plane(view_of(cell)).charts[str(list(cell.logs).index(policy)), axes]
+    marks: dict[str, Any] = {mark.name: mark for mark in chart.marks if mark.name}
+    for mark in chart.marks:
+        if not mark.name:
+            marks.setdefault(mark.kind, []).append(mark)
+    return marks | {"reading": chart.reading}
+
+
+def turns_of(cell: Any, policy: str = "cnmt") -> list[float]:
+    return [mark.x[0] for mark in marks_of(cell, policy).get("line", ())]
+
+
 def test_the_choice_of_cnmt_turns_where_cnmt_09_says(worked_example: Any) -> None:
-    assert plane(worked_example)["assumed"][0]["turns_at"] == [24.74]
+    assert turns_of(worked_example) == [24.74]
+    assert "its choice turns at N = 24.7 (dotted)" in marks_of(worked_example)["reading"]
 
 
 def test_on_the_border_both_devices_are_equally_fast(worked_example: Any) -> None:
-    border = plane(worked_example)["border"]
-    assert len(border["src"]) > 1
-    for src_len, tgt_len in zip(border["src"], border["tgt"], strict=True):
+    border = marks_of(worked_example)["equally fast"]
+    assert len(border.x) > 1
+    for src_len, tgt_len in zip(border.x, border.y, strict=True):
         assert 0.0003 * src_len + 0.002 * tgt_len + 0.001 == pytest.approx(0.050, abs=1e-6)
 
 
 def test_a_border_that_target_length_does_not_move_stands_upright(worked_example: Any) -> None:
     upright = replace(worked_example, planes=((0.002, 0.003, 0.0), (0.001, 0.003, 0.0)))
-    assert plane(upright)["border"]["src"] == [50.0, 50.0]
+    assert marks_of(upright)["equally fast"].x == [50.0, 50.0]
     alike = replace(worked_example, planes=((0.001, 0.003, 0.0), (0.001, 0.003, 0.0)))
-    assert plane(alike)["border"] is None
+    assert "equally fast" not in marks_of(alike) and marks_of(alike)["reading"].startswith("No border:")
 
 
 def test_every_policy_is_shown_at_the_same_requests(result: Any) -> None:
-    drawn = plane(result.cells[0])
-    sampled = len(drawn["src_len"])
-    assert 1_000 < sampled <= PLANE_REQUESTS
-    assert {len(targets) for targets in drawn["targets"]} == {sampled}
-    assert drawn["targets"][0] == "0" * sampled
-    assert drawn["targets"][1] == "1" * sampled
+    cell = result.cells[0]
+    points = {policy: marks_of(cell, policy)["points"][0] for policy in cell.logs}
+    assert 1_000 < len(points["cnmt"].x) <= PLANE_REQUESTS
+    assert len({tuple(mark.x) for mark in points.values()}) == 1
+    assert set(points["edge"].text) == {"gateway"} and set(points["cloud"].text) == {"cloud"}
 
 
 @pytest.fixture
@@ -61,41 +77,47 @@ def tiers(result: Any) -> Any:
 
 
 def test_with_more_devices_each_point_of_the_plane_has_the_one_believed_fastest(tiers: Any) -> None:
-    drawn = plane(tiers)
-    assert drawn["border"] is drawn["border_low"] is None
-    cells = drawn["regions"]["cells"]
-    found = np.array([ord(code) - ord("0") for code in drawn["regions"]["all"]]).reshape(cells, cells)
-    assert set(found.ravel()) == {0, 1, 2}
+    marks = marks_of(tiers)
+    assert "equally fast" not in marks
+    (heat,) = marks["heat map"]
+    fastest = np.array(heat.values)
+    assert fastest.shape == (REGION_CELLS, REGION_CELLS) and set(fastest.ravel()) == {0, 1, 2}
+    src_end, tgt_end = axis_ends(tiers)["all"]
     for row, column in ((0, 0), (3, 5), (10, 10), (30, 20), (59, 59)):
-        src, tgt = (column + 0.5) * drawn["src_end"] / cells, (row + 0.5) * drawn["tgt_end"] / cells
-        way_s = (0.0, 0.020, 0.110)
-        seconds = [a * src + b * tgt + c + way for (a, b, c), way in zip(tiers.planes, way_s, strict=True)]
-        assert found[row, column] == int(np.argmin(seconds))
+        src, tgt = (column + 0.5) * src_end / REGION_CELLS, (row + 0.5) * tgt_end / REGION_CELLS
+        assert (heat.x[column], heat.y[row]) == pytest.approx((src, tgt))
+        transfer_s = (0.0, 0.020, 0.110)
+        seconds = [a * src + b * tgt + c + extra for (a, b, c), extra in zip(tiers.planes, transfer_s, strict=True)]
+        assert fastest[row, column] == int(np.argmin(seconds))
 
 
 def test_a_choice_among_three_turns_twice_and_where_two_are_equally_fast(tiers: Any) -> None:
-    (turns,) = (entry["turns_at"] for entry in plane(tiers)["assumed"] if entry is not None and len(entry["turns_at"]) == 2)
-    for (near, far), src in zip(((0, 1), (1, 2)), turns, strict=True):
+    for (near, far), src in zip(((0, 1), (1, 2)), turns_of(tiers), strict=True):
         tgt = 0.92 * src + 1.4  # the line that is assumed
-        seconds = [a * src + b * tgt + c + way for (a, b, c), way in zip(tiers.planes, (0.0, 0.020, 0.110), strict=True)]
+        seconds = [a * src + b * tgt + c + extra for (a, b, c), extra in zip(tiers.planes, (0.0, 0.020, 0.110), strict=True)]
         assert seconds[near] == pytest.approx(seconds[far], abs=1e-5)
 
 
-def test_where_the_ways_are_not_known_no_region_is_claimed(tiers: Any) -> None:
-    drawn = plane(replace(tiers, transfers=()))
-    assert drawn["regions"] is None
-    assert all(entry is None or entry["turns_at"] == [] for entry in drawn["assumed"])
+def test_no_region_is_claimed_if_the_transfer_times_are_not_known(tiers: Any) -> None:
+    unknown = replace(tiers, transfers=())
+    assert "heat map" not in marks_of(unknown)
+    assert turns_of(unknown) == []
 
 
-def test_a_hundred_devices_have_a_code_each() -> None:
-    assert [ord(code) - 48 for code in codes(np.arange(100).astype(np.int8))] == list(range(100))
-
-
-def test_misroutes_are_sampled_and_their_sums_are_those_of_all(result: Any) -> None:
+def test_misroutes_are_sampled_and_the_sentence_sums_up_all(result: Any) -> None:
     cell = result.cells[0]
-    for policy, drawn in zip(cell.logs, misrouted(cell), strict=True):
-        found = cell.misroutes[policy]
-        assert (drawn["count"], drawn["lost_s"]) == (found.count, pytest.approx(found.lost_s, rel=1e-4))
-        assert len(drawn["lost_ms"]) == len(drawn["targets"]) == len(drawn["best"]) == len(drawn["src_len"]) <= 300
-        assert drawn["lost_ms"] == pytest.approx((1e3 * found.request_lost_s).tolist(), rel=1e-2)
-    assert misrouted(replace(cell, misroutes={})) is None
+    drawn = misrouted(view_of(cell))
+    assert drawn is not None
+    offered = dict(drawn.controls[0].options)
+    assert "oracle" not in offered.values(), "a policy without misroutes is not offered"
+    for place, policy in offered.items():
+        if policy == "all":
+            continue
+        misroutes = cell.misroutes[policy]
+        (mark,) = drawn.charts[place, "lost", "near"].marks
+        assert list(mark.x) == misroutes.src_len.tolist() and len(mark.x) <= 300
+        assert mark.values == pytest.approx((1e3 * misroutes.request_lost_s).tolist(), rel=1e-2)
+        reading = drawn.charts[place, "lost", "near"].reading
+        assert f"{policy} misrouted {misroutes.count:,} of 20,000 requests".replace(",", "\u202f") in reading
+    assert drawn.charts["all", "lost", "near"].reading.endswith("oracle nothing.")
+    assert misrouted(view_of(replace(cell, misroutes={}))) is None

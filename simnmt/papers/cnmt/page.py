@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from simnmt.papers.kit.page import claim_groups
-from simnmt.report.figures import rtt
-from simnmt.report.page_template import Record, fill_template
-from simnmt.report.plane_figures import execution_means, length_means, plane
+from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, pack, panel
+from simnmt.report.figures import CellView, rtt
+from simnmt.report.page import fit_panels
+from simnmt.report.page_template import Record, render_template
+from simnmt.report.plane_figures import plane
 from simnmt.report.typography import DASH, number, signed, significant
 from simnmt.results import Cell
 from simnmt.results.summary import Row
+from simnmt.workload.length_table import LengthTable
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 _PUBLISHED_LENGTHS = {"de-en": ("0.99", "0.57"), "fr-en": ("0.99", "0.15"), "en-zh": ("0.99", "0.73")}
@@ -20,7 +24,7 @@ TRANSFORMER = "en-zh"
 
 
 def drawings(times: Sequence[Mapping[str, Any]], parts: Mapping[str, Replayed]) -> list[dict[str, Any]]:
-    """Figures 2a, 2b, 3 and 4: `id`, `title`, `note`, `content` for the scripts, and `figures` with what each can choose."""
+    """Figures 2a, 2b, 3 and 4: `id`, `title`, `note` and `panels` of each section."""
     shown = {name: part for name, part in parts.items() if part.cells}
     # What was measured comes first, where it is there.
     ordered = {name: shown[name] for name in sorted(shown, key=lambda name: name == "inferred")}
@@ -37,23 +41,66 @@ def _transformer_first(workloads: Sequence[str]) -> list[str]:
 
 def _times(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     workloads = _transformer_first([row["workload"] for row in times])
-    return {
-        "id": "figure-2a",
-        "title": "Figure 2a: time over target length",
-        "note": "Means per target length M of the profiles' own samples, the line through them, and one standard deviation of "
-        "single inferences: over source lengths, and over the repeats of each. The paper shows the Transformer on a Jetson "
-        "(R² 0.99, mean squared error 0.13 ms²) and on a Titan (0.85, 1.2).",
-        "content": {"times": [dict(row) for row in times], "workloads": workloads},
-        "figures": [
-            {
-                "name": "times",
-                "heading": "Gateway and server",
-                "choices": [(at, workload.upper()) for at, workload in enumerate(workloads)],
-                "ranged": False,
-                "says": "Mean execution time in milliseconds per target length on gateway and server, with lines",
-            }
-        ],
-    }
+
+    def draw(workload: str) -> Chart:
+        rows = [row for row in times if row["workload"] == workload]
+        marks = [mark for row in rows for mark in _time_marks(row)]
+        axes = Axis("target length M, tokens", from_zero=True), Axis("execution time, ms", from_zero=True)
+        return Chart(marks, *axes, " ".join(map(_describe_times, rows)))
+
+    drawn = panel(
+        "times",
+        "Gateway and server",
+        "Mean execution time in milliseconds per target length on gateway and server, with lines",
+        draw,
+        [Control("of", "Of", [(workload, workload.upper()) for workload in workloads])],
+        across=True,
+    )
+    note = (
+        "Means per target length M of the profiles' own samples, the line through them, and one standard deviation of single "
+        "inferences: over source lengths, and over the repeats of each. The paper shows the Transformer on a Jetson (R² 0.99, "
+        "mean squared error 0.13 ms²) and on a Titan (0.85, 1.2)."
+    )
+    return {"id": "figure-2a", "title": "Figure 2a: time over target length", "note": note, "panels": [drawn]}
+
+
+def _time_marks(row: Mapping[str, Any]) -> list[Mark]:
+    """Return the means of one device with their band and their line."""
+    colour = "policy-0" if row["device"] == "gateway" else "policy-1"
+    low, high = (
+        [None if sd is None else max(mean + sign * sd, 0.0) for mean, sd in zip(row["mean_ms"], row["sd_ms"], strict=True)]
+        for sign in (-1, 1)
+    )
+    ends = [0.0, 1.03 * row["tgt_len"][-1]]
+    heights = [row["ms_per_token"] * end + row["ms_fixed"] for end in ends]
+    symbol = "circle" if row["device"] == "gateway" else "diamond"
+    return [
+        Mark("band", row["tgt_len"], [], colour=colour, opacity=0.18, low=low, high=high, hover=""),
+        Mark("line", ends, heights, f"line, {row['device']}", colour, "dot", 1.4, hover=""),
+        Mark(
+            "points",
+            row["tgt_len"],
+            row["mean_ms"],
+            row["device"],
+            colour,
+            symbol=symbol,
+            size=7.0,
+            hover="M %{x}: %{y:.4~g} ms",
+        ),
+    ]
+
+
+def _describe_times(row: Mapping[str, Any]) -> str:
+    published = ""
+    if row["published_r2"] is not None:
+        published = f" (published for its devices: {row['published_r2']} and {row['published_mse_ms2']})"
+    # A fit that is not perfect is never called so, and no rounding error is shown as a figure.
+    r2 = "above 0.9999" if 0.99995 <= row["r2"] < 1 else number(row["r2"], 4)
+    mse = "below 0.0001" if row["mse_ms2"] < 1e-4 else significant(row["mse_ms2"], 3)
+    return (
+        f"{row['device']}, {row['profile']} ({row['kind']}): {significant(row['ms_per_token'])} ms a target token, R\u00b2 of "
+        f"the means {r2}, mean squared error {mse} ms\u00b2{published}."
+    )
 
 
 def _replayed(parts: Mapping[str, Replayed]) -> dict[str, Any]:
@@ -62,94 +109,74 @@ def _replayed(parts: Mapping[str, Replayed]) -> dict[str, Any]:
         ((part, cell) for part in parts.values() for cell in part.cells if cell.workload == TRANSFORMER),
         next((part, cell) for part in parts.values() for cell in part.cells),
     )
-    fits = [fit for fit in part.fits if fit["workload"] == cell.workload]
-    return {
-        "id": "figure-2a",
-        "title": "Figure 2a: time over target length",
-        "note": f"No profile at hand holds measured samples, so these are the replay's requests on profiles that are "
+    drawn = fit_panels(cell, part.fits, cell.workload.upper())[-1]
+    note = (
+        f"No profile at hand holds measured samples, so these are the replay's requests on profiles that are "
         f"{cell.profile_kinds[0]}: they show the form of the figure and prove nothing. The paper shows the Transformer on a "
-        "Jetson (R² 0.99, mean squared error 0.13 ms²) and on a Titan (0.85, 1.2).",
-        "content": {"devices": [device.name for device in cell.devices], "execution": execution_means(cell, fits)},
-        "figures": [
-            {
-                "name": "replayed",
-                "heading": f"Gateway and server, {cell.workload.upper()}",
-                "choices": [],
-                "ranged": True,
-                "says": "Mean execution time in milliseconds per target length on gateway and server",
-            }
-        ],
-    }
+        "Jetson (R² 0.99, mean squared error 0.13 ms²) and on a Titan (0.85, 1.2)."
+    )
+    heading = f"Gateway and server, {cell.workload.upper()}"
+    title = "Figure 2a: time over target length"
+    return {"id": "figure-2a", "title": title, "note": note, "panels": [replace(drawn, heading=heading, across=True)]}
 
 
 def _planes(parts: Mapping[str, Replayed]) -> dict[str, Any]:
     cells = [(name, cell) for name, part in parts.items() for cell in part.cells]
     # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
     cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
-    return {
-        "id": "figure-2b",
-        "title": "Figure 2b: two planes and the border between their regions",
-        "note": "Requests by source length N and target length M, coloured by the device that C-NMT chose, and the border on "
-        "which both devices are believed equally fast.",
-        "content": {"cells": [_plane(cell) for _, cell in cells]},
-        "figures": [
-            {
-                "name": "planes",
-                "heading": "Where each device is the faster one",
-                "choices": [(at, _name(name, cell)) for at, (name, cell) in enumerate(cells)],
-                "ranged": True,
-                "says": "Requests in the plane of source and target length with the border where both devices are equally fast",
-            }
-        ],
-    }
+    charts: dict[tuple[str, ...], Chart] = {}
+    for place, (_, cell) in enumerate(cells):
+        drawn = plane(CellView(cell, [], [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
+        policy = str(list(cell.logs).index("cnmt"))
+        for axes in ("near", "all"):
+            chart = drawn.charts[policy, axes]
+            charts[str(place), axes] = replace(chart, reading=f"{_coefficients(cell)} {chart.reading}")
+    controls = [
+        Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)]),
+        Control("range", "Axes", [("near", "most"), ("all", "all")]),
+    ]
+    alt = "Requests in the plane of source and target length with the border where both devices are equally fast"
+    shown = Panel("planes", "Where each device is the faster one", alt, charts, controls, across=True)
+    note = (
+        "Requests by source length N and target length M, coloured by the device that C-NMT chose, and the border on which "
+        "both devices are believed equally fast."
+    )
+    title = "Figure 2b: two planes and the border between their regions"
+    return {"id": "figure-2b", "title": title, "note": note, "panels": [shown]}
 
 
-def _plane(cell: Cell) -> dict[str, Any]:
-    coefficients = []
-    for device, kind, (src, tgt, fixed) in zip(cell.devices, cell.profile_kinds, cell.planes, strict=True):
-        milliseconds = (f"{significant(1e3 * value, 3)}" for value in (src, tgt, fixed))
-        coefficients.append("{} ({}): {} N + {} M + {} ms.".format(device.name, kind, *milliseconds))
-    return {
-        "policies": list(cell.logs),
-        "colours": [_COLOURS.index(policy) if policy in _COLOURS else len(_COLOURS) for policy in cell.logs],
-        "devices": [device.name for device in cell.devices],
-        "unstable": [None for _ in cell.logs],
-        "plane": plane(cell),
-        "coefficients": " ".join(coefficients),
-    }
+def _colour(policy: str) -> int:
+    return _COLOURS.index(policy) if policy in _COLOURS else len(_COLOURS)
+
+
+def _coefficients(cell: Cell) -> str:
+    sentences = []
+    for device, kind, plane_s in zip(cell.devices, cell.profile_kinds, cell.planes, strict=True):
+        src, tgt, fixed = (significant(1e3 * value, 3) for value in plane_s)
+        sentences.append(f"{device.name} ({kind}): {src} N + {tgt} M + {fixed} ms.")
+    return " ".join(sentences)
 
 
 def _lengths(parts: Mapping[str, Replayed]) -> dict[str, Any]:
-    tables: dict[tuple[str, str, str], dict[str, Any]] = {}
+    panels: dict[tuple[str, str, str], Panel] = {}
     for part in parts.values():
         for cell in part.cells:
-            key = (cell.workload, cell.lengths.src_unit, cell.lengths.tgt_unit)
-            if key not in tables:
-                content = length_means(cell, [fit for fit in part.fits if fit["workload"] == cell.workload])
-                if content is not None:
-                    tables[key] = {"lengths": content, "name": cell.lengths.name}
-    figures = []
-    for at, ((workload, src_unit, tgt_unit), table) in enumerate(tables.items()):
-        r2, mse = _PUBLISHED_LENGTHS.get(workload, ("–", "–"))
-        pairs = number(sum(table["lengths"]["pairs"]), 0)
-        units = src_unit if src_unit == tgt_unit else f"{src_unit} and {tgt_unit}"
-        figures.append(
-            {
-                "name": f"lengths-{at}",
-                "heading": f"{workload.upper()}, {pairs} pairs of @{table['name']} by {units}; published R² {r2}, MSE {mse}",
-                "choices": [],
-                "ranged": True,
-                "says": f"Mean target length per source length with the fitted line, {workload.upper()} by {units}",
-            }
-        )
-    return {
-        "id": "figure-3",
-        "title": "Figure 3: mean target length per source length",
-        "note": "Counted on real text; the target length is the reference translation's. Bands: one standard deviation of "
-        "single pairs.",
-        "content": {"tables": list(tables.values())},
-        "figures": figures,
-    }
+            table = cell.lengths
+            key = (cell.workload, table.src_unit, table.tgt_unit)
+            if key in panels or not isinstance(table, LengthTable):
+                continue
+            workload = cell.workload.upper()
+            r2, mse = _PUBLISHED_LENGTHS.get(cell.workload, ("\u2013", "\u2013"))
+            units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
+            pairs = number(table.src_len.size, 0)
+            heading = f"{workload}, {pairs} pairs of @{table.name} by {units}; published R² {r2}, MSE {mse}"
+            drawn = fit_panels(cell, part.fits, f"{workload} by {units}")[0]
+            panels[key] = replace(drawn, name=f"lengths-{len(panels)}", heading=heading, caption="")
+    note = (
+        "Counted on real text; the target length is the reference translation's. Bands: one standard deviation of single pairs."
+    )
+    title = "Figure 3: mean target length per source length"
+    return {"id": "figure-3", "title": title, "note": note, "panels": list(panels.values())}
 
 
 def _traces(parts: Mapping[str, Replayed]) -> dict[str, Any]:
@@ -160,43 +187,33 @@ def _traces(parts: Mapping[str, Replayed]) -> dict[str, Any]:
         for cell in part.cells:
             if not alike or cell.workload == part.cells[0].workload:
                 groups.setdefault(name if alike else _name(name, cell, network=False), []).append(cell)
-    traces = []
-    for cells in groups.values():
-        drawn = [(cell, rtt(cell)) for cell in cells]
-        traces.append(
-            {
-                "unit": drawn[0][1]["unit"],
-                "series": [
-                    {
-                        "name": cell.network.upper(),
-                        "time": content["time"],
-                        "ms": content["ms"],
-                        "mean_ms": 1e3 * float(cell.series.mean_s),
-                        "kind": cell.series.kind,
-                        "source": cell.series.source,
-                    }
-                    for cell, content in drawn
-                ],
-            }
-        )
-    return {
-        "id": "figure-4",
-        "title": "Figure 4: round-trip times",
-        "note": "The series that the replays met. The paper's own samples are not public.",
-        "content": {"traces": traces},
-        "figures": [
-            {
-                "name": "traces",
-                "heading": "CP1 and CP2",
-                "choices": list(enumerate(groups)),
-                "ranged": False,
-                "says": "Round-trip time in milliseconds over the time of the trace, CP1 and CP2",
-            }
-        ],
-    }
+    drawn = panel(
+        "traces",
+        "CP1 and CP2",
+        "Round-trip time in milliseconds over the time of the trace, CP1 and CP2",
+        lambda name: _trace_chart(groups[name]),
+        [Control("of", "Of", [(name, name) for name in groups])],
+        across=True,
+    )
+    note = "The series that the replays met. The paper's own samples are not public."
+    return {"id": "figure-4", "title": "Figure 4: round-trip times", "note": note, "panels": [drawn]}
 
 
-_SCRIPTS = ("page_tools.js", "page_plane.js", "page_fits.js", "reproduction_page.js", "page.js")
+def _trace_chart(cells: Sequence[Cell]) -> Chart:
+    """Draw the round-trip times of the networks of one replay."""
+    marks, sentences = [], []
+    unit = ""
+    for place, cell in enumerate(cells):
+        drawn = rtt(CellView(cell, [], [], dict.fromkeys(cell.logs, 0))).chart
+        unit = unit or drawn.x.title.rpartition(", ")[2]
+        name = cell.network.upper()
+        colour, dash = ("policy-4", "solid") if place else ("policy-5", "dot")
+        marks.append(replace(drawn.marks[0], name=name, colour=colour, dash=dash, width=1.4))
+        mean_ms = number(1e3 * float(cell.series.mean_s), 1)
+        sentences.append(f"{name}: mean {mean_ms} ms, {cell.series.kind}; {cell.series.source}.")
+    return Chart(marks, Axis(f"time on the trace, {unit}"), Axis("round trip, ms", from_zero=True), " ".join(sentences))
+
+
 _LABELS = {"edge": "GW", "cloud": "Server", "oracle": "Oracle", "naive": "Naive", "cnmt": "C-NMT"}
 
 
@@ -233,10 +250,11 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
     cells, ratios = tables["table-one"]["cells"], tables["ratios"]
     described = document["parts"]
     rows = [row for part in parts.values() for row in part.rows]
-    return fill_template(
+    sections = drawings(tables["times"]["rows"], parts)
+    return render_template(
         "reproduction_page.html.j2",
-        _SCRIPTS,
-        drawings(tables["times"]["rows"], parts),
+        ("tables.js", "charts.js"),
+        drawings=[{**section, "packed": pack(section["panels"])} for section in sections],
         document=document,
         parts=[
             {

@@ -90,7 +90,7 @@ def render_paper(
 def _drawn(drawing: Record, places: Container[str]) -> dict[str, Any]:
     """Return a section with its panels and their packed charts; it stands before one of `places` or after all tables."""
     before = drawing.get("before")
-    panels = [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
+    panels = drawing.get("panels") or [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
     return {**drawing, "panels": panels, "packed": pack(panels), "before": before if before in places else None}
 
 
