@@ -16,9 +16,14 @@ import tempfile
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 PACKAGE = Path(__file__).resolve().parents[1] / "simnmt"
 LONG_FUNCTION_LINES = 60
@@ -29,10 +34,15 @@ EMPTY_ENDINGS = ("_told", "_words")
 """Of modules; `frequent_words` holds words."""
 
 
+@cache
+def _nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def code_lines(source: str) -> int:
     """Return the number of lines that hold code: not blank, no comment alone, not of a docstring."""
     documented = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         for statement in getattr(node, "body", None) or () if not isinstance(node, (ast.Lambda, ast.IfExp)) else ():
             if (
                 isinstance(statement, ast.Expr)
@@ -63,14 +73,18 @@ def module_name(path: Path) -> str:
 
 def circles(sources: Mapping[str, str]) -> list[list[str]]:
     """Return the groups of modules that import each other, directly or through others; imports within functions count."""
-    graph = {name: set(_imports(source, sources)) - {name} for name, source in sources.items()}
-    reached = {name: _reachable(graph, name) for name in graph}
-    groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph if name in reached[name]}
-    return sorted(sorted(group) for group in groups)
+    names = list(sources)
+    edges = [
+        (names.index(name), names.index(other)) for name in names for other in set(_imports(sources[name], sources)) - {name}
+    ]
+    graph = coo_matrix((np.ones(len(edges)), tuple(np.array(edges, dtype=int).reshape(-1, 2).T)), shape=(len(names),) * 2)
+    _, labels = connected_components(graph, connection="strong")
+    groups = [[name for name, label in zip(names, labels, strict=True) if label == group] for group in set(labels)]
+    return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
 def _imports(source: str, modules: Mapping[str, str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         if isinstance(node, ast.ImportFrom) and node.module in modules:
             for alias in node.names:
                 below = f"{node.module}.{alias.name}"
@@ -79,20 +93,9 @@ def _imports(source: str, modules: Mapping[str, str]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name in modules)
 
 
-def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    reached: set[str] = set()
-    waiting = [*graph[start]]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += graph[name]
-    return reached
-
-
 def long_functions(source: str) -> Iterator[tuple[str, int]]:
     """Yield name and body lines of the functions that are too long."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
@@ -103,7 +106,7 @@ def long_functions(source: str) -> Iterator[tuple[str, int]]:
 def loose_dictionaries(source: str) -> int:
     """Return how often `dict[str, Any]` stands in a signature."""
     count = 0
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
             notes = [argument.annotation for argument in arguments if argument is not None and argument.annotation is not None]
@@ -116,7 +119,7 @@ def loose_dictionaries(source: str) -> int:
 def empty_names(source: str) -> Counter[str]:
     """Count the bindings of names that say nothing: variables, arguments, functions, classes, fields."""
     names: Counter[str] = Counter()
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(source):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] += 1
         elif isinstance(node, ast.arg):

@@ -14,11 +14,11 @@ class Plane(Protocol):
     """The coefficients of an execution plane."""
 
     @property
-    def s_per_src_token(self) -> float: ...  # noqa: D102
+    def s_per_src_token(self) -> float: ...
     @property
-    def s_per_tgt_token(self) -> float: ...  # noqa: D102
+    def s_per_tgt_token(self) -> float: ...
     @property
-    def s_fixed(self) -> float: ...  # noqa: D102
+    def s_fixed(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Series(Protocol):
     """The RTT series of a network, as a page shows it."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
     def kind(self) -> str:
         """measured, synthetic or constant."""
@@ -35,9 +35,9 @@ class Series(Protocol):
         ...
 
     @property
-    def time_s(self) -> NDArray[np.float64]: ...  # noqa: D102
+    def time_s(self) -> NDArray[np.float64]: ...
     @property
-    def rtt_s(self) -> NDArray[np.float64]: ...  # noqa: D102
+    def rtt_s(self) -> NDArray[np.float64]: ...
     @property
     def duration_s(self) -> float:
         """One lap, seconds."""
@@ -58,13 +58,13 @@ class Lengths(Protocol):
     """Where a workload's lengths come from."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
-    def source(self) -> str: ...  # noqa: D102
+    def source(self) -> str: ...
     @property
-    def src_unit(self) -> str: ...  # noqa: D102
+    def src_unit(self) -> str: ...
     @property
-    def tgt_unit(self) -> str: ...  # noqa: D102
+    def tgt_unit(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
