@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Literal, get_args
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import check_apart, checked, checked_out
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.native_library import native_at
 
 Float32 = NDArray[np.float32]
 Activation = Literal["library", "table", "polynomial", "linear_table"]
@@ -44,7 +43,7 @@ def activate(
     `ERROR_BOUNDS`. Raises `KernelError` for a wrong array, function or method, and for an `out` that overlaps part of `x`.
     """
     if function not in get_args(Function) or method not in get_args(Activation):
-        what = f"{method} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}"
+        what = f"{method} {function}: the function is one of {get_args(Function)}, the method one of {get_args(Activation)}"
         raise KernelError(what)
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
@@ -53,9 +52,8 @@ def activate(
     if native is None:
         out[...] = _fallback(function, x, method)
     else:
-        getattr(_functions(native), f"simnmt_{function}")(
-            x.ctypes.data, x.size, get_args(Activation).index(method), out.ctypes.data
-        )
+        kernel = native.cdll.simnmt_tanh if function == "tanh" else native.cdll.simnmt_sigmoid
+        kernel(x.ctypes.data, x.size, get_args(Activation).index(method), out.ctypes.data)
     return out
 
 
@@ -83,13 +81,3 @@ def _fallback(function: Function, x: Float32, method: Activation) -> Float32:
         low, high = table(function)[index], table(function)[index + 1]
         values = low + (steps - (index - half).astype(np.float32)) * (high - low)
     return np.where(np.isnan(x), x, values)
-
-
-@functools.cache
-def _functions(native: NativeLibrary) -> ctypes.CDLL:
-    """The library with the types of what is called here declared."""
-    for name in get_args(Function):
-        function = getattr(native.cdll, f"simnmt_{name}")
-        function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
-        function.restype = None
-    return native.cdll

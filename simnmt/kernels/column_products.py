@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,11 +15,11 @@ from simnmt.kernels.column_sets import (
     check_beside,
     check_columns,
     check_tensor,
-    native_functions,
     output_tensor,
     raise_for_column,
 )
 from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NativeLibrary, native_at
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 
 
@@ -38,7 +37,7 @@ class SubMatrix:
     nbytes: int
     """Bytes allocated for the copy; the columns are whose they were."""
     _kept: Tensor
-    _native: ctypes.CDLL | None = field(repr=False)
+    _native: NativeLibrary | None = field(repr=False)
 
     @classmethod
     def of(cls, weight: Tensor, columns: Tensor, *, level: str | None = None) -> SubMatrix:
@@ -47,14 +46,16 @@ class SubMatrix:
         columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
         check_beside("columns", columns, "weight", weight)
         vocab, width = weight.shape
-        native = native_functions(level) if weight.is_cpu and weight.dtype == torch.float32 else None
+        native = native_at(level) if weight.is_cpu and weight.dtype == torch.float32 else None
         if native is None:
             check_columns(columns, vocab)
             rows = weight.detach().index_select(0, columns)
             return cls(columns, width, rows.untyped_storage().nbytes(), rows, None)
-        packed = huge_pages(native.simnmt_packed_size(len(columns), width), np.float32)
+        packed = huge_pages(native.cdll.simnmt_packed_size(len(columns), width), np.float32)
         raise_for_column(
-            native.simnmt_pack_columns(weight_at, vocab, width, columns_at, len(columns), packed.ctypes.data), columns, vocab
+            native.cdll.simnmt_pack_columns(weight_at, vocab, width, columns_at, len(columns), packed.ctypes.data),
+            columns,
+            vocab,
         )
         return cls(columns, width, allocated_bytes(packed), torch.from_numpy(packed), native)
 
@@ -62,10 +63,10 @@ class SubMatrix:
     def bytes_of(weight: Tensor, columns: int, *, level: str | None = None) -> int:
         """Bytes that a copy of so many columns of `weight` [V, d] would have allocated."""
         width = weight.shape[1]
-        native = native_functions(level) if weight.is_cpu and weight.dtype == torch.float32 else None
+        native = native_at(level) if weight.is_cpu and weight.dtype == torch.float32 else None
         if native is None:
             return columns * width * weight.element_size()
-        return allocated_size(4 * native.simnmt_packed_size(columns, width))
+        return allocated_size(4 * native.cdll.simnmt_packed_size(columns, width))
 
     def products(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """As `gathered_products` of the same columns."""
@@ -79,7 +80,7 @@ class SubMatrix:
             hidden = hidden.detach().float()
             hidden_at = hidden.data_ptr()
         scratch = torch.empty(rows * (self.width + 1))
-        self._native.simnmt_product_float32(
+        self._native.cdll.simnmt_product_float32(
             hidden_at, rows, self._kept.data_ptr(), count, self.width, False, scratch.data_ptr(), out.data_ptr()
         )
         return out
@@ -129,15 +130,15 @@ def gathered_products(
         raise KernelError(f"way {way!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
     rows, count = hidden.shape[0], columns.shape[0]
     out = output_tensor(out, rows, count, hidden)
-    native = native_functions(level) if weight.is_cpu and weight.dtype == hidden.dtype == torch.float32 else None
+    native = native_at(level) if weight.is_cpu and weight.dtype == hidden.dtype == torch.float32 else None
     if native is None:
         check_columns(columns, vocab)
         return out.copy_(multiplied(weight.detach().index_select(0, columns), hidden.detach()))
     if way == "row_wise":
-        unsound = native.simnmt_row_wise(weight_at, vocab, width, columns_at, count, hidden_at, rows, out.data_ptr())
+        unsound = native.cdll.simnmt_row_wise(weight_at, vocab, width, columns_at, count, hidden_at, rows, out.data_ptr())
     else:
-        scratch = torch.empty(native.simnmt_gathered_scratch(width, rows))
-        unsound = native.simnmt_gathered(
+        scratch = torch.empty(native.cdll.simnmt_gathered_scratch(width, rows))
+        unsound = native.cdll.simnmt_gathered(
             weight_at, vocab, width, columns_at, count, hidden_at, rows, scratch.data_ptr(), out.data_ptr()
         )
     raise_for_column(unsound, columns, vocab)
@@ -167,9 +168,9 @@ def scatter(
         check_beside("bias", bias, "products", products)
     rows = products.shape[0]
     out = output_tensor(out, rows, vocab, products)
-    native = native_functions(level) if products.is_cpu else None
+    native = native_at(level) if products.is_cpu else None
     if native is not None:
-        unsound = native.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
+        unsound = native.cdll.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
         raise_for_column(unsound, columns, vocab)
         return out
     check_columns(columns, vocab)

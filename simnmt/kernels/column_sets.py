@@ -5,8 +5,6 @@ Argument checks and native functions that all kernels of vocabulary columns shar
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -87,31 +85,6 @@ def output_tensor(out: Tensor | None, rows: int, columns: int, beside: Tensor) -
     check_tensor("out", out, (torch.float32,), (rows, columns))
     check_beside("out", out, "what it is made from", beside)
     return out
-
-
-@functools.cache
-def declared_functions(native: NativeLibrary) -> ctypes.CDLL:
-    """The library, ready to be called with whole numbers and addresses."""
-    pointer, size, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    for name, result, *arguments in (
-        ("union", size, pointer, size, pointer, pointer, pointer, size, pointer),
-        ("scatter", size, pointer, size, pointer, size, size, pointer, pointer),
-        ("row_wise", size, pointer, size, size, pointer, size, pointer, size, pointer),
-        ("gathered_scratch", size, size, size),
-        ("gathered", size, pointer, size, size, pointer, size, pointer, size, pointer, pointer),
-        ("pack_columns", size, pointer, size, size, pointer, size, pointer),
-        ("packed_size", size, size, size),
-        ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
-    ):
-        function = getattr(native.cdll, f"simnmt_{name}")
-        function.restype, function.argtypes = result, arguments
-    return native.cdll
-
-
-def native_functions(level: str | None) -> ctypes.CDLL | None:
-    """Those of `native_at`; None where torch has to do."""
-    native = native_at(level)
-    return None if native is None else declared_functions(native)
 
 
 def raise_for_column(unsound: int, columns: Tensor, vocab: int) -> None:
@@ -212,14 +185,14 @@ class ColumnSets:
         firsts = starts[distinct]
         sizes = starts[distinct + 1] - firsts
         with self._lock:  # the flags are this object's: two threads would mark each other's
-            native = native_functions(self.level) if self.columns.is_cpu else None
+            native = native_at(self.level) if self.columns.is_cpu else None
             if native is None:
                 return self._union_by_torch(torch.from_numpy(firsts), torch.from_numpy(sizes))
             return self._union_by(native, distinct, int(sizes.sum()))
 
-    def _union_by(self, native: ctypes.CDLL, distinct: NDArray[np.int64], indices: int) -> Tensor:
+    def _union_by(self, native: NativeLibrary, distinct: NDArray[np.int64], indices: int) -> Tensor:
         union = torch.empty(min(self.vocab, indices), dtype=torch.int32)
-        count = native.simnmt_union(
+        count = native.cdll.simnmt_union(
             distinct.ctypes.data,
             len(distinct),
             self.starts.data_ptr(),
@@ -318,12 +291,12 @@ class Centroids:
         if self.points.dtype != torch.float32:  # a product in their type would be rounded to it, and another seem the nearest
             parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
             return torch.cat([hidden @ part.T for part in parts], dim=1)
-        native = native_functions(self.level) if hidden.is_cpu else None
+        native = native_at(self.level) if hidden.is_cpu else None
         if native is None:
             return hidden @ self.points.T
         out = torch.empty((hidden.shape[0], count))
         at = hidden.data_ptr()
-        native.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
+        native.cdll.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
         return out
 
     @property

@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from simnmt.base.suggestions import did_you_mean
 from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, library_path, sources_hash
@@ -52,12 +55,72 @@ def choose(features: int, compiled: Collection[str], asked: str | None, *, named
 REMEDY = "fallbacks are used until you run `python -m simnmt.kernels.compile`"
 
 
+POINTER, SIZE, FLAG, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+Signature = tuple[Any, ...]
+"""Of a C function: the type of the result, None for nothing, and those of the arguments."""
+SIGNATURES: dict[str, Signature] = {
+    "simnmt_features": (FLAG,),
+    "simnmt_tanh": (None, POINTER, SIZE, FLAG, POINTER),
+    "simnmt_sigmoid": (None, POINTER, SIZE, FLAG, POINTER),
+    "simnmt_best": (SIZE, FLAG, POINTER, SIZE, POINTER, *[SIZE] * 4, *[POINTER] * 5),
+    "simnmt_unpack": (None, POINTER, SIZE, FLAG, POINTER, POINTER, POINTER, SIZE, POINTER, SIZE, POINTER),
+    "simnmt_packed_size": (SIZE, SIZE, SIZE),
+    "simnmt_quantise": (FLAG, POINTER, SIZE, REAL, REAL, POINTER),
+    "simnmt_pack_int16": (None, POINTER, SIZE, SIZE, POINTER),
+    "simnmt_pack_float32": (None, POINTER, SIZE, SIZE, POINTER),
+    "simnmt_product_int16": (FLAG, POINTER, SIZE, POINTER, SIZE, SIZE, REAL, REAL, REAL, FLAG, POINTER, POINTER),
+    "simnmt_product_float32": (None, POINTER, SIZE, POINTER, SIZE, SIZE, FLAG, POINTER, POINTER),
+    "simnmt_union": (SIZE, POINTER, SIZE, POINTER, POINTER, POINTER, SIZE, POINTER),
+    "simnmt_scatter": (SIZE, POINTER, SIZE, POINTER, SIZE, SIZE, POINTER, POINTER),
+    "simnmt_row_wise": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER),
+    "simnmt_gathered_scratch": (SIZE, SIZE, SIZE),
+    "simnmt_gathered": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER, POINTER),
+    "simnmt_pack_columns": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER),
+}
+"""Of all functions but those of the sharp decoder, which take structures (`sharp.native_search`)."""
+
+
+def declare(cdll: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
+    """Declare the types of those functions that the library has."""
+    for name, (result, *arguments) in signatures.items():
+        if hasattr(cdll, name):
+            function = getattr(cdll, name)
+            function.restype, function.argtypes = result, arguments
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeLibrary:
-    """One compiled level, open. Who uses a function of it declares its types beside the use."""
+    """One compiled level, open, with the types of its functions declared."""
 
     level: str
     cdll: ctypes.CDLL
+
+
+T = TypeVar("T")
+
+
+def at_once(works: Sequence[Callable[[], T]]) -> list[T]:
+    """Call all of them, the first here and each other one on a thread of its own; their results in order.
+
+    Raises what the first of them raised. The library's functions let other threads of Python run.
+    """
+    waiting: list[Future[T]] = []
+    try:
+        waiting.extend(_pool(len(works) - 1).submit(work) for work in works[1:])
+        results = [work() for work in works[:1]]
+    finally:
+        wait(waiting)  # an interrupt must not free the arrays that the others still read and write
+    return results + [future.result() for future in waiting]
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-kernels")
+
+
+if sys.platform != "win32":
+    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @functools.cache
@@ -139,6 +202,7 @@ def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
     if cdll.simnmt_sources() != sources:
         _warn_unusable([path], "were compiled from other sources")
         return None
+    declare(cdll, SIGNATURES)
     return cdll
 
 

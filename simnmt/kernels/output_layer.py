@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
-import os
-import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.native_library import NativeLibrary, at_once, native_at
 from simnmt.kernels.output_reference import (
     Best,
     Partial,
@@ -37,14 +32,6 @@ MOST_LISTED = 64
 """Of the best that the kernels find: of more torch's selection is the faster, since each that is found moves those below it."""
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """What simnmt_best calls the types of products."""
-ARGUMENTS: list[type[ctypes._SimpleCData[Any]]] = [
-    ctypes.c_int,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    *[ctypes.c_int64] * 4,
-    *[ctypes.c_void_p] * 5,
-]
 
 
 def fused_best(
@@ -143,7 +130,8 @@ def _by_rows(
     parts: int,
 ) -> None:
     """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
-    kernel, kind = _kernel(native), KINDS[products.dtype]
+    kernel: Callable[..., int] = native.cdll.simnmt_best
+    kind = KINDS[products.dtype]
     rows, vocab = products.shape
     (at, bias_at), columns_at = addresses, columns.data_ptr()
     values_at = None if values is None else values.data_ptr()
@@ -185,7 +173,8 @@ def _by_columns(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
 ) -> list[tuple[Partial, Tensor, Tensor]]:
     """Return for each part of the columns the rows' partial maxima and sums, and the best values and columns [rows, count]."""
-    kernel, kind = _kernel(native), KINDS[products.dtype]
+    kernel: Callable[..., int] = native.cdll.simnmt_best
+    kind = KINDS[products.dtype]
     rows, vocab = products.shape
     by_begin: dict[int, tuple[Partial, Tensor, Tensor]] = {}
 
@@ -208,33 +197,10 @@ def _by_columns(
 
 def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tuple[int, int]]:
     """Call `work(begin, end)` for `parts` stretches of `size` at once, one of them here: (begin, answer) in order."""
-    if parts == 1:
-        return [(0, work(0, size))]
-    bounds = [size * part // parts for part in range(parts + 1)]
-    waiting: list[Future[int]] = []
-    try:
-        waiting.extend(_pool(parts - 1).submit(work, *stretch) for stretch in itertools.pairwise(bounds[1:]))
-        first = work(bounds[0], bounds[1])
-        return list(zip(bounds[:-1], [first, *(future.result() for future in waiting)], strict=True))
-    finally:
-        wait(waiting)  # an interrupt must not free the tensors that the others still read and write
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-output-layer")
-
-
-if sys.platform != "win32":
-    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-@functools.cache
-def _kernel(native: NativeLibrary) -> Callable[..., int]:
-    kernel = native.cdll.simnmt_best
-    kernel.argtypes, kernel.restype = ARGUMENTS, ctypes.c_int64
-    return cast(Callable[..., int], kernel)
+    stretches = list(itertools.pairwise(size * part // parts for part in range(parts + 1)))
+    return list(
+        zip([begin for begin, _ in stretches], at_once([functools.partial(work, *ends) for ends in stretches]), strict=True)
+    )
 
 
 def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:

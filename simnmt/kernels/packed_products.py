@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -233,7 +232,7 @@ class PackedInt16:
         if native is None:
             packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
             return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, None, packed, 0, None)
-        cdll, integers = _functions(native), np.empty(weight.shape, np.int16)
+        cdll, integers = native.cdll, np.empty(weight.shape, np.int16)
         cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
         packed = packed_panels(native, integers)
         return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, native.level, packed, packed.ctypes.data, cdll)
@@ -304,7 +303,7 @@ class PackedFloat32:
         if native is None:
             return cls(outputs, inner, None, weight.T.copy(), 0, None)
         packed = packed_panels(native, weight)
-        return cls(outputs, inner, native.level, packed, packed.ctypes.data, _functions(native))
+        return cls(outputs, inner, native.level, packed, packed.ctypes.data, native.cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
@@ -328,28 +327,11 @@ class PackedFloat32:
 
 def packed_panels(native: NativeLibrary, rows: NDArray[Any]) -> NDArray[Any]:
     """Contiguous rows [out, in] of int16 or float32 as the native products take them."""
-    cdll = _functions(native)
+    cdll = native.cdll
     packed = huge_pages(cdll.simnmt_packed_size(*rows.shape), rows.dtype.type)
     pack = cdll.simnmt_pack_int16 if rows.dtype == np.int16 else cdll.simnmt_pack_float32
     pack(rows.ctypes.data, *rows.shape, packed.ctypes.data)
     return packed
-
-
-@functools.cache
-def _functions(native: NativeLibrary) -> ctypes.CDLL:
-    """The library with the types of what is called here declared."""
-    pointer, size, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
-    for name, result, *arguments in (
-        ("packed_size", size, size, size),
-        ("quantise", flag, pointer, size, real, real, pointer),
-        ("pack_int16", None, pointer, size, size, pointer),
-        ("pack_float32", None, pointer, size, size, pointer),
-        ("product_int16", flag, pointer, size, pointer, size, size, real, real, real, flag, pointer, pointer),
-        ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
-    ):
-        function = getattr(native.cdll, f"simnmt_{name}")
-        function.restype, function.argtypes = result, arguments
-    return native.cdll
 
 
 def _out(out: Float32 | None, shape: tuple[int, int], add: bool) -> Float32:

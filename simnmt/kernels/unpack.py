@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import os
-import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, cast
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked, checked_out
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.native_library import native_at
 
 PACKED_BITS = (2, 3, 4, 5, 6)
 WHOLE_BITS = 32
@@ -43,9 +37,9 @@ def unpack(
 
     `codes` uint8: weight i in bits [i * bits, (i + 1) * bits), the least significant first; for 32 `bits` the weights' own
     bytes, and then centroids and outliers are not looked at. `centroids`: 2^bits of them. `outlier_at`: ascending weights of
-    the shard that have a value of their own. By one thread, for a shard is too little to be divided: whole shards are, by
-    `at_once`. By numpy where nothing was compiled, with the same result. Raises `KernelError` for arrays that do not fit each
-    other, `KernelLevelError` for an unknown level.
+    the shard that have a value of their own. Runs on one thread, for a shard is too little to be divided: `at_once` divides
+    whole shards. Without compiled kernels numpy gives the same result. Raises `KernelError` for arrays that do not fit
+    together, `KernelLevelError` for an unknown level.
     """
     known = _checked_places(places)
     _check_packed(codes, bits, centroids, outlier_at, outlier_values, known)
@@ -56,26 +50,11 @@ def unpack(
     if native is None:
         _by_numpy(codes, bits, centroids, outlier_at, outlier_values, out, known)
         return
-    kernel, addresses = _kernel(native), [array.ctypes.data for array in (codes, centroids, outlier_at, outlier_values, out)]
+    addresses = [array.ctypes.data for array in (codes, centroids, outlier_at, outlier_values, out)]
     codes_at, centroids_at, at_at, values_at, out_at = addresses
     count = 0 if bits == WHOLE_BITS else len(outlier_at)
     shard_arguments = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
-    kernel(*shard_arguments, known.ctypes.data, len(known), out_at)
-
-
-def at_once(works: Sequence[Callable[[], object]]) -> None:
-    """Call all of them, the first here and each other one on a thread of its own; raises what the first of them raised."""
-    if len(works) < 2:
-        for work in works:
-            work()
-        return
-    waiting = [_pool(len(works) - 1).submit(work) for work in works[1:]]
-    try:
-        works[0]()
-    finally:
-        wait(waiting)  # an interrupt must not free the arrays that the others still read and write
-    for future in waiting:
-        future.result()
+    native.cdll.simnmt_unpack(*shard_arguments, known.ctypes.data, len(known), out_at)
 
 
 def _checked_places(places: Sequence[Place] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -143,22 +122,3 @@ def _by_numpy(
         np.take(centroids, codes_of(codes, bits, first, count), out=out[to : to + count])
         low, high = np.searchsorted(outlier_at, [first, first + count])
         out[to + outlier_at[low:high] - first] = outlier_values[low:high]
-
-
-@functools.cache
-def _kernel(native: NativeLibrary) -> Callable[..., None]:
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    kernel: Any = native.cdll.simnmt_unpack
-    kernel.argtypes = (pointer, size, ctypes.c_int, pointer, pointer, pointer, size, pointer, size, pointer)
-    kernel.restype = None
-    return cast(Callable[..., None], kernel)
-
-
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-unpack")
-
-
-if sys.platform != "win32":
-    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
-    os.register_at_fork(after_in_child=_pool.cache_clear)

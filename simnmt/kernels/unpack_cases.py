@@ -14,8 +14,8 @@ from torch import Tensor
 
 from simnmt.kernels.contract import Case, Comparison, Contest, Work
 from simnmt.kernels.measurement import Run
-from simnmt.kernels.native_library import level_name
-from simnmt.kernels.unpack import ALIGNED, PACKED_BITS, Place, at_once, unpack
+from simnmt.kernels.native_library import at_once, level_name
+from simnmt.kernels.unpack import ALIGNED, PACKED_BITS, Place, unpack
 
 WORD = {2: (1, 4), 3: (3, 4), 4: (1, 2), 5: (5, 2), 6: (3, 2)}
 """By bits: bytes after which words of whole codes begin anew, and codes a word; a table has an entry for each word."""

@@ -6,128 +6,14 @@ The decoder is one cell with attention at the bottom and a stack of recurrent or
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.kernels.sharp.weights import RELU_LIMIT
 from simnmt.nmt.architecture import AttentionalArchitecture
-from simnmt.nmt.linear_layers import halve_linear_layers, products_of
-from simnmt.nmt.slots import SlotCompaction, SourceRows
-
-
-@dataclass(slots=True)
-class AttentionalState:
-    """Memory and state in one: before `start` a row is a sentence, after it one of its beams."""
-
-    kept: tuple[Tensor, ...]
-    """What each recurrent layer keeps, from bottom to top, each [rows, width]: h, and then c of an LSTM."""
-    source: Tensor
-    """What attention compares and what it gives, side by side: [rows, src_len, compared + gates]."""
-    behind: Tensor | None
-    """True behind a source's end, [rows, src_len]; None where all are equally long."""
-
-
-Body = Callable[[AttentionalState, Tensor], tuple[Tensor, AttentionalState]]
-
-
-class AttentionalSlots:
-    """See `Slots`. The source lies in a tensor with room to grow; what is kept, which every step makes anew, does not."""
-
-    def __init__(self, body: Body, kept: tuple[Tensor, ...], source: Tensor, most_rows: int | None = None) -> None:
-        """`body` is the model's own; it is given views of the active rows.
-
-        `kept`: as in `AttentionalState`, of no row; `source`: room for it, [rows, 0, width]; `most_rows`: as in
-        `StepModel.slots`.
-        """
-        self._body, self._source = body, SourceRows(source, 0, most_rows)
-        self._state = AttentionalState(kept, source[:0], None)
-
-    @torch.inference_mode()
-    def join(self, memory: AttentionalState, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
-        """See `Slots`."""
-        if not sentences:
-            return
-        rows = [sentence for sentence in sentences for _ in range(beam)]
-        lengths = [src_len for src_len in src_lens for _ in range(beam)]
-        chosen = torch.tensor(rows, device=memory.source.device)
-        self._source.append(memory.source[:, : max(lengths)].index_select(0, chosen), lengths)
-        both = zip(self._state.kept, memory.kept, strict=True)
-        self._see(tuple(torch.cat((old, new.index_select(0, chosen))) for old, new in both))
-
-    @torch.inference_mode()
-    def leave(self, slots: Sequence[int], beam: int) -> list[int]:
-        """See `Slots`."""
-        leaving = SlotCompaction(len(self._source), slots, beam, self._state.kept[0].device)
-        self._source.drop(leaving)
-        for part in self._state.kept:
-            leaving.move(part, 0)
-        self._see(tuple(part[: len(leaving.rows)] for part in self._state.kept))
-        return leaving.order
-
-    @torch.inference_mode()
-    def body(self, tokens: Tensor) -> Tensor:
-        """See `Slots`."""
-        hidden, self._state = self._body(self._state, tokens)
-        return hidden
-
-    @torch.inference_mode()
-    def reorder(self, rows: Tensor) -> None:
-        """See `Slots`."""
-        self._state.kept = tuple(part.index_select(0, rows) for part in self._state.kept)
-
-    def _see(self, kept: tuple[Tensor, ...]) -> None:
-        """Show the step the active rows, no further than to the end of their longest source."""
-        within = self._source.within() if len(self._source) else None
-        self._state = AttentionalState(kept, self._source.seen(), None if within is None else ~within)
-
-
-Kept = tuple[Tensor, ...]
-"""What a recurrent layer keeps from step to step, each [rows, width]: h, and c of an LSTM."""
-
-
-def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
-    """One step of a GRU (SHARP-04): gates [rows, 3 x width] in the order u, q, candidate.
-
-    `fed`: all but the products with the state, biases included; `recurred`: those products.
-    """
-    width = hidden.shape[1]
-    update, reset = (fed[:, : 2 * width] + recurred[:, : 2 * width]).sigmoid().chunk(2, dim=1)
-    candidate = torch.tanh(fed[:, 2 * width :] + reset * recurred[:, 2 * width :])
-    return (torch.lerp(candidate, hidden, update),)
-
-
-def lstm(fed: Tensor, recurred: Tensor, _: Tensor, cell: Tensor) -> Kept:
-    """One step of an LSTM: gates [rows, 4 x width] in the order input, forget, candidate, output; otherwise as `gru`."""
-    take, forget, candidate, give = (fed + recurred).chunk(4, dim=1)
-    cell = forget.sigmoid() * cell + take.sigmoid() * candidate.tanh()
-    return give.sigmoid() * cell.tanh(), cell
-
-
-@dataclass(frozen=True, slots=True)
-class CellKind:
-    """A kind of recurrent cell."""
-
-    step: Callable[..., Kept]
-    gates: int
-    kept: int
-    """Tensors kept from step to step."""
-
-    def zeros(self, rows: int, width: int, like: Tensor) -> Kept:
-        """What is kept before the first step."""
-        return tuple(like.new_zeros((rows, width)) for _ in range(self.kept))
-
-    def next_of(self, waiting: Iterator[Tensor]) -> Kept:
-        """The next of these, as many as this cell keeps."""
-        return tuple(islice(waiting, self.kept))
-
-
-CELLS = {"gru": CellKind(gru, 3, 1), "lstm": CellKind(lstm, 4, 2)}
+from simnmt.nmt.recurrent_model import CELLS, Kept, RecurrentDecoder, RecurrentState
 
 
 class AttentionalCell(nn.Module):
@@ -166,8 +52,11 @@ class AttentionalCell(nn.Module):
         keys = self.keys(states)
         return (keys if self.score is not None else keys.tanh()), self.read(states)
 
-    def step(self, fed: Tensor, kept: Kept, keys: Tensor, values: Tensor, behind: Tensor | None) -> Kept:
-        """One step. `fed`: the product of a token's vector, [rows, compared + gates]; `behind`: see `AttentionalState`."""
+    def step(self, fed: Tensor, kept: Kept, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Kept, Tensor]:
+        """One step: what is kept, and how much each row looks at each source position, [rows, src_len].
+
+        `fed`: the product of a token's vector, [rows, compared + gates]; `behind`: see `RecurrentState`.
+        """
         recurred = self.recur(kept[0])
         query = recurred[:, : self.compared] + fed[:, : self.compared]
         if self.score is None:
@@ -176,8 +65,9 @@ class AttentionalCell(nn.Module):
             scores = self.score((keys + query[:, None]).tanh())[:, :, 0]
         if behind is not None:
             scores = scores.masked_fill(behind, float("-inf"))
-        context = torch.bmm(scores.softmax(dim=1).to(values.dtype)[:, None], values)[:, 0]
-        return self.cell.step(fed[:, self.compared :] + context, recurred[:, self.compared :], *kept)
+        weights = scores.softmax(dim=1)
+        context = torch.bmm(weights.to(values.dtype)[:, None], values)[:, 0]
+        return self.cell.step(fed[:, self.compared :] + context, recurred[:, self.compared :], *kept), weights
 
 
 class RecurrentLayer(nn.Module):
@@ -241,16 +131,13 @@ def draw_weights(model: nn.Module) -> None:
                 weight.uniform_(-1.0, 1.0).mul_(bound or 1.0 / math.sqrt(weight.shape[1]))
 
 
-class AttentionalModel(nn.Module):
+class AttentionalModel(RecurrentDecoder):
     """A step model; `forward` is for training with the reference fed (teacher forcing)."""
 
+    architecture: AttentionalArchitecture
+
     def __init__(self, architecture: AttentionalArchitecture, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.architecture = architecture
-        self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
-        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
-        self.vocab = architecture.tgt_vocab
-        self.max_positions: int | None = None
+        super().__init__(architecture)
         source = 2 * architecture.source_hidden
         self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding)
         self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, architecture.embedding)
@@ -273,113 +160,57 @@ class AttentionalModel(nn.Module):
         self.stack = nn.ModuleList(_stack_layers(architecture))
         self.projection = nn.Linear(architecture.output, self.vocab)
         self.dropout = nn.Dropout(dropout)
+        self.source_width = self.bottom.compared + self.bottom.gates
         draw_weights(self)
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights lie."""
-        return self.tgt_embedding.weight.device
-
-    @property
-    def bias(self) -> Tensor:
-        """See `StepModel`."""
-        return self.projection.bias
-
-    @property
-    def weight(self) -> Tensor:
-        """See `StepModel`."""
-        weight: Tensor = self.projection.weight
-        return weight
-
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first.
-
-        Everything that does not wait for the state before it is computed for all positions at once.
-        """
-        keys, values = self.bottom.look_at(self.source_states(src, src_lengths))
-        behind = _padding_mask(src, src_lengths)
-        fed = self.bottom.feed(self.dropout(self.tgt_embedding(tgt_in)))
-        kept = self.bottom.cell.zeros(len(src), self.bottom.hidden, values)
-        outputs = []
-        for fed_step in fed.unbind(1):
-            kept = self.bottom.step(fed_step, kept, keys, values, behind)
-            outputs.append(kept[0])
-        states = torch.stack(outputs, dim=1)
+        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
+        states, _ = self._bottom_steps(src, src_lengths, tgt_in)
         for layer in self.stack:
             states = layer(states)
         logits: Tensor = self.projection(self.dropout(states))
         return logits
 
-    def source_states(self, src: Tensor, src_lengths: Tensor) -> Tensor:
-        """What attention looks at, [batch, src_len, both directions]; each within [-1, 1], and 0 behind a source's end."""
-        embedded = self.dropout(self.src_embedding(src))
-        lengths = src_lengths.cpu()
-        if bool((lengths == src.shape[1]).all()):
-            states: Tensor = self.encoder(embedded)[0]
-            return states
-        packed, _ = self.encoder(pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False))
-        return pad_packed_sequence(packed, batch_first=True, total_length=src.shape[1])[0]
+    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """See `NeuralModel`."""
+        return self._bottom_steps(src, src_lengths, tgt_in)[1]
 
-    def encode(self, src: Tensor, src_lengths: Tensor) -> AttentionalState:
-        """See `StepModel`."""
-        source = torch.cat(self.bottom.look_at(self.source_states(src, src_lengths)), dim=2)
-        return AttentionalState(self._zeros(len(src), source), source, _padding_mask(src, src_lengths))
+    def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
+        """The bottom cell's outputs [batch, tgt_len, hidden] and attention [batch, tgt_len, src_len] along the reference.
 
-    def start(self, memory: AttentionalState, beam: int) -> AttentionalState:
-        """See `StepModel`."""
-        if beam == 1:
-            return replace(memory)
-        kept = tuple(part.repeat_interleave(beam, dim=0) for part in memory.kept)
-        behind = None if memory.behind is None else memory.behind.repeat_interleave(beam, dim=0)
-        return AttentionalState(kept, memory.source.repeat_interleave(beam, dim=0), behind)
+        Everything that does not wait for the state before it is computed for all positions at once.
+        """
+        states, _, behind = self.read_source(src, src_lengths)
+        keys, values = self.bottom.look_at(states)
+        kept = self.bottom.cell.zeros(len(src), self.bottom.hidden, values)
+        outputs, weights = list[Tensor](), list[Tensor]()
+        for fed in self.bottom.feed(self.dropout(self.tgt_embedding(tgt_in))).unbind(1):
+            kept, step_weights = self.bottom.step(fed, kept, keys, values, behind)
+            outputs.append(kept[0])
+            weights.append(step_weights)
+        return torch.stack(outputs, dim=1), torch.stack(weights, dim=1)
 
-    def step(self, state: AttentionalState, tokens: Tensor) -> tuple[Tensor, AttentionalState]:
+    def encode(self, src: Tensor, src_lengths: Tensor) -> RecurrentState:
         """See `StepModel`."""
-        hidden, state = self.body(state, tokens)
-        return self.project(hidden), state
+        states, _, behind = self.read_source(src, src_lengths)
+        source = torch.cat(self.bottom.look_at(states), dim=2)
+        return RecurrentState(self.zeros(len(src), source), source, behind)
 
-    def body(self, state: AttentionalState, tokens: Tensor) -> tuple[Tensor, AttentionalState]:
+    def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
         """See `StepModel`."""
-        compared = self.bottom.compared
-        keys, values = state.source[:, :, :compared], state.source[:, :, compared:]
-        waiting = iter(state.kept)
-        after = [
-            self.bottom.step(
-                self.bottom.feed(self.tgt_embedding(tokens)), self.bottom.cell.next_of(waiting), keys, values, state.behind
-            )
-        ]
-        output = after[0][0]
+        bottom, waiting = self.bottom, iter(state.kept)
+        keys, values = state.source[:, :, : bottom.compared], state.source[:, :, bottom.compared :]
+        fed = bottom.feed(self.tgt_embedding(tokens))
+        after, _ = bottom.step(fed, bottom.cell.next_of(waiting), keys, values, state.behind)
+        output = after[0]
         for layer in self.stack:
             if isinstance(layer, RecurrentLayer):
-                after.append(layer.step(output, layer.cell.next_of(waiting)))
-                output = after[-1][0]
+                kept = layer.step(output, layer.cell.next_of(waiting))
+                output, after = kept[0], after + kept
             else:
                 output = layer(output)
-        state.kept = tuple(part for kept in after for part in kept)
+        state.kept = after
         return output, state
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """See `StepModel`."""
-        logits: Tensor = self.projection(hidden)
-        return logits
-
-    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        """See `StepModel`."""
-        return products_of(self.projection, hidden, block)
-
-    def reorder(self, state: AttentionalState, rows: Tensor) -> AttentionalState:
-        """See `StepModel`."""
-        return replace(state, kept=tuple(part.index_select(0, rows) for part in state.kept))
-
-    def slots(self, rows: int, most_rows: int | None = None) -> AttentionalSlots:
-        """See `StepModel`."""
-        weight = self.tgt_embedding.weight.detach()
-        width = self.bottom.compared + self.bottom.gates
-        return AttentionalSlots(self.body, self._zeros(0, weight), weight.new_empty((rows, 0, width)), most_rows)
-
-    def halve(self) -> None:
-        """Hold the decoder's weights in float16 from now on, for inference alone."""
-        halve_linear_layers(self)
 
     @torch.no_grad()
     def clip_weights(self) -> None:
@@ -387,8 +218,8 @@ class AttentionalModel(nn.Module):
         for weight in self.parameters():
             weight.clamp_(-1.0, 1.0)
 
-    def _zeros(self, rows: int, like: Tensor) -> Kept:
-        """What is kept before the first step."""
+    def zeros(self, rows: int, like: Tensor) -> Kept:
+        """See `RecurrentDecoder`."""
         recurrent = [(self.bottom.cell, self.bottom.hidden)]
         recurrent += [(layer.cell, layer.width) for layer in self.stack if isinstance(layer, RecurrentLayer)]
         return tuple(part for cell, width in recurrent for part in cell.zeros(rows, width, like))
@@ -405,10 +236,3 @@ def _stack_layers(architecture: AttentionalArchitecture) -> list[nn.Module]:
             layers.append(DenseBlock(block.kind, below, block.width, block.layers))
             below = block.width
     return layers
-
-
-def _padding_mask(src: Tensor, src_lengths: Tensor) -> Tensor | None:
-    """True behind a source's end, [batch, src_len]; None where all are equally long."""
-    if bool((src_lengths == src.shape[1]).all()):
-        return None
-    return torch.arange(src.shape[1], device=src.device)[None] >= src_lengths[:, None]

@@ -8,7 +8,7 @@ does not need. Nothing is fetched from the network.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,8 +18,9 @@ from transformers import MarianConfig, MarianMTModel
 
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import halve_linear_layers, products_of
+from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.slots import SlotCompaction, SourceRows, with_room
+from simnmt.nmt.step_model import NeuralModel
 
 
 @dataclass(slots=True)
@@ -183,24 +184,15 @@ class MarianSlots:
 _FIRST_CAPACITY = 32
 
 
-class MarianModel(nn.Module):
+class MarianModel(NeuralModel):
     """A step model; `forward` is for training with the reference fed (teacher forcing)."""
 
+    architecture: TransformerArchitecture
+
     def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.architecture = architecture
-        self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
-        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
-        self.vocab = architecture.vocab
-        self.max_positions: int | None = architecture.max_positions
+        super().__init__(architecture)
         self.hf = MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf
         self.heads = architecture.heads
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights lie."""
-        device: torch.device = self.hf.final_logits_bias.device
-        return device
 
     @property
     def bias(self) -> Tensor:
@@ -208,11 +200,10 @@ class MarianModel(nn.Module):
         bias: Tensor = self.hf.final_logits_bias[0]
         return bias
 
-    @property
-    def weight(self) -> Tensor:
-        """See `StepModel`."""
-        weight: Tensor = self.hf.lm_head.weight
-        return weight
+    def output_layer(self) -> nn.Linear | HalfLinear:
+        """See `NeuralModel`; without the bias, which `transformers` keeps apart."""
+        layer: nn.Linear | HalfLinear = self.hf.lm_head
+        return layer
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
@@ -220,6 +211,23 @@ class MarianModel(nn.Module):
             input_ids=src, attention_mask=_source_mask(src, src_lengths).long(), decoder_input_ids=tgt_in, use_cache=False
         ).logits
         return logits
+
+    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """See `NeuralModel`: the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
+        usual = self.hf.config._attn_implementation
+        self.hf.set_attn_implementation("eager")  # the fast ones do not keep the weights
+        try:
+            attentions = self.hf(
+                input_ids=src,
+                attention_mask=_source_mask(src, src_lengths).long(),
+                decoder_input_ids=tgt_in,
+                use_cache=False,
+                output_attentions=True,
+            ).cross_attentions
+        finally:
+            self.hf.set_attn_implementation(usual)
+        weights: Tensor = attentions[max(len(attentions) - 2, 0)].mean(dim=1)
+        return weights
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> MarianMemory:
         """See `StepModel`."""
@@ -240,11 +248,6 @@ class MarianModel(nn.Module):
             rows = torch.arange(batch, device=self.device).repeat_interleave(beam)
             cross, mask = cross.index_select(2, rows), None if mask is None else mask.index_select(0, rows)
         return MarianState(self._columns(batch * beam, _FIRST_CAPACITY), cross, mask, 0)
-
-    def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
-        """See `StepModel`."""
-        hidden, state = self.body(state, tokens)
-        return self.project(hidden), state
 
     def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
         """See `StepModel`."""
@@ -280,10 +283,6 @@ class MarianModel(nn.Module):
         logits: Tensor = self.hf.lm_head(hidden) + self.hf.final_logits_bias
         return logits
 
-    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        """See `StepModel`."""
-        return products_of(self.hf.lm_head, hidden, block)
-
     def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
         """See `StepModel`."""
         return replace(state, past=state.past.index_select(2, rows))
@@ -292,10 +291,6 @@ class MarianModel(nn.Module):
         """See `StepModel`."""
         past = self._columns(rows, _FIRST_CAPACITY)
         return MarianSlots(self.body, past, self._columns(rows, 0), self.max_positions, most_rows)
-
-    def halve(self) -> None:
-        """Hold the weights of all products in float16 from now on, for inference alone."""
-        halve_linear_layers(self)
 
     def _columns(self, rows: int, length: int) -> Tensor:
         """Room for keys and values: [layers, keys and values, rows, heads, length, head width]; not initialised."""

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import HalfLinear, halve_linear_layers, products_of
 from simnmt.nmt.slots import Slots
 
 Memory: TypeAlias = Any
@@ -98,6 +100,78 @@ class StepModel(Protocol):
 
     def slots(self, rows: int, most_rows: int | None = None) -> Slots:
         """Empty slots with room for so many rows; it grows by doubling, but to no more than `most_rows` while these suffice."""
+
+
+class NeuralModel(nn.Module):
+    """What the step models of torch share: the special tokens, and an output layer called `projection`.
+
+    A subclass adds `body`, `encode`, `start`, `reorder` and `slots` of `StepModel`, and a `forward` for training.
+    """
+
+    architecture: Architecture
+    attends = True
+    """Whether the model has attention to the source."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
+        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
+        self.vocab = architecture.tgt_vocab
+        self.max_positions: int | None = architecture.max_positions
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.bias.device
+
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        bias: Tensor | None = self.output_layer().bias
+        assert bias is not None, "an output layer with a bias"
+        return bias
+
+    @property
+    def weight(self) -> Tensor:
+        """See `StepModel`."""
+        weight: Tensor = self.output_layer().weight
+        return weight
+
+    def output_layer(self) -> nn.Linear | HalfLinear:
+        """The layer that gives the logits."""
+        layer = self.projection
+        assert isinstance(layer, nn.Linear | HalfLinear)
+        return layer
+
+    def body(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """See `StepModel`."""
+        raise NotImplementedError
+
+    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """How much each step looks at each source position, [batch, tgt_len, src_len], summing to 1; fed as `forward` is.
+
+        Raises `NmtError` for a model without attention.
+        """
+        raise NotImplementedError
+
+    def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """See `StepModel`."""
+        hidden, state = self.body(state, tokens)
+        return self.project(hidden), state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self.output_layer()(hidden)
+        return logits
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """See `StepModel`."""
+        return products_of(self.output_layer(), hidden, block)
+
+    def halve(self) -> None:
+        """Hold the weights of the decoder's products in float16 from now on, for inference alone."""
+        halve_linear_layers(self)
 
 
 def pad(sources: Sequence[Sequence[int]], pad_token: int) -> tuple[Tensor, Tensor]:

@@ -124,5 +124,5 @@ def test_wrong_arrays_and_names_are_refused() -> None:
             activate("tanh", wrong)
     with pytest.raises(KernelError, match=r"out has the shape \[3, 2\], not \[2, 3\]"):
         activate("tanh", x, out=np.zeros((3, 2), np.float32))
-    with pytest.raises(KernelError, match="guess tanh: a function is one of"):
+    with pytest.raises(KernelError, match="guess tanh: the function is one of"):
         activate("tanh", x, "guess")  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.kernels.errors import KernelError, KernelLevelError
-from simnmt.kernels.native_library import LEVELS, NONE
-from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, at_once, codes_of, unpack
+from simnmt.kernels.native_library import LEVELS, NONE, at_once
+from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
 from simnmt.kernels.unpack_cases import COPY, SHARDS, WORD, RandomShard, unpack_cases
 from tests.kernels.each_level import each_level
 

@@ -13,7 +13,7 @@ from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
 from simnmt.nmt.vocabulary import attention_alignment as module  # noqa: E402
-from simnmt.nmt.vocabulary.attention_alignment import attention_alignment, attention_weights  # noqa: E402
+from simnmt.nmt.vocabulary.attention_alignment import attention_alignment  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt.lexical_rows import row  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402
@@ -31,14 +31,14 @@ def test_weights_sum_to_one_over_the_source_and_padding_gets_none(name: str) -> 
     model = lively(name)
     alone, src, lengths = sources(ARCHITECTURES[name], [3, 6, 4])
     with torch.inference_mode():
-        weights = attention_weights(model, src, lengths, fed(model))
+        weights = model.attention(src, lengths, fed(model))
         assert weights.shape == (3, 4, 6)
         torch.testing.assert_close(weights.sum(dim=2), torch.ones(3, 4))
         assert not weights[0, :, 3:].any()
         assert not weights[2, :, 4:].any()
         for row, source in enumerate(alone):
             tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
-            own = attention_weights(model, torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
+            own = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
             torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], own[0], rtol=1e-4, atol=1e-5)
 
 
@@ -48,7 +48,7 @@ def test_an_attentional_model_looks_where_the_sharp_decoder_says_it_did() -> Non
     (source,), src, lengths = sources(ARCHITECTURES["sharp"], [7])
     (found,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
     with torch.inference_mode():
-        weights = attention_weights(model, src, lengths, torch.tensor([[model.start_token, *found.tokens[:-1]]]))
+        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *found.tokens[:-1]]]))
     assert weights[0].argmax(dim=1).tolist() == list(found.attended)
 
 
@@ -66,7 +66,7 @@ def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
     ]
     usual = model.hf.config._attn_implementation
     with torch.inference_mode():
-        weights = attention_weights(model, src, lengths, tgt_in)
+        weights = model.attention(src, lengths, tgt_in)
     for hook in hooks:
         hook.remove()
     queries, keys = (each.view(1, -1, 2, 8).transpose(1, 2) for each in caught)
@@ -83,7 +83,7 @@ def test_a_table_adds_up_what_each_target_token_looked_at(monkeypatch: pytest.Mo
     with torch.inference_mode():
         for source, target in zip(alone, TARGETS, strict=True):
             tgt_in = torch.tensor([[model.start_token, *target[:-1]]])
-            weights = attention_weights(model, torch.tensor([source]), torch.tensor([len(source)]), tgt_in)[0]
+            weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)[0]
             for step, token in enumerate(target):
                 for place, one in enumerate(source):
                     expected[one, token] += float(weights[step, place])

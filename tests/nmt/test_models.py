@@ -321,5 +321,5 @@ def test_bilstm_states_of_both_directions_start_the_decoder() -> None:
     with torch.inference_mode():
         state = model.encode(src, lengths)
         values, (h, _) = model.encoder(model.src_embedding(src))
-    assert torch.equal(state.hidden[0][1], torch.cat((h[2], h[3]), dim=1))
-    assert torch.equal(state.hidden[0][1], torch.cat((values[:, -1, :8], values[:, 0, 8:]), dim=1))
+    assert torch.equal(state.kept[2], torch.cat((h[2], h[3]), dim=1))
+    assert torch.equal(state.kept[2], torch.cat((values[:, -1, :8], values[:, 0, 8:]), dim=1))

@@ -21,12 +21,11 @@ from simnmt.nmt.attentional_model import (  # noqa: E402
     AttentionalCell,
     AttentionalModel,
     DenseBlock,
-    gru,
-    lstm,
 )
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.recurrent_model import gru, lstm  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.slot_decoder import beam  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
@@ -64,7 +63,7 @@ def test_sharp_16_the_source_side_of_the_kernels_is_that_of_torch(cell: str, lay
     translator = SharpTranslator([model], DecoderSettings(), max_len=5)
     for source in sources(model.architecture, [1, 2, 9])[0]:
         with torch.inference_mode():
-            expected = model.source_states(torch.tensor([source]), torch.tensor([len(source)]))[0]
+            expected = model.read_source(torch.tensor([source]), torch.tensor([len(source)]))[0][0]
         assert translator.encode(source)[0] == pytest.approx(expected.numpy(), abs=2e-6)
 
 
@@ -104,8 +103,9 @@ def test_attention_is_that_of_the_worked_example(attending: AttentionalCell) -> 
     with torch.no_grad():
         keys, values = attending.look_at(torch.eye(2)[None])
         fed = attending.feed(torch.tensor([[1.0, 0.0]]))
-        (found,) = attending.step(fed, (torch.zeros(1, 2),), keys, values, None)
-    assert found[0].atanh().tolist() == pytest.approx([0.641073, 0.358927], abs=2e-6)
+        (output,), weights = attending.step(fed, (torch.zeros(1, 2),), keys, values, None)
+    assert weights[0].tolist() == pytest.approx([0.641073, 0.358927], abs=2e-6)
+    assert output[0].atanh().tolist() == pytest.approx([0.641073, 0.358927], abs=2e-6)
 
 
 def test_a_stack_is_that_of_the_worked_example() -> None:

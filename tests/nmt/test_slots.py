@@ -158,7 +158,7 @@ def test_numbers_gone_wrong_in_one_sentence_reach_no_other(name: str) -> None:
     with torch.inference_mode():
         both = Alone(model, 1, 3)
         broken = encoded(model, [9])
-        for part in (broken.cross,) if name == "marian" else (broken.keys, broken.values, *broken.hidden):
+        for part in (broken.cross,) if name == "marian" else (broken.source, *broken.kept):
             part.fill_(torch.nan)
         both.join([9, 2], [0, 1])
         both.slots.join(broken, [0], [9], 1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.kernels.activations import Activation
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary
+from simnmt.kernels.native_library import NativeLibrary, Signature, declare
 from simnmt.kernels.packed_products import choose_scales, packed_panels
 from simnmt.kernels.sharp.search import ForcedSteps, Ints, SearchRequest, SharpTranslation, StageSeconds
 from simnmt.kernels.sharp.weights import (
@@ -114,33 +114,26 @@ class Result(ctypes.Structure):
     )
 
 
-SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
-    "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
-    "beam_bytes": (_INT, (_INT, _INT, _INT)),
-    "layout": (_INT, (_POINTER,)),
-    "fill_table": (None, (_INT, ctypes.POINTER(Matrix), _POINTER, _INT, _POINTER, _POINTER)),
-    "source_bytes": (_INT, (ctypes.POINTER(Source), _INT)),
-    "encode": (None, (ctypes.POINTER(Source), _POINTER, _INT, _POINTER, _INT, _POINTER)),
-    "decode": (
-        _INT,
-        (_POINTER, _POINTER, _POINTER, _POINTER, ctypes.POINTER(Request), ctypes.POINTER(Result), _POINTER, _POINTER),
-    ),
-    "forced": (
-        None,
-        (ctypes.POINTER(Model), _POINTER, _POINTER, ctypes.POINTER(Request), _POINTER, _POINTER, _INT, _POINTER, _POINTER),
-    ),
+_MODEL, _SOURCE, _REQUEST = ctypes.POINTER(Model), ctypes.POINTER(Source), ctypes.POINTER(Request)
+SIGNATURES: dict[str, Signature] = {
+    "simnmt_sharp_member_bytes": (_INT, _MODEL, _INT, _INT, _INT),
+    "simnmt_sharp_beam_bytes": (_INT, _INT, _INT, _INT),
+    "simnmt_sharp_layout": (_INT, _POINTER),
+    "simnmt_sharp_fill_table": (None, _INT, ctypes.POINTER(Matrix), _POINTER, _INT, _POINTER, _POINTER),
+    "simnmt_sharp_source_bytes": (_INT, _SOURCE, _INT),
+    "simnmt_sharp_encode": (None, _SOURCE, _POINTER, _INT, _POINTER, _INT, _POINTER),
+    "simnmt_sharp_decode": (_INT, *[_POINTER] * 4, _REQUEST, ctypes.POINTER(Result), _POINTER, _POINTER),
+    "simnmt_sharp_forced": (None, _MODEL, _POINTER, _POINTER, _REQUEST, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
 }
-"""Of the functions `simnmt_sharp_...`: what they return and take."""
+"""Of the decoder's functions."""
 
 
-def declare(cdll: ctypes.CDLL) -> int:
+def check_layout(cdll: ctypes.CDLL) -> int:
     """Declare the functions' types and return the compiled `ROW_BLOCK`.
 
     Raises `RuntimeError` if the structures or numbers here differ from the compiled ones.
     """
-    for name, (result, arguments) in SIGNATURES.items():
-        function = getattr(cdll, f"simnmt_sharp_{name}")
-        function.restype, function.argtypes = result, arguments
+    declare(cdll, SIGNATURES)
     expected = [ctypes.sizeof(structure) for structure in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
     expected += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
     layout = (_INT * cdll.simnmt_sharp_layout(None))()
@@ -156,7 +149,7 @@ class _Packing:
 
     def __init__(self, native: NativeLibrary, settings: DecoderSettings) -> None:
         self.native, self.int16 = native, settings.gemm == "int16"
-        self._row_block = declare(native.cdll)
+        self._row_block = check_layout(native.cdll)
         self._held: list[Any] = []
 
     def matrix(self, weight: Float32, limit: float) -> Matrix:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.step_model import NeuralModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, ibm_model1
 from simnmt.nmt.vocabulary.attention_alignment import attention_alignment
@@ -109,7 +109,7 @@ def build_candidates(
     pairs = alignable([ids if len(ids) > 1 else [] for ids in src], tgt, model.max_positions if align == "attention" else None)
     src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
     if align == "attention":
-        if not isinstance(model, TranslationModel):
+        if not isinstance(model, NeuralModel):
             raise NmtError("a model whose attention is not known", remedy="align by ibm1")
         table = attention_alignment(model, src, tgt, progress=progress)
     else:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.unpack import at_once, unpack
+from simnmt.kernels.native_library import at_once
+from simnmt.kernels.unpack import unpack
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.errors import StoreError
 
