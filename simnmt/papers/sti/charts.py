@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Any
 
@@ -23,9 +23,15 @@ DRAWN_SHARE = 0.175
 def all_charts(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
     """Return the charts of the tables, by their ids, that have rows."""
     grid, sizes, uniform = tables["grid"], tables["sizes"], tables["uniform"]
-    charts = [_memory(grid, sizes), _deadlines(grid)] if grid else []
-    charts += [_sizes(sizes)] if sizes else []
-    return charts + ([_uniform(uniform)] if uniform else [])
+    charts = []
+    if grid:
+        title, note = "Accuracy by deadline", "Each method’s best submodel under each deadline; late runs are marked."
+        choices = _by_device(grid, _deadlines)
+        charts += [_memory(grid, sizes), section("deadlines-drawn", title, note, choices, title, before="submodels")]
+    if sizes:
+        title, note = "Accuracy by the preload buffer’s size", "A line for each deadline; the paper has 1 and 5 MB."
+        charts.append(section("sizes-drawn", title, note, _by_device(sizes, _sizes), "Accuracy by preload buffer"))
+    return [*charts, _uniform(uniform)] if uniform else charts
 
 
 def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
@@ -66,41 +72,23 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
     )
 
 
-def _deadlines(grid: Rows) -> dict[str, Any]:
-    def content(rows: Rows) -> Row:
-        lines = [
-            _line(share_label(group[0]), group, "deadline_ms") for group in grouped(rows, "method", "preload_share").values()
-        ]
-        late = [row for row in rows if row["misses"]]
-        lines += [_line("late", late, "deadline_ms", mode="markers")] if late else []
-        reading = f"{len(late)} of {len(rows)} runs end after their deadline." if late else "Every run keeps its deadline."
-        return _content("deadline, ms", lines, reading, linear="y")
-
-    return section(
-        "deadlines-drawn",
-        "Accuracy by deadline",
-        "Each method’s best submodel under each deadline; what is late is marked.",
-        [(name, content(device_rows)) for name, device_rows in labelled_groups(grid, "study", "device")],
-        "Accuracy by deadline",
-        before="submodels",
-    )
+def _by_device(rows: Rows, content: Callable[[Rows], Row]) -> list[tuple[str, Row]]:
+    """Return the contents of a chart that offers a choice of study and device."""
+    return [(name, content(device_rows)) for name, device_rows in labelled_groups(rows, "study", "device")]
 
 
-def _sizes(sizes: Rows) -> dict[str, Any]:
-    def content(rows: Rows) -> Row:
-        lines = [
-            _line(f"{100 * share:g} % of the whole computation", group, "preload_mb")
-            for (share,), group in grouped(rows, "deadline_share").items()
-        ]
-        return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
+def _deadlines(rows: Rows) -> Row:
+    lines = [_line(share_label(group[0]), group, "deadline_ms") for group in grouped(rows, "method", "preload_share").values()]
+    late = [row for row in rows if row["misses"]]
+    lines += [_line("late", late, "deadline_ms", mode="markers")] if late else []
+    reading = f"{len(late)} of {len(rows)} runs end after their deadline." if late else "Every run keeps its deadline."
+    return _content("deadline, ms", lines, reading, linear="y")
 
-    return section(
-        "sizes-drawn",
-        "Accuracy by the preload buffer’s size",
-        "A line a deadline; the paper has 1 and 5 MB.",
-        [(name, content(device_rows)) for name, device_rows in labelled_groups(sizes, "study", "device")],
-        "Accuracy by preload buffer",
-    )
+
+def _sizes(rows: Rows) -> Row:
+    groups = grouped(rows, "deadline_share").items()
+    lines = [_line(f"{100 * share:g} % of the whole computation", group, "preload_mb") for (share,), group in groups]
+    return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
 
 
 def _uniform(rows: Rows) -> dict[str, Any]:

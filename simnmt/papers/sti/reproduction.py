@@ -66,7 +66,6 @@ class Reproduction:
             tables=tables,
             charts=all_charts(rows),
             setting=published.SETTING,
-            setting_title="The paper's setting (STI-20)",
             slips=published.SLIPS,
             notes=notes(self.studies),
             summary=SUMMARY if self.studies else f"{SUMMARY} Published figures alone; a result of ours {NEEDS}.",

@@ -45,9 +45,7 @@ class StudiedClassifier(Configuration):
 
     name: str
     kind: str
-    """Its architecture."""
     sha256: str
-    """Fingerprint of its weights."""
     layers: Positive
     heads: Positive
     """Slices of a layer."""
@@ -56,7 +54,6 @@ class StudiedClassifier(Configuration):
 
     @property
     def layers_bytes(self) -> int:
-        """Bytes of all shards in float32."""
         return 4 * self.layers * (4 * self.width + 2 * self.ffn) * self.width
 
 
@@ -87,7 +84,6 @@ class StudiedDevice(Configuration):
     name: str
     kind: Kind
     source: str
-    """Where the costs are from."""
     io_s: dict[int, Duration]
     """Seconds to read one shard from a cold disk, by bits."""
     comp_s: tuple[Duration, ...]
@@ -95,7 +91,6 @@ class StudiedDevice(Configuration):
     embed_s: Seconds = 0.0
     """Computed before the first layer, while the disk reads; 0 if no profile records it."""
     head_s: Seconds = 0.0
-    """Computed after the last layer."""
     slowed: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
     """Factor by which computing 1, 2, ... slices takes longer while the disk reads; empty: no longer."""
     preload_share: Share
@@ -121,9 +116,7 @@ class ImportanceOrder(Configuration):
     task_sha256: str
     """Fingerprint of the examples that ranked them."""
     task: str = ""
-    """Name of the file of these examples."""
     examples: Count | None = None
-    """Number of these examples; None if the study does not record it."""
     shared: Count | None = None
     """Those whose text the judged task has too; None if unknown, since a profile records no texts."""
 
@@ -170,12 +163,10 @@ class Outcome(Configuration):
         return text
 
     def right(self, examples: int) -> NDArray[np.bool_]:
-        """Return one truth value for each example."""
         return np.unpackbits(np.frombuffer(base64.b64decode(self.correct), np.uint8), count=examples).astype(bool)
 
 
 def packed_correct(right: NDArray[np.bool_]) -> str:
-    """Return the text that `Outcome.right` unpacks."""
     return base64.b64encode(np.packbits(np.asarray(right, bool)).tobytes()).decode("ascii")
 
 
@@ -200,9 +191,8 @@ class Point(Configuration):
     """The preload buffer, as a share of all shards in float32; None for methods that have none."""
     preload_bytes: Count
     layers: Positive
-    """n."""
+    """n of the paper; `slices` is m."""
     slices: Positive
-    """m."""
     bits: dict[int, Positive]
     """Number of shards by bits."""
     held_bytes: Count
@@ -213,9 +203,7 @@ class Point(Configuration):
     The compressed shards that the other methods read, and hold until the execution ends, are not included.
     """
     load_s: tuple[Seconds, ...]
-    """Seconds to read each layer."""
     comp_s: Seconds
-    """Seconds to compute each layer."""
     latency_s: Seconds
     stall_s: Seconds
     """Seconds that the computation waits for reads."""
@@ -232,12 +220,10 @@ class Point(Configuration):
 
     @property
     def io_s(self) -> float:
-        """Seconds of all reads."""
         return sum(self.load_s)
 
     @property
     def busy_s(self) -> float:
-        """Seconds of all layers' computation."""
         return self.layers * self.comp_s
 
     def timeline(self, device: StudiedDevice) -> Timeline:
@@ -259,12 +245,9 @@ class Upgraded(Configuration):
     layers: Positive
     slices: Positive
     raised: Positive
-    """Number of shards."""
     to_bits: Positive
     base: Outcome
-    """No shard raised."""
     best: Outcome
-    """Raised by importance."""
     random: tuple[Outcome, ...]
     """Raised at random, one outcome for each order."""
     same: Count = 0
@@ -311,7 +294,6 @@ class Study(Configuration):
 
     @property
     def name(self) -> str:
-        """Model and task."""
         return f"{self.model.name} on {self.task.name.removesuffix('.tsv')}"
 
     @property
@@ -321,7 +303,6 @@ class Study(Configuration):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All measured outcomes."""
         raised = tuple(outcome for case in self.upgrades for outcome in (case.base, case.best, *case.random))
         points = (point.outcome for point in (*self.grid, *self.sizes))
         return (*(submodel.outcome for submodel in self.uniform), *points, *raised)
@@ -342,7 +323,6 @@ class StudySource:
     """The classifier to study, and how much of it."""
 
     store: Path
-    """Its shards."""
     task: Path
     """Labelled examples that it was not trained on, to judge by."""
     importance_task: Path | None = None

@@ -298,7 +298,7 @@ CLAIMS = (
         f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
         _in_memory,
     ),
-    Claim("STI-22 (f)", "A plan keeps every deadline that computing anything can keep", "", _deadlines),
+    Claim("STI-22 (f)", "A plan keeps every deadline that the whole model in memory keeps", "", _deadlines),
     Claim(
         "STI-24 (d)",
         "The preload buffer makes plans more accurate than without",

@@ -24,19 +24,6 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
     """Return every table; a part that was not measured has no rows."""
     grid = _point_rows((study, point) for study in studies for point in study.grid)
     return [
-        Table(
-            "lost",
-            "Not in source text (STI-26)",
-            [{"what": what, "held": content, "stands": substitute} for what, content, substitute in published.LOST],
-            [
-                Column("lost", "what"),
-                Column("what it showed", "held", words=True, on_terminal=False),
-                Column("in its place", "stands", words=True),
-            ],
-            note="Tables and figures that the text refers to and does not hold.",
-            published=True,
-            on_terminal=True,
-        ),
         _gains(studies),
         _submodels(grid),
         _upgrades(studies),
@@ -59,6 +46,19 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
             published=True,
         ),
         _derived(),
+        Table(
+            "lost",
+            "Not in source text",
+            [{"what": what, "held": content, "stands": substitute} for what, content, substitute in published.LOST],
+            [
+                Column("lost", "what"),
+                Column("what it showed", "held", words=True, on_terminal=False),
+                Column("in its place", "stands", words=True),
+            ],
+            note="Tables and figures that the text refers to and does not hold.",
+            published=True,
+            on_terminal=True,
+        ),
         _points(
             "grid",
             "Every method under every deadline",
@@ -360,30 +360,22 @@ def _greedy(studies: Sequence[Study]) -> Table:
 
 def _pipeline(measured: PipelineMeasurement | None) -> Table:
     """The paper's pipeline of section 2.2, and the measured ones."""
-    both_s = LOADED_FIRST.latency_s
+    both_s, pipeline_s = LOADED_FIRST.latency_s, PIPELINE.latency_s
     figures: list[tuple[str, str, float | None, float, float, float]] = [
         ("six layers, 32 bits loaded first", "published", None, both_s, LOADED_FIRST.stall_s, 1.0),
-        ("six layers, pipeline, 32 bits", "published", None, PIPELINE.latency_s, PIPELINE.stall_s, both_s / PIPELINE.latency_s),
+        ("six layers, pipeline, 32 bits", "published", None, pipeline_s, PIPELINE.stall_s, both_s / pipeline_s),
     ]
-    if measured is not None:
-        layers = f"{measured.layers} layers"
-        for runs in measured.faster:
-            loaded_s, six, two = runs.load_then_run_s, runs.bits_6_s, runs.bits_2_s
-            figures += [
-                (f"{layers}, 32 bits loaded first", "measured", runs.pace_mb, loaded_s, runs.load_then_run_stall_s, 1.0),
-                (f"{layers}, pipeline, 6 bits", "measured", runs.pace_mb, six, runs.bits_6_stall_s, runs.ratio),
-                (f"{layers}, pipeline, 2 bits", "measured", runs.pace_mb, two, runs.bits_2_stall_s, loaded_s / two),
-            ]
+    layers = "" if measured is None else f"{measured.layers} layers"
+    for runs in () if measured is None else measured.faster:
+        loaded_s, two_s = runs.load_then_run_s, runs.bits_2_s
+        figures += [
+            (f"{layers}, 32 bits loaded first", "measured", runs.pace_mb, loaded_s, runs.load_then_run_stall_s, 1.0),
+            (f"{layers}, pipeline, 6 bits", "measured", runs.pace_mb, runs.bits_6_s, runs.bits_6_stall_s, runs.ratio),
+            (f"{layers}, pipeline, 2 bits", "measured", runs.pace_mb, two_s, runs.bits_2_stall_s, loaded_s / two_s),
+        ]
     rows = [
-        {
-            "what": what,
-            "kind": kind,
-            "pace_mb_s": pace_mb,
-            "latency_ms": 1e3 * latency_s,
-            "stall_ms": 1e3 * stall_s,
-            "ratio": ratio,
-        }
-        for what, kind, pace_mb, latency_s, stall_s, ratio in figures
+        {"what": what, "kind": kind, "pace_mb_s": pace, "latency_ms": 1e3 * total_s, "stall_ms": 1e3 * stall_s, "ratio": ratio}
+        for what, kind, pace, total_s, stall_s, ratio in figures
     ]
     return Table(
         "pipeline",
@@ -406,27 +398,24 @@ def _pipeline(measured: PipelineMeasurement | None) -> Table:
 
 def _simulated(measured: PipelineMeasurement | None) -> Table:
     """Every plan of the benchmark, simulated and measured."""
-    rows: list[Row] = (
-        []
-        if measured is None
-        else [
-            {
-                "what": f"{plan.layers} x {plan.slices}, {plan.mean_bits:.1f} bits",
-                "pace_mb_s": plan.pace_mb,
-                "at_skew": plan.pace_mb == measured.skew.pace_mb,
-                "length": plan.length,
-                "deadline_ms": plan.deadline_ms,
-                "preload_mb": plan.preload_mb,
-                "simulated_ms": 1e3 * plan.simulated_s,
-                "measured_ms": 1e3 * plan.measured_s,
-                "off": plan.error,
-                "off_before": plan.error_before,
-                "no_stall_predicted": plan.no_stall_predicted,
-                "stall_share": plan.stall_share,
-            }
-            for plan in measured.grid
-        ]
-    )
+    plans, skew_mb = ((), 0.0) if measured is None else (measured.grid, measured.skew.pace_mb)
+    rows = [
+        {
+            "what": f"{plan.layers} x {plan.slices}, {plan.mean_bits:.1f} bits",
+            "pace_mb_s": plan.pace_mb,
+            "at_skew": plan.pace_mb == skew_mb,
+            "length": plan.length,
+            "deadline_ms": plan.deadline_ms,
+            "preload_mb": plan.preload_mb,
+            "simulated_ms": 1e3 * plan.simulated_s,
+            "measured_ms": 1e3 * plan.measured_s,
+            "off": plan.error,
+            "off_before": plan.error_before,
+            "no_stall_predicted": plan.no_stall_predicted,
+            "stall_share": plan.stall_share,
+        }
+        for plan in plans
+    ]
     return Table(
         "simulated",
         "Simulated beside measured latency",
