@@ -15,7 +15,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.comparisons import gap_analysis_policy
 from simnmt.experiment.inputs import input_files
 from simnmt.experiment.routes import clock_kind
-from simnmt.policies.configuration import FixedPolicy, Probing
+from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.device_accounts import BATCH_SHARES
 from simnmt.results.device_accounts import STREAMING_SHARES as STREAMED_SHARES
 from simnmt.results.run_directory import INPUT, RESOLVED, check_unchanged, read_manifest
@@ -196,7 +196,7 @@ def _check_policies(scenario: Scenario, document: Document) -> None:
                 f"no device is called {policy.device}",
                 remedy=did_you_mean(policy.device, scenario.devices),
             )
-        if isinstance(getattr(policy, "transfer_estimate", None), Probing) and timeless:
+        if policy.estimation.transfer_estimate.probes and timeless:
             raise document.error(
                 ("policies", name, "transfer_estimate"),
                 f"a probe needs a moment, but on networks.{timeless[0]} requests meet the trace whatever the time",

@@ -17,7 +17,7 @@ from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
-from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.workload import arrivals as arrivals_room
