@@ -48,7 +48,7 @@ class Column:
 
     head: str
     value: str | Callable[[Any], Value]
-    """An attribute of the row (a key if the row is a mapping), or a function of the row."""
+    """An attribute of the row (a key if the row is a mapping), a path of them such as `gain.mean`, or a function of the row."""
     digits: int | None = None
     """Decimals of a number; None: `significant` digits."""
     significant: int = 4
@@ -75,9 +75,9 @@ class Column:
         value = self._value(row)
         if self.kind and value:
             return Figure("", kind=str(value))
-        small = _read(row, self.small) or ""
+        small = read_value(row, self.small) or ""
         if self.interval is not None:
-            low, high = (_read(row, end) for end in self.interval)
+            low, high = (read_value(row, end) for end in self.interval)
             if low is not None and high is not None:
                 small = f"[{self._page_text(self.scale * low)}, {self._page_text(self.scale * high)}]"
         return Figure(self._page_text(value), small, words=self.words)
@@ -91,7 +91,7 @@ class Column:
         return f"{value:{sign}.{self.significant}g}" if self.digits is None else f"{value:{sign},.{self.digits}f}"
 
     def _value(self, row: Any) -> Value:
-        value: Value = _read(row, self.value)
+        value: Value = read_value(row, self.value)
         return value if value is None or isinstance(value, str) else value * self.scale
 
     def _page_text(self, value: Value) -> str:
@@ -121,10 +121,26 @@ class Table:
     """False: the JSON document has the rows under a key of its own."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document."""
+    keys: str = ""
+    """The rows' JSON keys, separated by spaces; `key=path` if the value is another attribute or lies deeper. Empty: all."""
+    shown: Sequence[Any] | None = None
+    """Rows of the terminal and the page, if they differ from those of the JSON document: one for several of them."""
 
     def record(self) -> dict[str, Any]:
         """Return what the JSON document holds."""
-        return {"id": self.id, "title": self.title, "rows": [row_record(row) for row in self.rows], **self.more}
+        return {"id": self.id, "title": self.title, "rows": self.records(), **self.more}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as the JSON document holds them."""
+        if not self.keys:
+            return [row_record(row) for row in self.rows]
+        paths = [(key, path or key) for key, _, path in (entry.partition("=") for entry in self.keys.split())]
+        return [{key: _listed(read_value(row, path)) for key, path in paths} for row in self.rows]
+
+    @property
+    def shown_rows(self) -> Sequence[Any]:
+        """The rows of the terminal and the page."""
+        return self.rows if self.shown is None else self.shown
 
     @property
     def heads(self) -> list[str]:
@@ -139,18 +155,18 @@ class Table:
             Line(
                 name.terminal_text(row),
                 [column.page_cell(row) for column in columns],
-                small=_read(row, self.small) or "",
-                published=self.published if isinstance(self.published, bool) else bool(_read(row, self.published)),
+                small=read_value(row, self.small) or "",
+                published=self.published if isinstance(self.published, bool) else bool(read_value(row, self.published)),
             )
-            for row in self.rows
+            for row in self.shown_rows
         ]
 
     def text(self) -> str:
         """Return title and rows for a terminal; the small text stands behind the row's name."""
         columns = [column for column in self.columns if column.on_terminal]
-        rows = [[column.terminal_text(row) for column in columns] for row in self.rows]
-        for cells, row in zip(rows, self.rows, strict=True):
-            cells[0] += f", {small}" if (small := _read(row, self.small)) else ""
+        rows = [[column.terminal_text(row) for column in columns] for row in self.shown_rows]
+        for cells, row in zip(rows, self.shown_rows, strict=True):
+            cells[0] += f", {small}" if (small := read_value(row, self.small)) else ""
         return f"{self.title}\n{format_table([column.head for column in columns], rows)}"
 
 
@@ -161,7 +177,14 @@ def row_record(row: Any) -> dict[str, Any]:
     return row.record() if hasattr(row, "record") else asdict(row)
 
 
-def _read(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
+def read_value(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
+    """Return an attribute or key of a row, a path of them (None if it leads through None), or a function of the row."""
     if value is None or callable(value):
         return None if value is None else value(row)
-    return row[value] if isinstance(row, Mapping) else getattr(row, value)
+    for name in value.split("."):
+        row = None if row is None else row[name] if isinstance(row, Mapping) else getattr(row, name)
+    return row
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
