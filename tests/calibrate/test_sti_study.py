@@ -284,6 +284,10 @@ def test_a_profile_gives_a_device_and_its_importance_unless_other_examples_are_a
     write_profile(tmp_path / "other.json", make_profile(schema_version=2, sti=made_block()))
     with pytest.raises(CalibrationError, match="another model's shards"):
         studied(store, task, profiles=[tmp_path / "other.json"])
+    larger = StiBlock.model_validate_json(json.dumps(sti_block(3, 4, 16, 32) | {"fingerprint": None}))
+    write_profile(tmp_path / "larger.json", make_profile(schema_version=2, sti=larger))
+    with pytest.raises(CalibrationError, match="other sizes than the store's"):
+        studied(store, task, profiles=[tmp_path / "larger.json"], importance_on_task=True)
     write_profile(tmp_path / "plain.json", make_profile())
     with pytest.raises(CalibrationError, match="no block sti"):
         studied(store, task, profiles=[tmp_path / "plain.json"])
