@@ -179,10 +179,6 @@ class Decider:
         self.reports: dict[int, Any] = {}
         """By request, what the answer on its way reports of its server, where a view takes that in."""
 
-    def views_target(self, target: int) -> bool:
-        """Return whether the decider keeps a view of what is under way at a target."""
-        return bool(self.views) and self.views[target] is not None
-
     def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
         """Learn from the answers received since the last decision; `waited_s`: by request, the reported wait."""
         estimates, views, plans, delay_s, watches = self.estimates, self.views, self.plans, self.delay_s, self.watches

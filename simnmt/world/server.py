@@ -126,7 +126,7 @@ class Site:
         if target:
             heard_s = received_s = finish_s + row[self.layout.downlink(target)]
             transfer_s = (received_s - event.sent_s) - (finish_s - event.entry_s)
-        if target or decider.views_target(0):
+        if target or (decider.views and decider.views[0] is not None):
             if report is not None and decider.watches:
                 decider.reports[request] = report
             decider.answers.add((heard_s, request, target, transfer_s, event.sent_as, ordered_s), box if target else 0)

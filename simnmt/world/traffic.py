@@ -125,7 +125,7 @@ class Traffic:
                 start_s = decider.device.serve(now_s, row[2])
                 if start_s > now_s:
                     queue_s[request] = start_s - now_s
-                if decider.views_target(0):
+                if decider.views and decider.views[0] is not None:
                     # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
                     sent_as = self._announced(decider, 0, request, in_block, now_s)
                     decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
