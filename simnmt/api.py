@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import input_files, read_inputs
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.experiment.source import Source, open_source
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
+from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:

@@ -34,11 +34,6 @@ The paper's "linear time model" is a scatter here: true times are a plane plus n
 """
 
 
-def gap_analysis_policy(scenario: Scenario) -> str | None:
-    """The policy that is analysed: the first of kind cnmt."""
-    return next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
-
-
 def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
     """Return what the subject knows, by the source of loss that this removes, with `nothing` and `everything`."""
     sources = {name: truths for name, truths in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}

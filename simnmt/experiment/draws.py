@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, blocks_of, write_columns
 from simnmt.experiment.inputs import Case
-from simnmt.experiment.routes import Routes, clock_kind, clock_pace_s, routes
+from simnmt.experiment.routes import Routes, clock_pace_s, routes
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
@@ -189,7 +189,7 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
     issued_s = arrivals.times(size, seed, replication, f"{case.name}/arrivals") if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
-    clock = clock_kind(scenario, case.name, network)
+    clock = scenario.clock_of(case.name, network)
     pace_s = clock_pace_s(scenario, case, network, network_routes)
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)

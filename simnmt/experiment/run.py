@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.experiment.comparisons import baselines, gap_analysis_policy, gap_rows, load_sweeps, variants
+from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import Case, RunPlan
 from simnmt.experiment.notes import fits, notes, warnings
@@ -183,7 +183,7 @@ def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[Uni
 
 def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:
     """The gap analysis of every workload and network; empty where none was asked for."""
-    policy = gap_analysis_policy(scenario)
+    policy = scenario.analysed_policy
     if policy is None or not scenario.gap_analysis:
         return []
     totals_s: dict[tuple[str, str], dict[str, list[float]]] = {}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.comparisons import gap_analysis_policy, truths_by_source
+from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import Case, Decoding
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
@@ -213,7 +213,7 @@ def _batched(case: Case, log: RequestLog, trail: Trail) -> list[BatchesOfDevice 
 
 def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     scenario = unit.scenario
-    name = gap_analysis_policy(scenario) if scenario.gap_analysis else None
+    name = scenario.analysed_policy if scenario.gap_analysis else None
     if name is None:
         return {}
     totals_s = {}
