@@ -65,6 +65,11 @@ class GuardedRounds(Generic[T]):
     rounds: tuple[tuple[T, RoundCheck], ...]
 
     @property
+    def measured(self) -> int:
+        """Number of rounds."""
+        return len(self.rounds)
+
+    @property
     def rejected(self) -> int:
         """Number of disturbed rounds."""
         return sum(check.disturbed for _, check in self.rounds)
