@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -41,7 +40,7 @@ def render_template(template: str, scripts: Sequence[str], *, style: str = "", *
             version=VERSION,
             style=asset("page.css") + Markup(style),
             script=Markup("\n").join(map(asset, scripts)),
-            plotly=Markup(packed_plotly() if {"charts.js", "page.js"} & {*scripts} else ""),
+            plotly=Markup(packed_plotly() if "charts.js" in scripts else ""),
             **content,
         )
     )
@@ -54,15 +53,6 @@ def _environment() -> Environment:
     )
     environment.filters["typeset"] = _prose
     return environment
-
-
-def fill_template(template: str, scripts: Sequence[str], drawings: Iterable[Record], **content: Any) -> str:
-    """Return a page, see `render_template`; `drawings`: sections of figures, each with a `content` that the scripts draw."""
-    packed_drawings = [
-        {**drawing, "packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
-        for drawing in drawings
-    ]
-    return render_template(template, scripts, drawings=packed_drawings, **content)
 
 
 def _prose(text: str) -> Markup:
