@@ -57,7 +57,9 @@ class Column:
     signed: bool = False
     """Show a plus sign; needs `digits`."""
     interval: tuple[str, str] | None = None
-    """Attributes of the least and the greatest value, in square brackets below the value, on the page alone."""
+    """Attributes of the least and the greatest value, in square brackets below the value, on the page."""
+    interval_on_terminal: bool = False
+    """The terminal shows the interval too, behind the value."""
     small: str | Callable[[Any], str] | None = None
     """Small print below the value, on the page alone."""
     words: bool = False
@@ -76,10 +78,8 @@ class Column:
         if self.kind and value:
             return Figure("", kind=str(value))
         small = read_value(row, self.small) or ""
-        if self.interval is not None:
-            low, high = (read_value(row, end) for end in self.interval)
-            if low is not None and high is not None:
-                small = f"[{self._page_text(self.scale * low)}, {self._page_text(self.scale * high)}]"
+        if ends := self._interval(row):
+            small = f"[{self._page_text(ends[0])}, {self._page_text(ends[1])}]"
         return Figure(self._page_text(value), small, words=self.words)
 
     def terminal_text(self, row: Any) -> str:
@@ -87,8 +87,15 @@ class Column:
         value = self._value(row)
         if value is None or isinstance(value, str):
             return value or ""
-        sign = "+" if self.signed else ""
-        return f"{value:{sign}.{self.significant}g}" if self.digits is None else f"{value:{sign},.{self.digits}f}"
+        form = f"{'+' if self.signed else ''}" + (f".{self.significant}g" if self.digits is None else f",.{self.digits}f")
+        ends = self._interval(row) if self.interval_on_terminal else None
+        return format(value, form) + (f" [{format(ends[0], form)}, {format(ends[1], form)}]" if ends else "")
+
+    def _interval(self, row: Any) -> tuple[float, float] | None:
+        if self.interval is None:
+            return None
+        low, high = (read_value(row, end) for end in self.interval)
+        return None if low is None or high is None else (self.scale * low, self.scale * high)
 
     def _value(self, row: Any) -> Value:
         value: Value = read_value(row, self.value)
