@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.fni import offline, online, topup
+from simnmt.papers.fni import offline, online
 from simnmt.papers.fni.devices import decoders
 from simnmt.papers.fni.topup import Reproduction, reproduce
 from simnmt.profile.profile_file import write_profile
@@ -24,7 +24,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def small_sizes() -> Iterator[None]:
     """One seed of a fifth of the paper's sets, whose occupancies are still within the claims' bounds, and two online runs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(topup, "SEEDS", (1,))
+        patched.setattr(offline, "SEEDS", (1,))
         patched.setattr(offline, "SENTENCES", {"europarl": 6_000, "opensubtitles": 10_000})
         patched.setattr(online, "SEEDS", (1, 2))
         yield

@@ -163,20 +163,10 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     overheads = profile.overheads
     gap_known = overheads is not None and _is_known(overheads.step_gap_s_per_sentence)
     refill_known = overheads is not None and (_is_known(overheads.refill_s_fixed) or _is_known(overheads.refill_s_per_sentence))
-    decoder = Decoder(
-        device,
-        profile.device.name,
-        profile.model.name,
-        cost.beam,
-        profile.name,
-        profile.step.kind if profile.step else "synthetic",
-        cost,
-        possible,
-        guessed,
-        gap_known and refill_known,
-        why_batch,
-        doubts=step_doubts(profile),
-    )
+    kind = profile.step.kind if profile.step else "synthetic"
+    names = device, profile.device.name, profile.model.name, cost.beam, profile.name, kind
+    known = gap_known and refill_known
+    decoder = Decoder(*names, cost, possible, guessed, known, why_batch, doubts=step_doubts(profile))
     remarks = {
         f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1": guessed,
         why_batch: bool(why_batch),

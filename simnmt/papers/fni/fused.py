@@ -156,35 +156,18 @@ class AmdahlRow:
 
 
 def _amdahl_rows(reproduction: Reproduction) -> list[AmdahlRow]:
-    simulated = [
-        AmdahlRow(
-            device,
-            "simulated",
-            test_set,
-            beam,
-            cell.output_share,
-            cell.layer.layer_ratio,
-            cell.predicted,
-            cell.predicted_product_left_alone,
-            1.0 + over_plain(reproduction.speeds, (device, beam, test_set, "maxi", True)).mean,
-        )
-        for (device, beam, test_set), cell in reproduction.stages.items()
-    ]
-    measured = [
-        AmdahlRow(
-            "this box, real decoder",
-            "measured",
-            real_speed.test_set,
-            real_speed.beam,
-            real_speed.layer_share,
-            real_speed.layer_s / real_speed.fused_layer_s,
-            predicted_speed_up(real_speed),
-            predicted_speed_up_of_fusing(real_speed),
-            real_speed.ratio,
-        )
-        for real_speed in reproduction.real
-    ]
-    return [*simulated, *measured]
+    rows = []
+    for (device, beam, test_set), cell in reproduction.stages.items():
+        case = device, "simulated", test_set, beam
+        predictions = cell.predicted, cell.predicted_product_left_alone
+        simulated = 1.0 + over_plain(reproduction.speeds, (device, beam, test_set, "maxi", True)).mean
+        rows.append(AmdahlRow(*case, cell.output_share, cell.layer.layer_ratio, *predictions, simulated))
+    for real_speed in reproduction.real:
+        case = "this box, real decoder", "measured", real_speed.test_set, real_speed.beam
+        predictions = predicted_speed_up(real_speed), predicted_speed_up_of_fusing(real_speed)
+        layer_ratio = real_speed.layer_s / real_speed.fused_layer_s
+        rows.append(AmdahlRow(*case, real_speed.layer_share, layer_ratio, *predictions, real_speed.ratio))
+    return rows
 
 
 def _summary(decoders: Sequence[FusedDecoder], amdahl: Sequence[AmdahlRow]) -> str:

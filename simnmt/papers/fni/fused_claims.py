@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simnmt.papers.fni import published
 from simnmt.papers.fni.cases import Case, case_name, device_claim, too_few_reason, undecided
 from simnmt.papers.fni.devices import FusedDecoder
 from simnmt.papers.fni.offline import Gain
-from simnmt.papers.fni.published import (
-    BEAM,
-    BOTH_GAIN,
-    BOTH_GAIN_WITH_MAXI,
-    FUSED_GAIN,
-    LEAST_RATIO,
-    NEAR_PREDICTED,
-    NEAR_PRODUCT,
-    NEAR_SHARE,
-    OUTPUT_SHARE,
-    SAME_PRODUCT,
-    SETS,
-    TABLES,
-    TOPUP_GAIN,
-    derived,
-)
+from simnmt.papers.fni.published import BEAM, SETS, TABLES
 from simnmt.papers.fni.stages import Gains, SetStages, Speeds, gains
 from simnmt.papers.kit.amdahl import end_to_end
 from simnmt.papers.kit.claim import (
@@ -45,7 +31,7 @@ if TYPE_CHECKING:
 
 def paper_claims() -> list[ClaimRecord]:
     """Return the records that follow from the printed figures alone, without a device."""
-    figures = {figure.what: figure.value for figure in derived()}
+    figures = {figure.what: figure.value for figure in published.derived()}
     both = figures["opensubtitles: fused times topped up"]
     implied = {beam: figures[f"europarl, beam {beam}: gain if the output layer has 70 %"] for beam in (5, 1)}
     printed = [(row, row.printed_product_percent) for row in TABLES if row.printed_product_percent is not None]
@@ -63,18 +49,19 @@ def paper_claims() -> list[ClaimRecord]:
         ClaimRecord(
             "FNI-16 (m)",
             "Fusing and topping up together gain as much as both in turn (OpenSubtitles)",
-            f"{100 * BOTH_GAIN['opensubtitles']:.0f} %",
+            f"{100 * published.BOTH_GAIN['opensubtitles']:.0f} %",
             f"{both:.1f} % from 1.41 times 1.12",
-            holds_if(abs(both / 100.0 - BOTH_GAIN["opensubtitles"]) <= NEAR_PRODUCT),
-            f"of {100 * FUSED_GAIN['opensubtitles']:.0f} % and {100 * TOPUP_GAIN:.0f} %, each 'up to'",
+            holds_if(abs(both / 100.0 - published.BOTH_GAIN["opensubtitles"]) <= published.NEAR_PRODUCT),
+            f"of {100 * published.FUSED_GAIN['opensubtitles']:.0f} % and {100 * published.TOPUP_GAIN:.0f} %, each 'up to'",
             basis="published",
         ),
         ClaimRecord(
             "FNI-17 (d)",
             "The share of the output layer, Table 2 and the gain of translating Europarl agree",
-            f"at most {100 * FUSED_GAIN['europarl']:.0f} % faster, with nearly {100 * OUTPUT_SHARE:.0f} % of the time",
+            f"at most {100 * published.FUSED_GAIN['europarl']:.0f} % faster, "
+            f"with nearly {100 * published.OUTPUT_SHARE:.0f} % of the time",
             "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items()),
-            holds_if(max(implied.values()) <= 100 * FUSED_GAIN["europarl"] + 1.0),
+            holds_if(max(implied.values()) <= 100 * published.FUSED_GAIN["europarl"] + 1.0),
             "Amdahl's prediction of the printed share and seconds is beyond what is claimed",
             basis="published",
         ),
@@ -117,7 +104,8 @@ def real_claims(real_speeds: Sequence[RealSpeed]) -> list[ClaimRecord]:
         ),
         ClaimRecord(
             "FNI-17 (c)",
-            f"Amdahl's prediction of the output layer is within {100 * NEAR_PREDICTED:.0f} % of the speed-up end to end",
+            f"Amdahl's prediction of the output layer is within {100 * published.NEAR_PREDICTED:.0f} % "
+            "of the speed-up end to end",
             "",
             "; ".join(
                 f"{name}: {_percent(real_speed.ratio)}, predicted {_percent(prediction)}"
@@ -143,7 +131,7 @@ def _sameness(real_speed: RealSpeed) -> str:
 
 
 def _is_near(predicted: float, ratio: float) -> bool:
-    return abs(predicted / ratio - 1.0) <= NEAR_PREDICTED
+    return abs(predicted / ratio - 1.0) <= published.NEAR_PREDICTED
 
 
 def _percent(ratio: float) -> str:
@@ -216,7 +204,7 @@ class _DeviceClaims:
         return [
             self._claim(
                 "FNI-15 (a)",
-                f"Fused, bias, softmax and search take at most 1/{LEAST_RATIO} of their time at beam {BEAM}",
+                f"Fused, bias, softmax and search take at most 1/{published.LEAST_RATIO} of their time at beam {BEAM}",
                 "; ".join(ratio for (beam, _), ratio in ratios.items() if beam == BEAM),
                 self._cases(self._three_steps, beams=(BEAM,)),
                 [] if BEAM in self._beams else [f"beam {BEAM} was not measured"],
@@ -230,7 +218,7 @@ class _DeviceClaims:
             ),
             self._claim(
                 "FNI-15 (c)",
-                f"The product beside the fused kernel takes the same time, within {100 * SAME_PRODUCT:.0f} %",
+                f"The product beside the fused kernel takes the same time, within {100 * published.SAME_PRODUCT:.0f} %",
                 "; ".join(changes.values()),
                 self._cases(self._product_change) if timed_twice else [],
                 [_WHY_BLOCKS, self._predictions()] if timed_twice else ["the product was timed once, for both"],
@@ -239,7 +227,7 @@ class _DeviceClaims:
 
     def _three_steps(self, beam: int, test_set: str) -> tuple[str, bool]:
         ratio = self._of(beam, test_set).layer.ratio
-        return f"{ratio:.2f}", ratio >= LEAST_RATIO
+        return f"{ratio:.2f}", ratio >= published.LEAST_RATIO
 
     def _larger_at_beam_1(self, test_set: str) -> Case:
         small, large = (self._of(beam, test_set).layer.ratio for beam in (1, BEAM))
@@ -247,7 +235,7 @@ class _DeviceClaims:
 
     def _product_change(self, beam: int, test_set: str) -> tuple[str, bool]:
         percent = self._of(beam, test_set).layer.product_percent
-        return f"{percent:+.1f} %", abs(percent) <= 100 * SAME_PRODUCT
+        return f"{percent:+.1f} %", abs(percent) <= 100 * published.SAME_PRODUCT
 
     def _predictions(self) -> str:
         """Return the predicted gains with the product's blocks, and with the product left alone as in the paper."""
@@ -262,7 +250,7 @@ class _DeviceClaims:
     def _shares(self) -> list[ClaimRecord]:
         def near(beam: int, test_set: str) -> tuple[str, bool]:
             share = self._of(beam, test_set).output_share
-            return f"{100 * share:.1f} %", abs(share - OUTPUT_SHARE) <= NEAR_SHARE
+            return f"{100 * share:.1f} %", abs(share - published.OUTPUT_SHARE) <= published.NEAR_SHARE
 
         def more(beam: int, test_set: str) -> tuple[str, bool]:
             share, europarl = self._of(beam, test_set).output_share, self._of(beam, "europarl").output_share
@@ -271,8 +259,9 @@ class _DeviceClaims:
         return [
             self._claim(
                 "FNI-17 (a)",
-                f"The output layer takes nearly {100 * OUTPUT_SHARE:.0f} % of the time of Europarl (10 points allowed)",
-                f"nearly {100 * OUTPUT_SHARE:.0f} %",
+                f"The output layer takes nearly {100 * published.OUTPUT_SHARE:.0f} % of the time "
+                "of Europarl (10 points allowed)",
+                f"nearly {100 * published.OUTPUT_SHARE:.0f} %",
                 self._cases(near, ("europarl",)),
                 [f"of this model, whose vocabulary has {self._decoders[0].vocab:,} words"],
             ),
@@ -285,26 +274,26 @@ class _DeviceClaims:
             self._claim(
                 "FNI-16 (h)",
                 "Translating is faster with the fused kernel",
-                _up_to(FUSED_GAIN),
+                _up_to(published.FUSED_GAIN),
                 self._judged(self._faster),
                 [self._predictions()] if product_changed else [],
             ),
             self._claim(
                 "FNI-16 (i)",
                 "It gains more on OpenSubtitles than on Europarl",
-                f"{100 * FUSED_GAIN['opensubtitles']:.0f} % against {100 * FUSED_GAIN['europarl']:.0f} %",
+                f"{100 * published.FUSED_GAIN['opensubtitles']:.0f} % against {100 * published.FUSED_GAIN['europarl']:.0f} %",
                 self._judged(self._more_than_europarl, ("opensubtitles",)),
             ),
             self._claim(
                 "FNI-16 (j)",
                 "Fused and topped up it is faster than with either alone, without maxi-batching",
-                _up_to(BOTH_GAIN),
+                _up_to(published.BOTH_GAIN),
                 self._judged(self._both_beyond_either),
             ),
             self._claim(
                 "FNI-16 (k)",
                 "With maxi-batching both together gain less",
-                _up_to(BOTH_GAIN_WITH_MAXI),
+                _up_to(published.BOTH_GAIN_WITH_MAXI),
                 self._judged(self._less_with_maxi),
             ),
             self._claim(
@@ -351,7 +340,7 @@ class _DeviceClaims:
     def _as_in_turn(self, beam: int, test_set: str) -> Case:
         cell = self._gain(beam, test_set)
         text = f"{100 * cell.both.mean:+.1f} %, in turn {100 * cell.product:+.1f} %"
-        return Case(case_name(beam, test_set), text, holds_if(abs(cell.both.mean - cell.product) <= NEAR_PRODUCT))
+        return Case(case_name(beam, test_set), text, holds_if(abs(cell.both.mean - cell.product) <= published.NEAR_PRODUCT))
 
 
 def _up_to(gain_by_set: Mapping[str, float]) -> str:

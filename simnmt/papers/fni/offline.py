@@ -48,8 +48,11 @@ class Strategy:
     """Offline strategy without top-up that it is compared with."""
 
 
-def _maxi_top_up(size: int, threshold: int) -> Batching:
-    return top_up(size, threshold, COLLECT * size, inf)
+def _maxi_top_up(alone: Strategy, threshold: Callable[[int], int]) -> Strategy:
+    def batching(size: int, _: float) -> Batching:
+        return top_up(size, threshold(size), COLLECT * size, inf)
+
+    return Strategy(f"maxi {alone.key}", f"maxi and {alone.name}", batching, tops_up=True, baseline="maxi")
 
 
 _HALF_EMPTY = Strategy("half-empty", "top-up, half-empty", lambda size, _: top_up(size, half_empty(size)), tops_up=True)
@@ -59,20 +62,8 @@ OFFLINE = (
     _HALF_EMPTY,
     _IMMEDIATE,
     Strategy("maxi", "maxi", lambda size, _: maxi(size, COLLECT * size), baseline="maxi"),
-    Strategy(
-        "maxi half-empty",
-        "maxi and top-up, half-empty",
-        lambda size, _: _maxi_top_up(size, half_empty(size)),
-        tops_up=True,
-        baseline="maxi",
-    ),
-    Strategy(
-        "maxi immediate",
-        "maxi and top-up, immediate",
-        lambda size, _: _maxi_top_up(size, immediate(size)),
-        tops_up=True,
-        baseline="maxi",
-    ),
+    _maxi_top_up(_HALF_EMPTY, half_empty),
+    _maxi_top_up(_IMMEDIATE, immediate),
 )
 """The strategies of the paper's figures: all sentences at hand, no batch waits."""
 BY_KEY = {strategy.key: strategy for strategy in OFFLINE}
@@ -216,10 +207,7 @@ def speed(decoder: Decoder, test_set: str, strategy: str, seeds: Sequence[int], 
     runs = [decode_all(batching, decoder.cost, *lengths_of(test_set, seed, sentences)) for seed in seeds]
     accounts = [run.account for run in runs]
     return Speed(
-        decoder.device,
-        decoder.beam,
-        test_set,
-        strategy,
+        *(decoder.device, decoder.beam, test_set, strategy),
         tuple(run.total_s for run in runs),
         len(runs[0].finish_s),
         tuple(account.refills for account in accounts),
@@ -332,11 +320,7 @@ def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
     decides = min(more) > 0
     position = round(SETS[ours.test_set].mean / 2)
     return RefillLimit(
-        ours.device,
-        ours.beam,
-        ours.test_set,
-        ours.strategy,
-        theirs.strategy,
+        *(ours.device, ours.beam, ours.test_set, ours.strategy, theirs.strategy),
         sum(gained_s) / sum(more) if decides else None,
         tuple(gained / times for gained, times in zip(gained_s, more, strict=True)) if decides else (),
         decoder.cost.steps_at(decoder.batch)(position, position),

@@ -109,18 +109,9 @@ def load_limits(
         curves.append(Curve(*case, strategy.key, most, tuple(rates), tuple(1e3 * p95_s for p95_s in p95s)))
         for p95_s in asked_s:
             by_seed = [rate_limit(run.p95_s, rates, p95_s) for run in runs]
-            limits.append(
-                LoadLimit(
-                    *case,
-                    strategy.key,
-                    strategy.name,
-                    1e3 * p95_s,
-                    p95_s / alone_s,
-                    tuple(limit.rate for limit in by_seed),
-                    any(limit.saturated for limit in by_seed),
-                    any(limit.dips for limit in by_seed),
-                )
-            )
+            up_to = tuple(limit.rate for limit in by_seed)
+            marks = any(limit.saturated for limit in by_seed), any(limit.dips for limit in by_seed)
+            limits.append(LoadLimit(*case, strategy.key, strategy.name, 1e3 * p95_s, p95_s / alone_s, up_to, *marks))
     return curves, limits
 
 

@@ -9,30 +9,9 @@ from itertools import accumulate
 from math import floor, log10
 
 from simnmt.base.errors import InputError
-from simnmt.papers.fni import online, published
+from simnmt.papers.fni import offline, online, published
 from simnmt.papers.fni.cases import LEAST_BATCHES, case_name
 from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, shipped_profiles
-from simnmt.papers.fni.offline import (
-    LEAST_SENTENCES,
-    OFFLINE,
-    ONLINE,
-    SEEDS,
-    SPEED_SEEDS,
-    ComparedSpeed,
-    Moments,
-    Progress,
-    RefillLimit,
-    Speed,
-    Spread,
-    StepOccupancy,
-    drawn_moments,
-    gain,
-    refill_limits,
-    run_tasks,
-    speed,
-    speed_chart,
-    step_occupancy,
-)
 from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
 from simnmt.papers.fni.published import OCCUPANCIES, SETS, Occupancy
 from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
@@ -57,13 +36,13 @@ MEASURES = {
 class Reproduction:
     """The paper's statements on batching, and our results."""
 
-    occupancies: dict[tuple[str, str], StepOccupancy]
+    occupancies: dict[tuple[str, str], offline.StepOccupancy]
     """By set and strategy."""
-    moments: list[Moments]
+    moments: list[offline.Moments]
     decoders: list[Decoder]
-    speeds: dict[tuple[str, int, str, str], Speed]
+    speeds: dict[tuple[str, int, str, str], offline.Speed]
     """By device, beam, set and strategy."""
-    refill_limits: list[RefillLimit]
+    refill_limits: list[offline.RefillLimit]
     curves: list[Curve]
     load_limits: list[LoadLimit]
     claims: list[ClaimRecord]
@@ -93,10 +72,10 @@ class Reproduction:
             more={"devices": tables[-1].records(), "doubts": doubtful_profiles(self.decoders)},
         )
 
-    def _compared_speeds(self) -> list[ComparedSpeed]:
+    def _compared_speeds(self) -> list[offline.ComparedSpeed]:
         by_key = {(decoder.device, decoder.beam): decoder for decoder in self.decoders}
         return [
-            ComparedSpeed(by_key[device, beam], timed, gain(timed, self.speeds[device, beam, test_set, "mini"]))
+            offline.ComparedSpeed(by_key[device, beam], timed, offline.gain(timed, self.speeds[device, beam, test_set, "mini"]))
             for (device, beam, test_set, _), timed in self.speeds.items()
         ]
 
@@ -107,7 +86,7 @@ def reproduce(
     p95_s: float | None = None,
     requests: int | None = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: offline.Progress | None = None,
 ) -> Reproduction:
     """Simulate the paper's batches and time them on `profiles`, by default all shipped ones.
 
@@ -122,9 +101,9 @@ def reproduce(
     Raises:
         InputError: too few requests.
     """
-    if requests is not None and requests < LEAST_SENTENCES:
+    if requests is not None and requests < offline.LEAST_SENTENCES:
         what = f"{requests} requests: too few to tell of batches"
-        raise InputError(what, remedy=f"give {LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches")
+        raise InputError(what, remedy=f"give {offline.LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches")
     known = decoders(shipped_profiles() if profiles is None else profiles)
     least_beam = {decoder.device: min(other.beam for other in known if other.device == decoder.device) for decoder in known}
     p95s = None if p95_s is None else (p95_s,)
@@ -136,7 +115,7 @@ def reproduce(
         if decoder.beam == least_beam[decoder.device]
         for key in SETS
     ]
-    results = run_tasks([*occupied, *timed, *arriving], jobs, progress)
+    results = offline.run_tasks([*occupied, *timed, *arriving], jobs, progress)
     of_sets, of_speeds, of_loads = (
         results[: len(occupied)],
         results[len(occupied) : len(occupied) + len(timed)],
@@ -157,16 +136,21 @@ def reproduce(
     return Reproduction(occupancies, moments, known, speeds, limits, curves, loads, claims, requests)
 
 
-def _occupancies(test_set: str) -> tuple[Moments, list[StepOccupancy]]:
-    return drawn_moments(test_set, SEEDS), [step_occupancy(test_set, strategy.key, SEEDS) for strategy in OFFLINE]
+def _occupancies(test_set: str) -> tuple[offline.Moments, list[offline.StepOccupancy]]:
+    return offline.drawn_moments(test_set, offline.SEEDS), [
+        offline.step_occupancy(test_set, strategy.key, offline.SEEDS) for strategy in offline.OFFLINE
+    ]
 
 
-def _speeds(decoder: Decoder, test_set: str, sentences: int | None) -> tuple[list[Speed], list[RefillLimit]]:
-    by_strategy = {strategy.key: speed(decoder, test_set, strategy.key, SPEED_SEEDS, sentences) for strategy in OFFLINE}
-    return list(by_strategy.values()), refill_limits(by_strategy, decoder)
+def _speeds(decoder: Decoder, test_set: str, sentences: int | None) -> tuple[list[offline.Speed], list[offline.RefillLimit]]:
+    by_strategy = {
+        strategy.key: offline.speed(decoder, test_set, strategy.key, offline.SPEED_SEEDS, sentences)
+        for strategy in offline.OFFLINE
+    }
+    return list(by_strategy.values()), offline.refill_limits(by_strategy, decoder)
 
 
-def _summary(speeds: Sequence[ComparedSpeed]) -> str:
+def _summary(speeds: Sequence[offline.ComparedSpeed]) -> str:
     claimed = (
         "The paper decodes sentences in batches and refills a batch while it runs, so that few steps decode only a few "
         "sentences: up to 12 % faster on OpenSubtitles, and on Europarl as fast as sorting the sentences by length first."
@@ -189,8 +173,8 @@ def _notes(reproduction: Reproduction) -> list[str]:
     limitations = [
         "Lengths are drawn: log-normal with the moments of Table 1, outputs close to their sources. The paper's sentences are "
         "not at hand.",
-        f"Occupancies are means over {len(SEEDS)} seeds. Speeds are of the same sentences under every strategy; brackets hold "
-        "the least and the greatest over two seeds.",
+        f"Occupancies are means over {len(offline.SEEDS)} seeds. Speeds are of the same sentences under every strategy; "
+        "brackets hold the least and the greatest over two seeds.",
         "Times are simulated on each device's step costs: where they are measured, with random weights and forced lengths. "
         "One device encodes and decodes in turns; the paper's engine encodes beside decoding.",
         "A verdict on speeds needs the same sign in both seeds, and where it rests on the cost of refills, that this cost and "
@@ -215,7 +199,7 @@ def _smaller_batches(known: Sequence[Decoder]) -> list[str]:
     return ["\n".join(lines)] if lines else []
 
 
-def _tables(reproduction: Reproduction, speeds: Sequence[ComparedSpeed]) -> list[Table]:
+def _tables(reproduction: Reproduction, speeds: Sequence[offline.ComparedSpeed]) -> list[Table]:
     return [
         Table(
             "table-1",
@@ -239,21 +223,7 @@ def _tables(reproduction: Reproduction, speeds: Sequence[ComparedSpeed]) -> list
             keys="set=test_set strategy name share_by_active",
         ),
         _speed_table(speeds),
-        Table(
-            "refill-limits",
-            "Cost of a refill from which topping up is slower",
-            reproduction.refill_limits,
-            [
-                Column("device", lambda row: f"{row.device}, {case_name(row.beam, row.test_set)}"),
-                Column("batching", lambda row: f"{row.strategy}, against {row.against}", words=True),
-                Column("in steps of a full batch", "limit_steps", digits=2, signed=True),
-                Column("ms", "limit_ms", digits=2, signed=True),
-                Column("such a step, ms", "full_step_ms", significant=3),
-            ],
-            note="How much more each refill may cost than it costs on the device before topping up is no faster. Below 0 it is "
-            "slower already. A dash: it refills no more often.",
-            keys="device beam set=test_set strategy against limit_ms limit_steps full_step_ms",
-        ),
+        _refill_table(reproduction.refill_limits),
         _load_table(reproduction.load_limits),
         Table(
             "p95-curves",
@@ -285,7 +255,7 @@ class _OccupancyRow:
     test_set: str
     strategy: str
     measure: str
-    spread: Spread
+    spread: offline.Spread
     statistic: Occupancy | None
     """The paper's; None where it prints and states none."""
 
@@ -327,7 +297,7 @@ def _occupancy_table(reproduction: Reproduction) -> Table:
     )
 
 
-def _speed_table(rows: Sequence[ComparedSpeed]) -> Table:
+def _speed_table(rows: Sequence[offline.ComparedSpeed]) -> Table:
     groups = grouped(rows, "speed.device", "speed.beam", "speed.test_set").values()
     return Table(
         "speeds",
@@ -343,7 +313,7 @@ def _speed_table(rows: Sequence[ComparedSpeed]) -> Table:
                     digits=3,
                     interval=(f"{strategy.key}.gain.ratio.low", f"{strategy.key}.gain.ratio.high"),
                 )
-                for strategy in OFFLINE[1:]
+                for strategy in offline.OFFLINE[1:]
             ),
         ],
         note="Sentences a second with mini-batching, and the speed of the others over it; square brackets hold the least and "
@@ -357,9 +327,27 @@ def _speed_table(rows: Sequence[ComparedSpeed]) -> Table:
     )
 
 
-def _speed_name(row: ComparedSpeed) -> str:
+def _speed_name(row: offline.ComparedSpeed) -> str:
     mark = "*" if row.extrapolated else ""
     return f"{case_name(row.speed.beam, row.speed.test_set)}{mark}, {row.speed.device}, batches of {row.decoder.batch}"
+
+
+def _refill_table(rows: Sequence[offline.RefillLimit]) -> Table:
+    return Table(
+        "refill-limits",
+        "Cost of a refill from which topping up is slower",
+        rows,
+        [
+            Column("device", lambda row: f"{row.device}, {case_name(row.beam, row.test_set)}"),
+            Column("batching", lambda row: f"{row.strategy}, against {row.against}", words=True),
+            Column("in steps of a full batch", "limit_steps", digits=2, signed=True),
+            Column("ms", "limit_ms", digits=2, signed=True),
+            Column("such a step, ms", "full_step_ms", significant=3),
+        ],
+        note="How much more each refill may cost than it costs on the device before topping up is no faster. Below 0 it is "
+        "slower already. A dash: it refills no more often.",
+        keys="device beam set=test_set strategy against limit_ms limit_steps full_step_ms",
+    )
 
 
 def _load_table(rows: Sequence[LoadLimit]) -> Table:
@@ -376,7 +364,7 @@ def _load_table(rows: Sequence[LoadLimit]) -> Table:
                     lambda group, key=strategy.key: _load_text(group[key]),  # type: ignore[misc]
                     cell=lambda group, key=strategy.key: _load_cell(group[key], group.values()),  # type: ignore[misc]
                 )
-                for strategy in ONLINE
+                for strategy in offline.ONLINE
             ),
         ],
         note="Sentences a second, with 95 % intervals over seeds (c: the p95 holds up to the capacity, beyond which those that "
@@ -470,14 +458,14 @@ def _curve_chart(rows: Sequence[Curve], limits: Sequence[LoadLimit]) -> Chart:
     return Chart([*lines, *bounds], Axis("sentences a second", log=True), Axis("p95 of latency, ms", log=True), reading)
 
 
-def _speed_charts(rows: Sequence[ComparedSpeed]) -> list[ChartSection]:
+def _speed_charts(rows: Sequence[offline.ComparedSpeed]) -> list[ChartSection]:
     if not rows:
         return []
     charts = {}
     for (test_set, device), group in grouped(rows, "speed.test_set", "speed.device").items():
         rates = [f"{row.speed.sentences_per_s:.4g} with beam {row.speed.beam}" for row in group if row.speed.strategy == "mini"]
         reading = f"Mini-batching: sentences a second {', '.join(rates)}."
-        charts[f"{SETS[test_set].name}, {device}"] = speed_chart(group, "speed over mini-batching", reading)
+        charts[f"{SETS[test_set].name}, {device}"] = offline.speed_chart(group, "speed over mini-batching", reading)
     return [
         ChartSection(
             "figures-6-7",
