@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.countdown_server import CountdownServer
 from benchmarks.printing import print_figures
 from simnmt.batching import Batching, half_empty, immediate, top_up
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 from simnmt.world.batch_pool import Decoded, decode_all
 
 LOAD = 0.95
@@ -29,8 +29,8 @@ MEAN_SRC_LEN, SPREAD = 20.0, 0.6
 """Source tokens on average; standard deviation over mean of both lengths, as of the paper's two sets (FNI-14: 0.57, 0.65)."""
 SIZE, LARGE = 32, 128
 COST = DecodingCost(
-    StepCost(LinearSurface(10e-3, 0.1e-3, 1e-6, 0.1e-6), (1, 128), (0, 1_000)),
-    EncoderCost(LinearSurface(2e-3, 0.1e-3, 20e-6, 2e-6), (1, 128), (1, 200)),
+    BatchCost(LinearSurface(10e-3, 0.1e-3, 1e-6, 0.1e-6), (1, 128), (0, 1_000)),
+    BatchCost(LinearSurface(2e-3, 0.1e-3, 20e-6, 2e-6), (1, 128), (1, 200)),
     gap_s_fixed=0.1e-3,
     refill_s_fixed=0.1e-3,
 )

@@ -14,7 +14,7 @@ from simnmt.calibrate.plan import STEP_SRC_LEN
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, StepCost
+from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import BeamOverrun, EncoderBlock, StepBlock
 from simnmt.profile.device_profile import PACKING
 from simnmt.workload.text_lines import TextLines
@@ -112,9 +112,12 @@ class Encodes(Protocol):
         """Seconds of one call of the encoder."""
 
 
-def mixed_encodings(engine: object, settings: Settings, most: int) -> list[tuple[list[int], float]]:
-    """Return (source lengths, median seconds) of batches of mixed lengths, evenly spaced in their logarithm; empty where
-    nothing is packed."""
+Mixed = list[tuple[list[int], float]]
+"""(source lengths of a batch, median seconds of encoding it)."""
+
+
+def mixed_encodings(engine: object, settings: Settings, most: int) -> Mixed:
+    """Encode batches of mixed lengths, evenly spaced in their logarithm; return none where nothing is packed."""
     if not isinstance(engine, Encodes) or engine.account.architecture.get("kind") not in PACKING:
         return []
     encodings = []
@@ -128,9 +131,9 @@ def mixed_encodings(engine: object, settings: Settings, most: int) -> list[tuple
     return encodings
 
 
-def padding_share(mixed: Sequence[tuple[list[int], float]], step: StepBlock, encoder: EncoderBlock) -> float | None:
+def padding_share(mixed: Mixed, step: StepBlock, encoder: EncoderBlock) -> float | None:
     """Share of the padding's cost that batches of mixed lengths paid, by relative error; None without any."""
-    packed, padded = (DecodingCost(StepCost.of(step), EncoderCost.of(encoder), packs=packs) for packs in (True, False))
+    packed, padded = (DecodingCost(step.cost, encoder.cost, packs=packs) for packs in (True, False))
     above, below = 0.0, 0.0
     for src_lens, seconds in mixed:
         saved = (padded.encode_s(src_lens) - packed.encode_s(src_lens)) / seconds

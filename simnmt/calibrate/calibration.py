@@ -8,21 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.journal import Journal, journal_path
+from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.parts import Parts
 from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.processor_use import pinned
+from simnmt.calibrate.reconciliation import reconcile
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount
 from simnmt.nmt.engines import load_engine
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.blocks import Overheads
+from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import write_profile
 
@@ -79,20 +80,71 @@ def calibrate(
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
             parts = Parts(settings, engine, journal, listener, folder, replaced=path if loses_overrun else None)
-            blocks = parts.blocks(plans)
+            blocks: profile_assembly.Blocks = parts.blocks(plans)
             after = profile_assembly.state(describe(libraries=False))
-            blocks["conditions"] = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus)
-            remarks = profile_assembly.remarks(blocks["conditions"], parts.measured, on_cpu=threads is not None)
+            conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus)
+            remarks = profile_assembly.remarks(conditions, parts.measured, on_cpu=threads is not None)
             if before is None:
-                profile = profile_assembly.put_together(
-                    settings, account, box, blocks, name=name or path.stem, device_name=device_name
+                src_unit, tgt_unit = settings.units
+                profile = profile_assembly.new_profile(
+                    name or path.stem,
+                    settings.model,
+                    account,
+                    box,
+                    LengthUnit(src=src_unit, tgt=tgt_unit, end_of_sentence="both"),
+                    {**blocks, "conditions": conditions},
+                    device_name=device_name,
+                    source=_source(settings, account),
+                    tool=TOOL,
+                    beam=settings.beam,
                 )
             else:
-                profile = profile_assembly.completed(before, settings, account, blocks, name=name, device_name=device_name)
+                completable, blocks = _completable(before, settings, account, blocks)
+                profile = profile_assembly.completed(
+                    completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
+                )
+            # Drawn inferences, and those of an earlier session, are measured at another time than steps and encoders.
+            together = before is None and settings.mode != "paper"
+            if before is None or "step" in settings.parts:
+                profile = reconcile(profile, kind="measured" if together else "inferred")
             write_profile(path, profile)
             journal.remove()
     doubts = [doubt.message for doubt in profile_doubts(profile)]
     return Calibrated(profile, (*doubts, *remarks, *parts.remarks), there is not None)
+
+
+def _completable(
+    before: DeviceProfile, settings: Settings, account: EngineAccount, blocks: profile_assembly.Blocks
+) -> tuple[DeviceProfile, profile_assembly.Blocks]:
+    """Return the profile to complete, and the blocks, without what would contradict or lose figures of the other."""
+    update: dict[str, object] = {}
+    if isinstance(measured := blocks.get("overheads"), Overheads):
+        # Overheads of parts that are not measured now stay.
+        earlier = before.overheads or Overheads()
+        merged = {name: getattr(measured, name) for name in measured.model_fields_set}
+        blocks = {**blocks, "overheads": earlier.model_copy(update=merged)}
+    if before.engine is not None:
+        block = profile_assembly.engine_block(account, settings.beam)
+        clipping = {"clipped_weights": block.clipped_weights, "product_weights": block.product_weights}
+        update["engine"] = before.engine.model_copy(update=clipping)
+    if "step" in settings.parts and before.reconciliation is not None:
+        # The new steps are compared with the same whole executions, not with the result of the old reconciliation.
+        plane = before.reconciliation.measured_plane
+        update |= {"execution": before.execution.model_copy(update={"plane": plane}), "reconciliation": None}
+    return before.model_copy(update=update), blocks
+
+
+TOOL = f"simnmt calibrate, simnmt {VERSION}"
+
+
+def _source(settings: Settings, account: EngineAccount) -> str:
+    how = {
+        "quick": "six corner cells",
+        "full": "full grid",
+        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
+    }[settings.mode]
+    engine = f"{account.model} on {account.backend} {account.compute_type}"
+    return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
 
 
 @contextmanager
@@ -113,7 +165,7 @@ def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterat
 
 @contextmanager
 def _kept(journal: Journal, listener: Listener) -> Iterator[Journal]:
-    """Whatever ends it early, what was measured stays in the journal, and that is said."""
+    """Keep the journal if an exception ends the calibration, and tell the user so."""
     try:
         if len(journal):
             listener.say(f"going on from {journal.path}: {len(journal):,} measurements are there")
@@ -127,7 +179,7 @@ def _kept(journal: Journal, listener: Listener) -> Iterator[Journal]:
 
 
 def _named(account: EngineAccount, box: BoxDescription) -> EngineAccount:
-    """The engine's account with the CPU's name as the box knows it: an engine has none for an Arm processor."""
+    """Return the engine's account with the CPU's name from the box: an engine has none for an Arm processor."""
     name = (box.board or box.cpu_model) if account.device == "cpu" else None
     return replace(account, device_name=name) if name else account
 
@@ -145,13 +197,12 @@ def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
     return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))
 
 
-def _header(settings: Settings, account: EngineAccount, box: BoxDescription, plans: Sequence[BenchPlan]) -> dict[str, Any]:
-    """What must be the same for measurements to belong to one profile."""
+def _header(settings: Settings, account: EngineAccount, box: BoxDescription, plans: Sequence[BenchPlan]) -> Header:
     names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus", "memory_bytes")
     return {
         "settings": settings.as_json(),
         "box": {name: getattr(box, name) for name in names},
-        "engine": profile_assembly.engine_block(account, settings.beam),
+        "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
         "simnmt": VERSION,
         # Samples stand by their place in the plan: in another one, the places mean other works.
         "plan": hashlib.sha256(repr(plans).encode()).hexdigest()[:16],

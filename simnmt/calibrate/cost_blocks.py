@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.calibrate.fits import cell_samples, fit_encoder_cost, fit_step_cost, samples_by_tgt_len, split_totals
-from simnmt.calibrate.overheads import overhead
+from simnmt.calibrate.execution_fit import (
+    MEDIAN,
+    Mode,
+    by_cell,
+    fit_execution,
+    fit_relative_plane,
+    heldout_plane_error,
+    relative_error,
+)
+from simnmt.calibrate.fits import cell_samples, fit_grid, fit_overhead, samples_by_tgt_len, split_totals
 from simnmt.calibrate.plan import JUDGING, corner_cells
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Work
-from simnmt.profile.batch_cost import StepCost
-from simnmt.profile.blocks import EncoderBlock, StepBlock
-from simnmt.profile.execution_fit import fit_execution, fit_relative_plane, heldout_plane_error
-from simnmt.profile.least_squares import fit_overhead
+from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
+from simnmt.profile.device_profile import Execution, ValidRange
+from simnmt.profile.profile_variant import GAP_NAMES
 
-FIT_MODE = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
+FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
 POSITIONS = 7
 """At which decode steps are told apart beside the first; evenly spaced in their logarithm."""
 BY_SPLITTING = "by splitting whole translations over the target length: the backend does not tell its steps"
@@ -31,44 +37,38 @@ Rows = list[tuple[int, int, float]]
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
-def execution_block(cells: Sequence[Cell], settings: Settings) -> dict[str, Any]:
-    """`execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
+def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
+    """Fit `execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
     src_len, tgt_len, time_s = _columns(cells)
     corners = _is_corner(src_len, tgt_len, settings)
     # With few corners left, by lack of memory, they cannot make a plane that others judge.
     all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
     marked = corners if settings.mode == "quick" and all_six else None
-    fitted = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
-    fit = dict(fitted.fit)
+    block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
+    fit: dict[str, object] = {}
     if settings.mode == "full" and all_six:
-        # What a quick calibration would have been wrong by, judged by all other cells.
         fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
-        relative = fit_relative_plane(src_len, tgt_len, time_s, quantile=0.5)
+        plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane
+        medians = by_cell(src_len, tgt_len, time_s)
         fit["lengths"] = settings.lengths
-        fit["relative_plane"] = asdict(relative.plane) | {
-            "error": relative.error,
-            "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=0.5),
+        fit["relative_plane"] = asdict(plane) | {
+            "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
+            "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=MEDIAN),
         }
     # Thousands of single inferences are kept by target length, as C-NMT's figure 2a shows them.
     summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
-    return {
-        "kind": "measured",
-        "plane": asdict(fitted.plane),
-        "residual_relative_sd": fitted.residual_relative_sd,
-        "fit": fit,
-        "samples": summed_up(src_len, tgt_len, time_s, beam=settings.beam),
-    }
+    samples = summed_up(src_len, tgt_len, time_s, beam=settings.beam)
+    return block.model_copy(update={"fit": block.fit.model_copy(update=fit), "samples": samples})
 
 
-def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int]]:
-    """Lengths from 1 to the longest that were measured; of paper mode, those that were drawn."""
-    low = 1 if settings.mode != "paper" else None
-    ranges = {}
-    for name in ("src_len", "tgt_len"):
-        lengths = [getattr(cell.work, name) for cell in cells]
-        ranges[name] = [low or min(lengths), max(lengths)]
-    return ranges
+def valid_range(cells: Sequence[Cell], settings: Settings) -> ValidRange:
+    """Return the lengths from 1 to the longest that were measured; of paper mode, those that were drawn."""
+
+    def ends(lengths: list[int]) -> tuple[int, int]:
+        return min(lengths) if settings.mode == "paper" else 1, max(lengths)
+
+    return ValidRange(src_len=ends([cell.work.src_len for cell in cells]), tgt_len=ends([cell.work.tgt_len for cell in cells]))
 
 
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
@@ -82,20 +82,17 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
     if _fitted_batches(rows) < 2:
         return None
     more, notes = _prolonged(rows) if reported else ([], (BY_SPLITTING,))
-    block = fit_step_cost(
+    block = fit_grid(
+        StepBlock,
         *zip(*(rows + more), strict=True),
         judged_batches=_judging(rows),
         beam=beam,
         left_out=_describe_omitted(left_out),
         notes=notes,
+        repeats=_repeats(cells),
+        src_len=cells[0].work.src_len,
     )
-    return block.model_copy(
-        update={
-            "repeats": _repeats(cells),
-            "src_len": cells[0].work.src_len,
-            "run_over_told": _run_over_predicted(cells, block),
-        }
-    )
+    return block.model_copy(update={"run_over_told": _run_over_predicted(cells, block)})
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
@@ -115,14 +112,15 @@ def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, st
     if _fitted_batches(rows) < 2:
         return None
     short = tuple(f"batch {batch}, {src_len} source tokens: took no longer than its decode step" for batch, src_len in lost)
-    block = fit_encoder_cost(
+    return fit_grid(
+        EncoderBlock,
         *zip(*rows, strict=True),
         judged_batches=_judging(rows),
         beam=beam,
         left_out=(*short, *_describe_omitted(left_out)),
         notes=() if reported else (BY_STEP,),
+        repeats=_repeats(cells),
     )
-    return block.model_copy(update={"repeats": _repeats(cells)})
 
 
 def _columns(cells: Sequence[Cell]) -> Columns:
@@ -179,9 +177,9 @@ def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
 
 def _run_over_predicted(cells: Sequence[Cell], block: StepBlock) -> float | None:
     """Return the mean ratio of the measured seconds of all steps of a run to those that `block` predicts."""
-    cost = StepCost.of(block)
+    cost = block.cost
     ratios = [
-        sum(timing.steps_s) / float(cost.steps_s(cell.work.batch, 0, len(timing.steps_s) - 1))
+        sum(timing.steps_s) / float(cost.sum_s(cell.work.batch, 0, len(timing.steps_s) - 1))
         for cell in cells
         for timing in cell.timings
         if timing.steps_s is not None
@@ -205,7 +203,7 @@ def _split_steps(cells: Sequence[Cell]) -> Rows:
 
 def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
     """Seconds of a first step by batch size, as measured where it was: a fit's error would be as large beside an encoder."""
-    cost = StepCost.of(step)
+    cost = step.cost
     measured_s = {batch: second for batch, position, second in step.judged_cells if position == 0}
     if step.seconds is not None and step.position[0] == 0:
         measured_s |= {batch: row[0] for batch, row in zip(step.batch, step.seconds, strict=True)}
@@ -239,13 +237,12 @@ def _describe_omitted(left_out: Sequence[Work]) -> tuple[str, ...]:
     )
 
 
-UNTOLD = "the backend does not tell its steps: the gap is in them"
+NOT_REPORTED = "the backend does not tell its steps: the gap is in them"
 ALONE = "single sentences only: how it grows with the batch was not measured"
-NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 
 
-def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, Any]:
-    """`step_gap_s` and `step_gap_s_per_sentence` of a profile, from the benches of decode steps and of encoders.
+def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, Overhead]:
+    """Fit `step_gap_s` and `step_gap_s_per_sentence` of a profile, from the benches of decode steps and of encoders.
 
     Of each batch size the median of what a translation takes beside its encoder and its steps, less what one of a single
     token does, which is what happens once; over the other steps.
@@ -254,22 +251,20 @@ def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, 
     gaps_s = {batch: _gap_s(*(_of_batch(cells, batch) for cells in (steps, encoders))) for batch in batches}
     known = {batch: gap for batch, gap in gaps_s.items() if gap is not None}
     if not set(known) - set(JUDGING):
-        return {name: overhead(None, UNTOLD) for name in NAMES}
+        return dict.fromkeys(GAP_NAMES, Overhead(value=None, kind="measured", note=NOT_REPORTED))
     fitted = fit_overhead(list(known), list(known.values()), judged=JUDGING)
     error = "" if fitted.error is None else f", error {100 * fitted.error:.1f} % on {fitted.how}"
     note = f"whole translations less encoder and steps, batch {min(known)} to {max(known)}{error}"
     heldout_error = fitted.error if set(known) & set(JUDGING) else None
-    values = zip(NAMES, (fitted.s_fixed, fitted.s_per_sentence), strict=True)
-    return {name: overhead(value, note, heldout_error) for name, value in values}
+    values = zip(GAP_NAMES, (fitted.s_fixed, fitted.s_per_sentence), strict=True)
+    return {name: Overhead(value=value, kind="measured", note=note, heldout_error=heldout_error) for name, value in values}
 
 
-def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Any]:
-    """The same from single sentences, where no batches are measured: the growth with the batch stays unknown."""
+def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Overhead]:
+    """Fit the same overheads to single sentences, where no batches are measured: the growth with the batch stays unknown."""
     gap = gap_of_singles_s(executions)
-    return {
-        NAMES[0]: overhead(gap, UNTOLD if gap is None else ALONE),
-        NAMES[1]: overhead(None, UNTOLD if gap is None else ALONE),
-    }
+    note = NOT_REPORTED if gap is None else ALONE
+    return {name: Overhead(value=value, kind="measured", note=note) for name, value in zip(GAP_NAMES, (gap, None), strict=True)}
 
 
 def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:

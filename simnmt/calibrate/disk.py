@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, Mount, mount_of
@@ -22,6 +21,7 @@ from simnmt.streaming import page_cache
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
 """From below a 2-bit shard to above a 32-bit one."""
+REPEATS = 9
 PACED_CHUNK_BYTES = 64 * 1024
 ALIGN_BYTES = 4096
 SPARE_BYTES = 64 * MB
@@ -33,57 +33,28 @@ class DiskError(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class DiskSample:
-    """Repeated cold reads of one size."""
+class DiskReads:
+    """Cold reads that `measure_disk` timed."""
 
-    bytes: int
-    read_s: tuple[float, ...]
-    """Seconds of each read, in the order of measuring."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Size, repeats, minimum, quantiles and mean."""
-        ordered = sorted(self.read_s)
-        quantiles = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
-        known: dict[str, Any] = {"bytes": self.bytes, "repeats": len(ordered)}
-        known |= {f"{name}_s": _quantile(ordered, share) for name, share in quantiles.items()}
-        return known | {"mean_s": sum(ordered) / len(ordered)}
-
-
-@dataclass(frozen=True, slots=True)
-class DiskSamples:
-    """What `measure_disk` saw."""
-
-    samples: tuple[DiskSample, ...]
-    """By size, ascending."""
+    read_s: dict[int, list[float]]
+    """Seconds of each read in the order of measuring, by bytes, ascending."""
     cold: bool
-    """Whether no byte of any read was in this system's memory beforehand."""
+    """True if no byte of any read was in this system's memory beforehand."""
     cold_check: str
     """How that was found out, or why it is doubted."""
-    paced_bytes_per_s: float | None
-    """The bucket's rate; None where the disk gave what it could."""
     file_system: str | None
     """Its type and what it is mounted from, such as `ext4 on /dev/nvme0n1p2`."""
-
-    def reads(self) -> tuple[list[int], list[float]]:
-        """Bytes and seconds of every single read: what `simnmt.profile.device_cost.fit_disk` takes."""
-        pairs = [(sample.bytes, seconds) for sample in self.samples for seconds in sample.read_s]
-        return [size for size, _ in pairs], [seconds for _, seconds in pairs]
-
-    def as_json(self) -> dict[str, Any]:
-        """As the `disk` block of a profile holds it, less its kind and its fit."""
-        samples = [sample.as_json() for sample in self.samples]
-        return {"samples": samples, "cold": self.cold, "paced_bytes_per_s": self.paced_bytes_per_s}
 
 
 def measure_disk(
     folder: str | os.PathLike[str],
     sizes_bytes: Sequence[int] = SIZES_BYTES,
-    repeats: int = 9,
+    repeats: int = REPEATS,
     pace: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     *,
     seed: int = 0,
-) -> DiskSamples:
+) -> DiskReads:
     """Write a file into `folder`, read parts of it cold in a random interleaved order, and leave nothing behind.
 
     `pace`: bytes per second of a slower flash, None for as fast as it goes. `progress(done, total)` in reads. Raises
@@ -114,11 +85,10 @@ def measure_disk(
             if progress is not None:
                 progress(done + 1, len(order))
     doubt = _doubt(mount, warm_reads, len(order), unknown)
-    return DiskSamples(
-        samples=tuple(DiskSample(size, tuple(read_s[size])) for size in sizes),
+    return DiskReads(
+        read_s=read_s,
         cold=doubt is None,
         cold_check=doubt or "mincore found nothing of the file in memory before each read; the disk's own cache is its own",
-        paced_bytes_per_s=pace,
         file_system=None if mount is None else str(mount),
     )
 
@@ -208,11 +178,3 @@ def _doubt(mount: Mount | None, warm_reads: int, reads: int, unknown: bool) -> s
     if warm_reads:
         return f"before {warm_reads} of {reads} reads, parts of the file would not leave the memory"
     return "whether the file had left the memory could not be found out" if unknown else None
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between neighbours on a straight line, as numpy does it."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -1,55 +1,66 @@
-"""Fits of samples to cost models: steps and encoders as a line or a table (FNI-18), steps split from whole translations."""
+"""Fits of samples to blocks of a profile: steps and encoders as a line or a table (FNI-18), overheads, disk reads, energy."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base.least_squares import bounded_least_squares, nonnegative_line
+from simnmt.calibrate.execution_fit import (
+    MEDIAN,
+    by_cell,
+    errs_clearly_less,
+    fit_relative_plane,
+    heldout_plane_error,
+    r_squared,
+)
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
-from simnmt.profile.blocks import EncoderBlock, EncoderCoefficients, Kind, StepBlock, StepCoefficients
-from simnmt.profile.least_squares import bounded_least_squares, by_cell, errs_clearly_less, r_squared
+from simnmt.profile.blocks import (
+    CellSample,
+    DiskBlock,
+    EncoderBlock,
+    EncoderCoefficients,
+    EnergyBlock,
+    ReadSample,
+    StepBlock,
+    StepCoefficients,
+)
+from simnmt.profile.device_cost import ReadTable
+from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
-_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
+Floats = NDArray[np.float64]
 
 
-def cell_samples(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, batch: int = 1, beam: int = 1
-) -> list[dict[str, Any]]:
-    """`execution.samples` of raw repeats, by cell in rising order."""
+def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
+    """Return `execution.samples` of raw repeats, by cell in rising order."""
     cells = by_cell(src_len, tgt_len, time_s)
-    return [
-        {"src_len": int(src), "tgt_len": int(tgt), "batch": batch, "beam": beam} | _summed_up(repeats)
+    return tuple(
+        CellSample.of(repeats, src_len=int(src), tgt_len=int(tgt), beam=beam, sd_s=_deviation(repeats))
         for src, tgt, repeats in zip(cells.first, cells.second, cells.repeats, strict=True)
-    ]
+    )
 
 
-def samples_by_tgt_len(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, batch: int = 1, beam: int = 1
-) -> list[dict[str, Any]]:
-    """`execution.samples` of many single inferences, one entry a target length: what C-NMT's figure 2a shows.
+def samples_by_tgt_len(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
+    """Return `execution.samples` of many single inferences, one entry a target length, as in C-NMT's figure 2a.
 
     Their source lengths differ: `src_len_mean` is their mean, `src_len` the nearest whole number.
     """
     src = np.asarray(src_len, np.float64)
     cells = by_cell(np.zeros_like(src), tgt_len, time_s)
     mean = np.bincount(cells.cell_of, weights=src) / np.bincount(cells.cell_of)
-    return [
-        {"src_len": round(middle), "src_len_mean": middle, "tgt_len": int(tgt), "batch": batch, "beam": beam}
-        | _summed_up(repeats)
-        for middle, tgt, repeats in zip(mean.tolist(), cells.second, cells.repeats, strict=True)
-    ]
-
-
-def _summed_up(repeats: NDArray[np.float64]) -> dict[str, Any]:
-    return (
-        {"repeats": repeats.size}
-        | {f"{name}_s": float(np.quantile(repeats, share)) for name, share in _QUANTILES.items()}
-        | {"mean_s": float(repeats.mean()), "sd_s": float(repeats.std(ddof=1)) if repeats.size > 1 else None}
+    samples = cell_samples(np.zeros_like(src), tgt_len, time_s, beam=beam)
+    return tuple(
+        sample.model_copy(update={"src_len": round(middle), "src_len_mean": middle})
+        for sample, middle in zip(samples, mean.tolist(), strict=True)
     )
+
+
+def _deviation(repeats: Floats) -> float | None:
+    return float(repeats.std(ddof=1)) if repeats.size > 1 else None
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -70,7 +81,7 @@ def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, 
         raise ValueError("two target lengths at least are needed to tell a step from the rest")
     grown = length * (length - 1.0) / 2.0 * (distinct > 2)
     design = np.column_stack([np.ones_like(length), length, grown]) / time[:, None]
-    fixed, first, per_position = bounded_least_squares(design, np.ones_like(time), (True,) * 3).tolist()
+    fixed, first, per_position = bounded_least_squares(design, np.ones_like(time)).tolist()
     return fixed, first, per_position
 
 
@@ -83,93 +94,84 @@ WRONG = 0.1
 """So far off at one fitted batch size, over all lengths, a line is wrong there, however noisy the judges are: then that counts
 as its error."""
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Errors = dict[str, float | None]
 
 
-def fit_step_cost(
+Grid = TypeVar("Grid", StepBlock, EncoderBlock)
+
+
+def fit_grid(
+    kind: type[Grid],
     batch: ArrayLike,
-    position: ArrayLike,
+    length: ArrayLike,
     time_s: ArrayLike,
     *,
     judged_batches: Collection[int] = (),
-    kind: Kind = "measured",
-    quantile: float = 0.5,
-    beam: int = 1,
-    left_out: tuple[str, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> StepBlock:
-    """The profile's block of measured steps, repeats and all; three columns of shape (steps,).
+    **blocks: Any,
+) -> Grid:
+    """Fit the cost of steps (over positions) or encoders (over source lengths) to the median of each cell's repeats.
 
-    Fits both forms to a quantile of each cell's repeats and keeps the line unless the table errs clearly less on batch sizes
-    that neither saw: those of `judged_batches`, which are kept out of both for good, or, where none of them lies inside of
-    what was fitted, each of the others left out in turn. Only the linear form uses batch sizes at which some position
-    is missing. `left_out`: what could not be measured, `notes`: how the rest was; both are reported. Raises `ValueError`
-    for no or impossible measurements, and where all were only to judge.
+    The line is kept unless the table errs clearly less on batch sizes that neither saw: those of `judged_batches`, which are
+    never fitted, or, where none of them lies inside of what was fitted, each of the others left out in turn. Only the linear
+    form uses batch sizes at which some length is missing.
+
+    Args:
+        kind: class of the block.
+        batch, length, time_s: shape (measurements,), repeats and all.
+        judged_batches: batch sizes that only judge.
+        blocks: further fields of the block, such as `beam`, `left_out` and `notes`.
+
+    Raises:
+        ValueError: for no or impossible measurements, and where all were only to judge.
     """
-    fit = _fitted(batch, position, time_s, quantile, judged_batches)
-    linear = fit.linear
-    return StepBlock(
-        kind=kind,
-        position=fit.lengths,
-        coefficients=StepCoefficients(
-            s_fixed=linear.s_fixed,
-            s_per_row=linear.s_per_row,
-            s_per_position=linear.s_per_token,
-            s_per_row_position=linear.s_per_row_token,
+    cells = by_cell(batch, length, time_s)
+    rows, tokens, time = cells.first, cells.second, cells.quantile(0.5)
+    if (rows < 1).any() or (tokens < 0).any() or (rows % 1 != 0).any() or (tokens % 1 != 0).any():
+        raise ValueError("batches are whole numbers from 1, lengths from 0")
+    judges = np.isin(rows, list(judged_batches))
+    points, judged = (_Points(rows, tokens, time).at(mask) for mask in (~judges, judges))
+    if not points.rows.size:
+        raise ValueError("every batch size was measured only to judge, and none is left to fit")
+    lengths, sizes = np.unique(points.tokens), np.unique(points.rows)
+    whole = np.array([size for size in sizes if np.count_nonzero(points.rows == size) == lengths.size])
+    table = TableSurface(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
+    linear = points.linear()
+    misfit = float(points.off(linear).mean())
+    judged = judged.at(_inside(judged, table))
+    errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
+    form = "linear"
+    if errors["table"] is not None and errors["linear"] is not None:
+        worst = max(points.at(points.rows == size).bias(linear) for size in sizes)
+        error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
+        form = "table" if errs_clearly_less(errors["table"], error, GOOD_ENOUGH) else "linear"
+    batches = whole if form == "table" else sizes
+    coefficients = StepCoefficients if kind is StepBlock else EncoderCoefficients
+    numbers = (linear.s_fixed, linear.s_per_row, linear.s_per_token, linear.s_per_row_token)
+    content = {
+        "kind": "measured",
+        "form": form,
+        "batch": tuple(int(size) for size in batches),
+        "seconds": tuple(map(tuple, table.cells.tolist())) if batches.size == whole.size else None,
+        "judged_batch": tuple(int(size) for size in np.unique(judged.rows)),
+        "judged_cells": tuple(
+            (int(size), int(at), second)
+            for size, at, second in zip(judged.rows, judged.tokens, judged.time.tolist(), strict=True)
         ),
-        beam=beam,
-        left_out=left_out,
-        notes=notes,
-        form=fit.form,
-        **fit.told,
-    )
+        "coefficients": coefficients(**dict(zip(coefficients.model_fields, numbers, strict=True))),
+        "heldout_error": errors[form],
+        "heldout_error_linear": errors["linear"],
+        "heldout_error_table": errors["table"],
+        "heldout_how": how,
+        "fitted_error_linear": misfit,
+        "r2": r_squared(linear.seconds(points.rows, points.tokens), points.time) if form == "linear" else None,
+        kind.length_name: tuple(int(grid_length) for grid_length in lengths),
+        "repeats": min(repeats.size for repeats in cells.repeats),
+    }
+    return kind.model_validate(content | blocks)
 
 
-def fit_encoder_cost(
-    batch: ArrayLike,
-    src_len: ArrayLike,
-    time_s: ArrayLike,
-    *,
-    judged_batches: Collection[int] = (),
-    kind: Kind = "measured",
-    quantile: float = 0.5,
-    beam: int = 1,
-    left_out: tuple[str, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> EncoderBlock:
-    """Fit the profile's encoder block as `fit_step_cost` does, over source lengths."""
-    fit = _fitted(batch, src_len, time_s, quantile, judged_batches)
-    linear = fit.linear
-    return EncoderBlock(
-        kind=kind,
-        src_len=fit.lengths,
-        coefficients=EncoderCoefficients(
-            s_fixed=linear.s_fixed,
-            s_per_row=linear.s_per_row,
-            s_per_src_token=linear.s_per_token,
-            s_per_row_src_token=linear.s_per_row_token,
-        ),
-        beam=beam,
-        left_out=left_out,
-        notes=notes,
-        form=fit.form,
-        **fit.told,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    form: Literal["linear", "table"]
-    lengths: tuple[int, ...]
-    linear: LinearSurface
-    told: dict[str, Any]
-    """What both blocks say alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Points:
+class _Points(NamedTuple):
     """Cells, by their quantile."""
 
     rows: Floats
@@ -184,7 +186,7 @@ class _Points:
         rows, tokens = self.rows, self.tokens
         varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
         design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / self.time[:, None]
-        return LinearSurface(*bounded_least_squares(design, np.ones_like(self.time), (True,) * 4).tolist())
+        return LinearSurface(*bounded_least_squares(design, np.ones_like(self.time)).tolist())
 
     def off(self, surface: Surface) -> Floats:
         """Absolute relative errors."""
@@ -193,47 +195,6 @@ class _Points:
     def bias(self, surface: Surface) -> float:
         """Absolute relative error of the mean over all cells."""
         return abs(float(surface.seconds(self.rows, self.tokens).mean() / self.time.mean()) - 1.0)
-
-
-def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: float, judged_batches: Collection[int]) -> _Fit:
-    cells = by_cell(batch, length, time_s)
-    rows, tokens, time = cells.first, cells.second, cells.quantile(quantile)
-    if (rows < 1).any() or (tokens < 0).any() or (rows % 1 != 0).any() or (tokens % 1 != 0).any():
-        raise ValueError("batches are whole numbers from 1, lengths from 0")
-    judges = np.isin(rows, list(judged_batches))
-    points, judged = (_Points(rows, tokens, time).at(mask) for mask in (~judges, judges))
-    if not points.rows.size:
-        raise ValueError("every batch size was measured only to judge, and none is left to fit")
-    lengths, every = np.unique(points.tokens), np.unique(points.rows)
-    whole = np.array([size for size in every if np.count_nonzero(points.rows == size) == lengths.size])
-    table = TableSurface(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
-    linear = points.linear()
-    misfit = float(points.off(linear).mean())
-    judged = judged.at(_inside(judged, table))
-    errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
-    form: Literal["linear", "table"] = "linear"
-    if errors["table"] is not None and errors["linear"] is not None:
-        worst = max(points.at(points.rows == size).bias(linear) for size in every)
-        error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
-        form = "table" if errs_clearly_less(errors["table"], error, GOOD_ENOUGH) else "linear"
-    batches = whole if form == "table" else every
-    block_fields = {
-        "batch": tuple(int(size) for size in batches),
-        "seconds": tuple(tuple(row) for row in table.cells.tolist()) if batches.size == whole.size else None,
-        "judged_batch": tuple(int(size) for size in np.unique(judged.rows)),
-        "judged_cells": tuple(
-            (int(size), int(at), second)
-            for size, at, second in zip(judged.rows, judged.tokens, judged.time.tolist(), strict=True)
-        ),
-        "heldout_error": errors[form],
-        "heldout_error_linear": errors["linear"],
-        "heldout_error_table": errors["table"],
-        "heldout_how": how,
-        "fitted_error_linear": misfit,
-        "r2": r_squared(linear.seconds(points.rows, points.tokens), points.time) if form == "linear" else None,
-        "repeats": min(repeats.size for repeats in cells.repeats),
-    }
-    return _Fit(form, tuple(int(grid_length) for grid_length in lengths), linear, block_fields)
 
 
 def _inside(points: _Points, table: TableSurface) -> Mask:
@@ -274,3 +235,113 @@ def _left_out_in_turn(points: _Points, table: TableSurface) -> tuple[Errors, str
         return {"linear": None, "table": None}, None
     how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
     return {form: float(np.concatenate(errors).mean()) for form, errors in off.items()}, how
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadFit:
+    """Seconds = s_fixed + s_per_sentence sentences."""
+
+    s_fixed: float
+    s_per_sentence: float
+    error: float | None
+    """Mean absolute relative error; None where nothing was measurable."""
+    how: str
+    """What `error` was judged on."""
+
+
+def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[int] = ()) -> OverheadFit:
+    """Fit both parts by relative error, neither below 0, to one time for each number of sentences.
+
+    Sizes of `judged` are kept out of the fit and give the error, where there are any; else it is that on what was fitted.
+    Columns of shape (sizes,). Raises `ValueError` where no size is left to fit.
+    """
+    size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
+    judging = np.isin(size, list(judged))
+    if judging.all():
+        raise ValueError("nothing to fit an overhead to")
+    usual = float(np.median(time[~judging]))
+    if usual <= 0.0:
+        return OverheadFit(0.0, 0.0, None, "nothing measurable")
+    fixed, per_sentence = overhead_line(size[~judging], time[~judging])
+    off = np.abs(fixed + per_sentence * size - time) / np.maximum(time, LEAST_WEIGHED * usual)
+    if not judging.any():
+        return OverheadFit(fixed, per_sentence, float(off.mean()), "the sizes fitted")
+    how = f"batch sizes {', '.join(f'{judged_size:.0f}' for judged_size in np.unique(size[judging]))}, never fitted"
+    return OverheadFit(fixed, per_sentence, float(off[judging].mean()), how)
+
+
+LEAST_SIZES = 4
+"""Of reads, to judge by sizes left out in turn."""
+GOOD_READ_LINE = 0.01
+"""Error of a line of reads up to which no table replaces it (`errs_clearly_less`)."""
+
+
+def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_per_s: float | None = None) -> DiskBlock:
+    """Fit a profile's block `disk` to the medians of cold reads, by relative error.
+
+    Args:
+        read_s: seconds of each read, by bytes.
+        cold: whether the page cache held nothing of what was read.
+        paced_bytes_per_s: the rate of a slower storage that was imitated.
+
+    Raises:
+        ValueError: for fewer than two sizes, and where larger reads take no longer.
+    """
+    sizes = sorted(read_s)
+    size, time = np.array(sizes, float), np.array([np.median(read_s[size]) for size in sizes])
+    if size.size < 2:
+        raise ValueError("reads of two sizes at least are needed")
+    fixed_s, s_per_byte = _read_line(size, time)
+    line_errors, table_errors = list[float](), list[float]()
+    for at in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
+        kept_size, kept_time = np.delete(size, at), np.delete(time, at)
+        try:
+            kept_fixed_s, kept_s_per_byte = _read_line(kept_size, kept_time)
+        except ValueError:
+            line_errors, table_errors = [], []
+            break
+        line_errors.append(abs(float((kept_fixed_s + kept_s_per_byte * size[at]) / time[at] - 1.0)))
+        table_errors.append(abs(float(ReadTable(kept_size, kept_time).seconds(size[at : at + 1])[0] / time[at] - 1.0)))
+    linear, table = (float(np.mean(errors)) if errors else None for errors in (line_errors, table_errors))
+    form: Literal["linear", "table"] = "table" if errs_clearly_less(table, linear, GOOD_READ_LINE) else "linear"
+    return DiskBlock(
+        kind="measured",
+        form=form,
+        s_fixed=fixed_s,
+        bytes_per_s=1.0 / s_per_byte,
+        r2=r_squared(fixed_s + s_per_byte * size, time),
+        heldout_error=table if form == "table" else linear,
+        heldout_error_linear=linear,
+        heldout_error_table=table,
+        samples=tuple(ReadSample.of(read_s[size], bytes=size) for size in sizes),
+        cold=cold,
+        paced_bytes_per_s=paced_bytes_per_s,
+    )
+
+
+def _read_line(size: Floats, time: Floats) -> tuple[float, float]:
+    fixed_s, s_per_byte = nonnegative_line(size, time, 1.0 / time)
+    if s_per_byte <= 0.0:
+        raise ValueError("larger reads take no longer: the bandwidth is unknown")
+    return fixed_s, s_per_byte
+
+
+def fit_energy(
+    src_len: ArrayLike, tgt_len: ArrayLike, energy_j: ArrayLike, *, source: str, idle_w: float, active_w: float
+) -> EnergyBlock:
+    """Fit a profile's block `energy`: a plane in joules over both lengths, by relative error to the medians.
+
+    Columns of shape (inferences,), repeats and all. Raises `ValueError` as `fit_relative_plane` does, energies of 0 included:
+    a counter that did not move was not read.
+    """
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN).plane
+    return EnergyBlock(
+        kind="measured",
+        source=source,
+        idle_w=idle_w,
+        active_w=active_w,
+        j_per_src_token=plane.s_per_src_token,
+        j_per_tgt_token=plane.s_per_tgt_token,
+        j_fixed=plane.s_fixed,
+        heldout_error=heldout_plane_error(src_len, tgt_len, energy_j, quantile=MEDIAN),
+    )

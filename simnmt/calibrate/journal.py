@@ -11,11 +11,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from simnmt.base.files import MOST_TEXT_BYTES, check_regular, lock_journal
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.profile.blocks import MeasuringConditions
 
-VERSION = 2
+Header = Mapping[str, object]
+"""What must be the same for measurements to belong to one profile."""
+_SAMPLE, _READING = TypeAdapter(Sample), TypeAdapter(Reading)
+VERSION = 1
 SYNC_S = 5.0
 """Seconds of measuring that a crash of the whole box may cost."""
 
@@ -28,13 +34,12 @@ def journal_path(out: str | os.PathLike[str]) -> Path:
 class Journal:
     """Samples and readings by what they are of, and findings by name; new ones go to the file at once.
 
-    Opened with a header, which tells settings and box: a file with another header is refused, for its numbers would not
-    belong to this profile. A line that an interruption cut short is dropped, and so is what memory had no room for: it is tried
-    again. Raises `CalibrationError` for a journal that
-    is another's, or in use, or that cannot be written.
+    A file with another header (settings, box) is refused: its numbers do not belong to this profile. A line that an
+    interruption cut short is dropped, and so is work that memory had no room for: it is tried again. Raises
+    `CalibrationError` for a journal of other settings, one in use, and one that cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, object]) -> None:
         self.path = Path(path)
         self.samples: dict[tuple[str, int, int, int], Sample] = {}
         """By (bench, attempt, stretch, index)."""
@@ -42,37 +47,37 @@ class Journal:
         """By (bench, attempt, position)."""
         self.findings: dict[str, Any] = {}
         """Results of parts that are measured in one go."""
-        self.sessions: list[dict[str, Any]] = []
-        """The state of the box at each beginning, this one's too once it is told."""
+        self.sessions: list[MeasuringConditions] = []
+        """The state of the box before each session."""
         self._synced = monotonic()
         self._file = self._open(dict(header) | {"journal": VERSION})
 
     def __len__(self) -> int:
-        """Measurements that it holds."""
+        """Return the number of measurements."""
         return len(self.samples) + len(self.readings) + len(self.findings)
 
     def sample(self, sample: Sample) -> None:
         """Keep a sample."""
-        self._append(sample.as_json())
+        self._append("sample", _SAMPLE.dump_python(sample, mode="json"))
         self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
 
     def reading(self, reading: Reading) -> None:
         """Keep a reading of the reference cell."""
-        self._append(reading.as_json())
+        self._append("reading", _READING.dump_python(reading, mode="json"))
         self.readings[reading.bench, reading.attempt, reading.position] = reading
 
     def finding(self, name: str, result: Any) -> None:
-        """Keep the result of a part."""
-        self._append({"finding": name, "result": result})
+        """Keep the result of a part, as JSON holds it."""
+        self._append("finding", [name, result])
         self.findings[name] = result
 
-    def session(self, state: dict[str, Any]) -> None:
-        """Note that measuring begins, and the box's state."""
+    def session(self, state: MeasuringConditions) -> None:
+        """Keep the state of the box before a session."""
+        self._append("session", state.model_dump(mode="json", exclude_unset=True))
         self.sessions.append(state)
-        self._append({"session": state})
 
     def close(self) -> None:
-        """Let go of the file and keep it, unless nothing was measured: then it must stand in nobody's way."""
+        """Close the file and keep it; remove it if nothing was measured."""
         if self._file.closed:
             return
         with suppress(OSError):
@@ -83,11 +88,11 @@ class Journal:
         self._file.close()
 
     def remove(self) -> None:
-        """The profile is written: all that is here stands there."""
+        """Remove the file: its measurements are in the profile."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _open(self, header: dict[str, Any]) -> FileIO:
+    def _open(self, header: Header) -> FileIO:
         try:
             if self.path.exists():
                 check_regular(self.path, MOST_TEXT_BYTES)
@@ -108,8 +113,8 @@ class Journal:
             raise
         return file
 
-    def _read(self, file: FileIO, header: dict[str, Any]) -> int:
-        """Take over what was measured; returns the bytes of whole lines."""
+    def _read(self, file: FileIO, header: Header) -> int:
+        """Read the measurements; return the bytes of whole lines."""
         end = 0
         content = file.read()
         for number, line in enumerate(content.splitlines(keepends=True), start=1):
@@ -126,24 +131,24 @@ class Journal:
             end += len(line)
         return end
 
-    def _take(self, line: dict[str, Any], number: int, header: dict[str, Any]) -> None:
+    def _take(self, line: Any, number: int, header: Header) -> None:
         if number == 1:
             line["journal"]
             self._compare(line, header)
         elif "session" in line:
-            self.sessions.append(line["session"])
+            self.sessions.append(MeasuringConditions.model_validate_json(json.dumps(line["session"])))
         elif "finding" in line:
-            self.findings[line["finding"]] = line["result"]
+            name, result = line["finding"]
+            self.findings[name] = result
         elif "reading" in line:
-            reading = Reading.of_json(line)
+            reading = _READING.validate_python(line["reading"])
             self.readings[reading.bench, reading.attempt, reading.position] = reading
         else:
-            sample = Sample.of_json(line)
-            if sample.timing is None:
-                return  # there may be room in this sitting
-            self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
+            sample = _SAMPLE.validate_python(line["sample"])
+            if sample.timing is not None:  # else there may be room for it in this session
+                self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
 
-    def _compare(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    def _compare(self, theirs: Any, ours: Header) -> None:
         flat_theirs, flat_ours = _flat(theirs), _flat(json.loads(json.dumps(ours)))
         for key in dict.fromkeys([*flat_ours, *flat_theirs]):
             if flat_theirs.get(key) != flat_ours.get(key):
@@ -154,13 +159,13 @@ class Journal:
                     remedy="give what it was begun with, choose another --out, or remove the journal",
                 )
 
-    def _append(self, line: dict[str, Any]) -> None:
-        self._write(self._file, line)
+    def _append(self, kind: str, record: Any) -> None:
+        self._write(self._file, {kind: record})
         if monotonic() - self._synced > SYNC_S:
             with self._blamed():
                 self._sync()
 
-    def _write(self, file: FileIO, line: Mapping[str, Any]) -> None:
+    def _write(self, file: FileIO, line: Header) -> None:
         rest = memoryview(json.dumps(line).encode() + b"\n")
         with self._blamed():
             while rest:
@@ -179,9 +184,9 @@ class Journal:
         self._synced = monotonic()
 
 
-def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings and box by single keys, so that a complaint names the one that differs."""
-    flat: dict[str, Any] = {}
+def _flat(header: Header, above: str = "") -> dict[str, object]:
+    """Return settings and box by single keys, so that a message names the one that differs."""
+    flat: dict[str, object] = {}
     for key, value in header.items():
         flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
     return flat

@@ -9,12 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from simnmt.calibrate.fits import OverheadFit, fit_overhead
 from simnmt.calibrate.plan import STEP_SRC_LEN
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.policies import CNmt
+from simnmt.profile.blocks import Overhead
 from simnmt.profile.execution_plane import ExecutionPlane
-from simnmt.profile.least_squares import OverheadFit, fit_overhead
 from simnmt.workload.length_regression import LengthRegression
 
 DECISIONS = 2_000
@@ -79,10 +80,9 @@ def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[flo
     return tokens, times_s
 
 
-def overhead(value: float | None, note: str = "", heldout_error: float | None = None) -> dict[str, Any]:
-    """Return one entry of a profile's `overheads`; `heldout_error`: see `Overhead`."""
-    known = {} if heldout_error is None else {"heldout_error": heldout_error}
-    return {"value": value, "kind": "measured", "note": note, **known}
+def overhead(value: float | None, note: str = "") -> Overhead:
+    """Return one measured entry of a profile's `overheads`; None: it could not be measured."""
+    return Overhead(value=value, kind="measured", note=note)
 
 
 NAMES = ("refill_s_fixed", "refill_s_per_sentence", "leave_s")
@@ -103,8 +103,8 @@ class Joins(Protocol):
 
 def refill_overheads(
     engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter
-) -> dict[str, Any]:
-    """`refill_s_fixed`, `refill_s_per_sentence` and `leave_s` of a profile, from 1, 2, 4 ... sentences, up to `most`.
+) -> dict[str, Overhead]:
+    """Measure `refill_s_fixed`, `refill_s_per_sentence` and `leave_s` of a profile, from 1, 2, 4 ... sentences, up to `most`.
 
     Sentences that joined together end at steps of their own: of leaving, what each adds goes with its joining, and what is
     paid whatever their number is `leave_s`, paid in each step with which some leave. As many others are active as there is
@@ -112,7 +112,7 @@ def refill_overheads(
     not included.
     """
     if not isinstance(engine, Joins):
-        return {name: overhead(None, NEVER) for name in NAMES}
+        return dict.fromkeys(NAMES, overhead(None, NEVER))
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     times_s: dict[int, list[tuple[float, float]]] = {}
     sizes = [1 << power for power in range(most.bit_length())]
@@ -128,7 +128,7 @@ def refill_overheads(
                 break
             times_s.setdefault(joining, []).append(join_leave_s)
     if not times_s:
-        return {name: overhead(None, "out of memory") for name in NAMES}
+        return dict.fromkeys(NAMES, overhead(None, "out of memory"))
     medians_s = np.array([np.median(pass_times_s, axis=0) for pass_times_s in times_s.values()])
     join, leave = (fit_overhead(list(times_s), column) for column in medians_s.T)
     sentence_s = join.s_per_sentence + leave.s_per_sentence

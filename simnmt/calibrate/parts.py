@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TypeVar
 
+from pydantic import TypeAdapter
+
+from simnmt.base.configuration import Configuration
 from simnmt.calibrate import cost_blocks, overheads
 from simnmt.calibrate.batch_corrections import (
+    Mixed,
+    Pairs,
     measure_overrun,
     measures_overrun,
     mixed_encodings,
@@ -18,9 +24,10 @@ from simnmt.calibrate.batch_corrections import (
     per_row_src_token_s,
     source_pairs,
 )
-from simnmt.calibrate.disk import DiskError, measure_disk
+from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
 from simnmt.calibrate.energy_counters import find_energy_meter
 from simnmt.calibrate.energy_meter import EnergyMeter
+from simnmt.calibrate.fits import fit_disk, fit_energy
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
 from simnmt.calibrate.overheads import refill_overheads
@@ -29,10 +36,11 @@ from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
-from simnmt.profile.blocks import StepBlock
-from simnmt.profile.device_cost import fit_disk, fit_energy
+from simnmt.profile.blocks import BeamOverrun, DiskBlock, EnergyBlock, Overhead, Overheads, StepBlock
+from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.workload.length_units import tokeniser_in
 
+Result = TypeVar("Result")
 RESOLUTIONS = 100
 """A span must be so many times the counter's resolution."""
 QUICK_SPAN_S = 2.5
@@ -53,7 +61,7 @@ def measure_energy(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
     listener: Listener = Silent,
-) -> dict[str, Any] | None:
+) -> EnergyBlock | None:
     """Return the `energy` block of a profile, or None if the counter fails during the measurement.
 
     The device rests for a while, then does each corner cell over and over, for long enough that the counter's resolution
@@ -86,13 +94,14 @@ def measure_energy(
         return None
     src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]
     joules = [run_joules for _, _, run_joules in rows]
-    return {
-        "kind": "measured",
-        "source": meter.source,
-        "idle_w": idle.joules / idle.seconds,
-        "active_w": sum(joules) / sum(seconds for _, seconds, _ in rows),
-        **fit_energy(src_len, tgt_len, joules),
-    }
+    return fit_energy(
+        src_len,
+        tgt_len,
+        joules,
+        source=meter.source,
+        idle_w=idle.joules / idle.seconds,
+        active_w=sum(joules) / sum(seconds for _, seconds, _ in rows),
+    )
 
 
 def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], float]) -> _Span | None:
@@ -106,7 +115,7 @@ def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], flo
 
 
 MB = 1_000_000
-QUICK_READS = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
+QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 """Sizes in bytes, and repeats."""
 
 
@@ -134,15 +143,15 @@ class Parts:
         self.measured: Measured | None = None
         """What was timed, after `blocks`."""
 
-    def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Any]:
+    def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Configuration | None]:
         """Measure the parts that were asked for and return the blocks of a profile by name.
 
         Raises `CalibrationError` before anything is timed where `replaced` would lose its `beam_overrun`.
         """
         settings = self._settings
-        blocks: dict[str, Any] = {}
+        blocks: dict[str, Configuration | None] = {}
         if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
-            overrun = self._once("beam_overrun", self._beam_overrun)
+            overrun = self._once("beam_overrun", BeamOverrun, self._beam_overrun)
             # Where it could not be measured, a profile that is completed keeps what it has.
             blocks |= {} if overrun is None else {"beam_overrun": overrun}
         if plans:
@@ -150,28 +159,34 @@ class Parts:
             blocks |= self._fitted(self.measured)
         beside = self._of_batches() if "step" in settings.parts else {}
         if "overheads" in settings.parts:
-            beside = self._of_singles() | self._once("overheads", self._overheads) | beside
+            singles = self._once("overheads", dict[str, Overhead], self._overheads) or {}
+            beside = self._of_singles() | singles | beside
         if beside:
-            blocks["overheads"] = beside
+            blocks["overheads"] = Overheads(**beside)
         if "decoder" in settings.parts:
-            blocks["decoder"] = self._once("decoder", self._decoder)
+            blocks["decoder"] = self._once("decoder", DecoderBlock, self._decoder)
         if "energy" in settings.parts:
-            blocks["energy"] = self._once("energy", self._energy)
+            blocks["energy"] = self._once("energy", EnergyBlock, self._energy)
         if "disk" in settings.parts:
-            blocks["disk"] = self._once("disk", self._disk)
+            blocks["disk"] = self._once("disk", DiskBlock, self._disk)
         return blocks
 
-    def _once(self, name: str, do: Callable[[], tuple[Any, list[str]]]) -> Any:
-        """A part that is measured in one go, or was in an earlier session and nothing fell short: (block, remarks)."""
+    def _once(self, name: str, kind: type[Result], do: Callable[[], tuple[Result | None, list[str]]]) -> Result | None:
+        """Return the result of a part, unless an earlier session kept one without remarks: then that one.
+
+        `do`: measures the part, returns the result and remarks on what fell short.
+        """
+        adapter: TypeAdapter[Result | None] = TypeAdapter(kind | None)  # type: ignore[arg-type]
         if name not in self._journal.findings or self._journal.findings[name][1]:
             self._listener.say(f"{name} ...")
-            self._journal.finding(name, do())
-        block, remarks = self._journal.findings[name]
+            result, remarks = do()
+            self._journal.finding(name, [adapter.dump_python(result, mode="json"), remarks])
+        content, remarks = self._journal.findings[name]
         self.remarks += remarks
-        return block
+        return adapter.validate_json(json.dumps(content))
 
-    def _fitted(self, measured: Measured) -> dict[str, Any]:
-        blocks: dict[str, Any] = {}
+    def _fitted(self, measured: Measured) -> dict[str, Configuration | None]:
+        blocks: dict[str, Configuration | None] = {}
         if "execution" in measured.cells:
             cells = measured.cells["execution"]
             if len(cells) < 4:
@@ -187,23 +202,25 @@ class Parts:
             encoder = cost_blocks.encoder_block(measured.cells["encoder"], measured.too_large["encoder"], beam, step)
             if step is not None and encoder is not None:
                 most = min(step.batch[-1], encoder.batch[-1])
-                mixed = self._once("padding", lambda: (mixed_encodings(self._engine, self._settings, most), []))
+                mixed = self._once("padding", Mixed, lambda: (mixed_encodings(self._engine, self._settings, most), [])) or []
                 encoder = encoder.model_copy(update={"padding_share": padding_share(mixed, step, encoder)})
             if step is not None:
                 step = self._under_long_sources(step)
-            for name, block in (("step", step), ("encoder", encoder)):
-                blocks[name] = None if block is None else block.model_dump(mode="json")
-                if block is None:
-                    self.remarks.append(f"no cost of the {name} by batch: fewer than two batch sizes could be measured")
+            blocks |= {"step": step, "encoder": encoder}
+            self.remarks += [
+                f"no cost of the {name} by batch: fewer than two batch sizes could be measured"
+                for name in ("step", "encoder")
+                if blocks[name] is None
+            ]
         return blocks
 
     def _under_long_sources(self, step: StepBlock) -> StepBlock:
-        pairs = self._once("sources", lambda: (source_pairs(self._engine, self._settings, step.batch[-1]), []))
-        seconds, note = per_row_src_token_s(pairs)
+        pairs = self._once("sources", Pairs, lambda: (source_pairs(self._engine, self._settings, step.batch[-1]), []))
+        seconds, note = per_row_src_token_s(pairs or [])
         notes = (*step.notes, *([note] if note else []))
         return step.model_copy(update={"s_per_row_src_token": seconds, "notes": notes})
 
-    def _overheads(self) -> tuple[Any, list[str]]:
+    def _overheads(self) -> tuple[dict[str, Overhead], list[str]]:
         decision = overheads.decision_s()
         by_name = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
         remarks = []
@@ -220,39 +237,39 @@ class Parts:
             by_name[name] = overheads.overhead(tokenisation[at]) if tokenisation else overheads.overhead(None, note)
         return by_name, remarks
 
-    def _of_batches(self) -> dict[str, Any]:
+    def _of_batches(self) -> dict[str, Overhead]:
         """Return the overheads of decode steps: the gaps between them, and refilling."""
         assert self.measured is not None
-        cells, settings = self.measured.cells, self._settings
-        gaps = cost_blocks.gap_overheads(cells["step"], cells["encoder"])
-        refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, self._most()), []))
-        return gaps | refilling
+        cells = self.measured.cells
+        refilling = self._once(
+            "joining", dict[str, Overhead], lambda: (refill_overheads(self._engine, self._settings, self._most()), [])
+        )
+        return cost_blocks.gap_overheads(cells["step"], cells["encoder"]) | (refilling or {})
 
-    def _of_singles(self) -> dict[str, Any]:
-        """What whole translations of single sentences tell of the gap, where those are measured."""
+    def _of_singles(self) -> dict[str, Overhead]:
+        """Return the gap from whole translations of single sentences, where those are measured."""
         if self.measured is None or "execution" not in self.measured.cells:
             return {}
         return cost_blocks.lone_gap_overheads(self.measured.cells["execution"])
 
-    def _decoder(self) -> tuple[Any, list[str]]:
+    def _decoder(self) -> tuple[DecoderBlock | None, list[str]]:
         return decoder_block(self._engine, self._settings, self._most(), self._listener)
 
-    def _beam_overrun(self) -> tuple[Any, list[str]]:
+    def _beam_overrun(self) -> tuple[BeamOverrun | None, list[str]]:
         block = measure_overrun(self._settings)
-        if block is None:
-            if self._replaced is not None:
-                what = "the profile there would lose its beam_overrun: the model ended too few of the text's sentences itself"
-                remedy = "give another --text, choose another --out, or remove it"
-                raise CalibrationError(what, path=self._replaced, remedy=remedy)
-            return None, ["no steps of the beam beyond its best output: the model ended too few of the text's sentences itself"]
-        return block.model_dump(mode="json"), []
+        if block is None and self._replaced is not None:
+            what = "the profile there would lose its beam_overrun: the model ended too few of the text's sentences itself"
+            remedy = "give another --text, choose another --out, or remove it"
+            raise CalibrationError(what, path=self._replaced, remedy=remedy)
+        short = "no steps of the beam beyond its best output: the model ended too few of the text's sentences itself"
+        return block, [] if block else [short]
 
     def _most(self) -> int:
         """Sentences of the largest batch whose steps there was room for."""
         cells = [] if self.measured is None else self.measured.cells.get("step", [])
         return max((cell.work.batch for cell in cells), default=batches(self._settings)[-1])
 
-    def _energy(self) -> tuple[Any, list[str]]:
+    def _energy(self) -> tuple[EnergyBlock | None, list[str]]:
         meter_search = find_energy_meter(self._engine.account.device)
         if meter_search.meter is None:
             return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in meter_search.obstacles)}"]
@@ -264,20 +281,18 @@ class Parts:
             meter_search.meter.close()
         return block, [] if block else [f"no energy: the counter of {meter_search.meter.source} failed while it was read"]
 
-    def _disk(self) -> tuple[Any, list[str]]:
-        sizes, repeats = QUICK_READS
-        options: dict[str, Any] = {"sizes_bytes": sizes, "repeats": repeats} if self._settings.mode == "quick" else {}
-        options |= {"seed": self._settings.seed, "pace": self._settings.disk_bytes_per_s}
-        begin_s = monotonic()
+    def _disk(self) -> tuple[DiskBlock | None, list[str]]:
+        settings, begin_s = self._settings, monotonic()
 
         def progress(done: int, total: int) -> None:
             spent_s = monotonic() - begin_s
             self._listener.measured("disk", spent_s, spent_s * (total - done) / done)
 
+        sizes, repeats = QUICK_READS if settings.mode == "quick" else (SIZES_BYTES, REPEATS)
+        pace = settings.disk_bytes_per_s
         try:
-            seen = measure_disk(self._folder, progress=progress, **options)
-            fit = fit_disk(*seen.reads())
+            reads = measure_disk(self._folder, sizes, repeats, pace=pace, progress=progress, seed=settings.seed)
+            block = fit_disk(reads.read_s, cold=reads.cold, paced_bytes_per_s=pace)
         except (DiskError, ValueError) as error:
             return None, [f"no disk: {error}"]
-        remarks = [] if seen.cold else [f"disk: the reads may not have been cold: {seen.cold_check}"]
-        return {"kind": "measured"} | fit.block() | seen.as_json(), remarks
+        return block, [] if reads.cold else [f"disk: the reads may not have been cold: {reads.cold_check}"]

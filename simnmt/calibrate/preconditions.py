@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate import profile_assembly
@@ -15,7 +14,6 @@ from simnmt.calibrate.plan import BenchPlan
 from simnmt.calibrate.settings import CalibrationError, Part, Settings
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
 
@@ -119,25 +117,18 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
 
 def _facts(
     profile: DeviceProfile, account: EngineAccount, settings: Settings, keys: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """Return the values of `keys` of the profile's engine and of ours, with each decoder option if both have a decoder."""
-    ours = profile_assembly.engine_block(account, settings.beam)
-    if profile.engine is None:
-        return {}, {key: ours[key] for key in keys}
-    theirs = profile.engine.model_dump(mode="json")
-    their_decoder, our_decoder = theirs["decoder"], ours["decoder"]
-    both = their_decoder and our_decoder
-    options = [f"decoder.{option}" for option in DecoderSettings.model_fields if option != "beam"] if both else []
-    flat = [
-        {key: engine[key] for key in keys} | {key: decoder[key.removeprefix("decoder.")] for key in options}
-        for engine, decoder in ((theirs, _whole(their_decoder)), (ours, _whole(our_decoder)))
-    ]
-    return flat[0], flat[1]
-
-
-def _whole(decoder: dict[str, Any] | None) -> dict[str, Any]:
-    """All options of a decoder, those that follow from others too."""
-    return dict(DecoderSettings.model_validate(decoder or {}))
+    engines = (profile.engine, profile_assembly.engine_block(account, settings.beam))
+    both = all(engine is not None and engine.decoder is not None for engine in engines)
+    theirs, ours = (
+        {}
+        if engine is None
+        else {key: getattr(engine, key) for key in keys}
+        | {f"decoder.{option}": value for option, value in (engine.decoder or {}) if both}
+        for engine in engines
+    )
+    return theirs, ours
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,32 +25,9 @@ class Sample:
     timing: Timing | None
     """None where memory did not suffice."""
 
-    def as_json(self) -> dict[str, Any]:
-        """A line of the journal."""
-        work = self.work
-        line: dict[str, Any] = {
-            "bench": self.bench,
-            "attempt": self.attempt,
-            "stretch": self.stretch,
-            "index": self.index,
-            "work": [work.src_len, work.tgt_len, work.batch, work.beam],
-        }
-        if self.timing is None:
-            return line | {"out_of_memory": True}
-        return line | {name: getattr(self.timing, name) for name in ("total_s", "encode_s", "steps_s")}
-
-    @classmethod
-    def of_json(cls, line: dict[str, Any]) -> Sample:
-        """Back from the journal."""
-        timing = None
-        if not line.get("out_of_memory"):
-            steps_s = line["steps_s"]
-            timing = Timing(line["total_s"], line["encode_s"], None if steps_s is None else tuple(steps_s))
-        return cls(line["bench"], line["attempt"], line["stretch"], line["index"], Work(*line["work"]), timing)
-
 
 def reduce_timing(bench: Bench, timing: Timing) -> Timing:
-    """What of a timing is used: single steps by the step bench alone, elsewhere their sum, which tells of the gaps."""
+    """Return the used part of a timing: single steps of the step bench alone, elsewhere their sum, which gives the gaps."""
     if bench == "step" or timing.steps_s is None:
         return timing
     return Timing(timing.total_s, timing.encode_s, (sum(timing.steps_s),))
@@ -70,18 +47,8 @@ class Reading:
 
     @property
     def least_s(self) -> float:
-        """What counts."""
+        """The least repeat, which counts."""
         return min(self.total_s)
-
-    def as_json(self) -> dict[str, Any]:
-        """A line of the journal."""
-        line = {"bench": self.bench, "attempt": self.attempt, "reading": self.position, "total_s": self.total_s}
-        return line if self.frequency_mhz is None else line | {"mhz": self.frequency_mhz}
-
-    @classmethod
-    def of_json(cls, line: dict[str, Any]) -> Reading:
-        """Back from the journal."""
-        return cls(line["bench"], line["attempt"], line["reading"], tuple(line["total_s"]), line.get("mhz"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +58,12 @@ class Cell:
     work: Work
     timings: tuple[Timing, ...]
     disturbed: bool
-    """No repeat of it was free of disturbance."""
-    total_s: tuple[float, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total_s", tuple(timing.total_s for timing in self.timings))
+    """True if no repeat was free of disturbance."""
 
     @property
-    def min_s(self) -> float:
-        """The least of the repeats."""
-        return min(self.total_s)
+    def total_s(self) -> tuple[float, ...]:
+        """Seconds of each repeat."""
+        return tuple(timing.total_s for timing in self.timings)
 
 
 def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *, every: bool = False) -> list[Cell]:
@@ -129,7 +92,7 @@ def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]
 BOUND = 0.05
 """Share by which a reading may differ from the usual one. A quiet box stays within 0.01 to 0.02."""
 BASE = "the lower quartile of all readings"
-"""What drift is told against: whatever disturbs makes slower, and a single lucky reading is not the rule."""
+"""Base of drift: a disturbance only slows, and a single lucky reading is not the rule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,7 +31,7 @@ SHARP_SRC_LEN = SHARP_STEPS = 25
 TIMED_STEPS = 8
 """Of these: the shorter what is timed, the less often others take the CPU meanwhile."""
 QUICK_BATCHES = (1, 4)
-BlockAndOmissions = tuple[dict[str, Any] | None, list[str]]
+BlockAndOmissions = tuple[DecoderBlock | None, list[str]]
 
 
 class OutputStages(Protocol):
@@ -164,7 +164,7 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
     for variant in list(dict.fromkeys(ladder(base, quick=settings.mode == "quick"))):
         if variant == base:
             continue
-        listener.say(f"decoder: {variant.words()}")
+        listener.say(f"decoder: {variant.describe()}")
         both: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
         try:
             for decoder in both:  # the first warms up
@@ -174,7 +174,7 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
                     steps_s.append(_per_step_s(stages.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)))
             repeats.append(len(both[variant]))
         except OutOfMemory:
-            left_out.append(f"{variant.words()}: out of memory")
+            left_out.append(f"{variant.describe()}: out of memory")
             continue
         except NmtError as error:
             return None, [f"no variants of the decoder: {error}"]
@@ -264,7 +264,7 @@ def _block(
     left_out: Sequence[str],
     notes: Sequence[str] = (),
 ) -> BlockAndOmissions:
-    """Return the block as JSON, without batch sizes for which the base had no memory."""
+    """Return the block without batch sizes for which the base had no memory."""
     known = {variant.batch for variant in variants if variant.settings == base}
     if not known:
         return None, ["no variants of the decoder: out of memory"]
@@ -277,4 +277,4 @@ def _block(
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
-    return block.model_dump(mode="json"), []
+    return block, []

@@ -206,7 +206,7 @@ def _write_page(page: Path, done: Calibrated) -> None:
 def _format_profile(done: Calibrated) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
     profile = done.profile
-    plane, quality = profile.plane, profile.execution.quality
+    plane, quality = profile.plane, profile.execution.fit
     engine = profile.engine
     assert engine is not None
     weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
@@ -219,7 +219,7 @@ def _format_profile(done: Calibrated) -> str:
         + (f" ({quality.heldout_how})" if quality.heldout_how else "")
         + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
     ]
-    six = profile.execution.fit.get("heldout_error_six_cells")
+    six = profile.execution.fit.heldout_error_six_cells
     if six is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
@@ -227,7 +227,7 @@ def _format_profile(done: Calibrated) -> str:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
             lines.append(f"{name}, {batches}: {block.form}, held-out error {_format_percent(block.heldout_error)}")
     if profile.decoder is not None:
-        measured = [settings.words() for settings in profile.decoder.measured]
+        measured = [settings.describe() for settings in profile.decoder.measured]
         variants = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
         batches = ", ".join(map(str, profile.decoder.batches))
         lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect tells what each takes)")

@@ -17,6 +17,7 @@ from simnmt.experiment.inputs import Case, Decoding, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries
+from simnmt.policies.configuration import OraclePolicy
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice, as_calibrated
@@ -72,7 +73,7 @@ def unmeasured_batch_costs(profile: DeviceProfile, decoding: Decoding) -> list[s
 def describe_endless_waits(plan: RunPlan) -> Iterator[str]:
     """Where what foresees batches cannot tell when one begins, as only who comes later decides it."""
     scenario = plan.scenario
-    foreseeing = [name for name, policy in scenario.policies.items() if policy.knows_truth]
+    foreseeing = [name for name, policy in scenario.policies.items() if isinstance(policy, OraclePolicy)]
     foreseeing += ["the misroutes (foresee_misroutes)"] if scenario.foresee_misroutes else []
     foreseeing += ["the gap analysis"] if scenario.gap_analysis else []
     for case in plan.cases.values():
@@ -93,11 +94,7 @@ def describe_no_batching(scenario: Scenario) -> Iterator[str]:
     """What is said of batches where there are none: taking `batching` away must not make a scenario wrong."""
     if any(device.batching is not None for device in scenario.devices.values()):
         return
-    hearing = [
-        name
-        for name, policy in scenario.policies.items()
-        if policy.estimation.hears_batches and not policy.estimation.sees_backlog
-    ]
+    hearing = [name for name, policy in scenario.policies.items() if getattr(policy, "batch", "plain") != "plain"]
     if hearing:
         yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
     if scenario.foresee_misroutes and not any(device.sti is not None for device in scenario.devices.values()):
@@ -233,7 +230,7 @@ def describe_no_streaming(scenario: Scenario) -> Iterator[str]:
     """What is said of plans where there are none: taking `sti` away must not make a scenario wrong."""
     if any(device.sti is not None for device in scenario.devices.values()):
         return
-    knowing = [name for name, policy in scenario.policies.items() if policy.estimation.plan_state != "ignored"]
+    knowing = [name for name, policy in scenario.policies.items() if getattr(policy, "plan_state", "ignored") != "ignored"]
     if knowing:
         yield f"No device streams its model, so there is no state of a plan to be known by {', '.join(knowing)}."
 
@@ -392,7 +389,7 @@ def _describe_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Ite
                 f"average ({how}). The profile's costs are converted by these means; single sentences differ."
             )
         if decoder is not None:
-            yield f"{case.name}, {device}: {decoder.words()}."
+            yield f"{case.name}, {device}: {decoder.describe()}."
             if shares := describe_active_shares(decoder, together=decoding is not None):
                 yield f"{case.name}, {device}: {shares}."
         elif (calibrated := as_calibrated(profile)) is not None and not calibrated.exact:

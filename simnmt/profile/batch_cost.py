@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.profile.blocks import EncoderBlock, StepBlock
-
 Floats = NDArray[np.float64]
 
 
@@ -30,20 +28,20 @@ class LinearSurface:
     s_per_row_token: float
 
     def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Broadcasts over its arguments."""
+        """Return the seconds; broadcasts over its arguments."""
         rows, tokens = np.asarray(batch, np.float64), np.asarray(length, np.float64)
         value: Floats = self.s_fixed + self.s_per_row * rows + (self.s_per_token + self.s_per_row_token * rows) * tokens
         return value
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Over the whole lengths first..last, both included; 0 where last < first."""
+        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
         rows, low, high = (np.asarray(column, np.float64) for column in (batch, first, last))
         count = np.maximum(high - low + 1.0, 0.0)
         value: Floats = count * self.seconds(rows, 0.5 * (low + high))
         return value
 
     def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """`sum_s` of one batch on plain numbers."""
+        """Return `sum_s` of one batch on plain numbers."""
         level, slope = self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch
 
         def sum_s(first: int, last: int) -> float:
@@ -56,9 +54,9 @@ class LinearSurface:
 class TableSurface:
     """Bilinear between the cells of a grid.
 
-    Outside of it: below the least batch or length the cost of the least holds on; beyond the greatest batch the last segment
-    is prolonged, beyond the greatest length the trend over all lengths, since the noise of a single cell, prolonged, would
-    grow without bound. Neither falls, so that no batch becomes free by being too large.
+    Below the least batch or length, the cost is that of the least. Beyond the greatest batch the last segment is prolonged;
+    beyond the greatest length the trend over all lengths, because the prolonged noise of a single cell would grow without
+    bound. Neither ever falls: no batch becomes free by being too large.
     """
 
     batches: Floats
@@ -69,7 +67,7 @@ class TableSurface:
     """Seconds, shape (batches, lengths)."""
 
     def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Broadcasts over its arguments."""
+        """Return the seconds; broadcasts over its arguments."""
         rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
         knots = self._knots(rows)
         segment = np.clip(np.searchsorted(self.lengths, tokens, side="right") - 1, 0, max(self.lengths.size - 2, 0))
@@ -82,14 +80,14 @@ class TableSurface:
         return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond_s
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Over the whole lengths first..last, both included; 0 where last < first."""
+        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
         rows, low, high = np.broadcast_arrays(*(np.asarray(column, np.float64) for column in (batch, first, last)))
         knots = self._knots(rows)
         total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
         return total
 
     def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """`sum_s` of one batch on plain numbers."""
+        """Return `sum_s` of one batch on plain numbers."""
         knots = self._knots(np.asarray(batch, np.float64))
         slopes, before = self._slopes(knots).tolist(), self._before(knots).tolist()
         start, value = self.lengths.tolist(), knots.tolist()
@@ -160,17 +158,17 @@ class SurfaceWithAlone:
     """From batch 2 on."""
 
     def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Broadcasts over its arguments."""
+        """Return the seconds; broadcasts over its arguments."""
         rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
         return np.where(rows == 1.0, self.alone.seconds(1, tokens), self.batched.seconds(rows, tokens))
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Over the whole lengths first..last, both included; 0 where last < first."""
+        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
         alone = np.asarray(batch, np.float64) == 1.0
         return np.where(alone, self.alone.sum_s(1, first, last), self.batched.sum_s(batch, first, last))
 
     def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """`sum_s` of one batch on plain numbers."""
+        """Return `sum_s` of one batch on plain numbers."""
         return self.alone.at_batch(1) if batch == 1 else self.batched.at_batch(batch)
 
 
@@ -188,84 +186,37 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
-    """Seconds of one decode step of `batch` sentences when `position` tokens are out."""
+class BatchCost:
+    """Seconds of work on a batch by its size and one length: a decode step by position, or encoding by source length.
+
+    A step at position p is taken when p tokens are out.
+    """
 
     surface: Surface
     batch_range: Range
     """Measured, both ends included."""
-    position_range: Range
+    length_range: Range
 
-    @classmethod
-    def of(cls, block: StepBlock) -> StepCost:
-        """Return the cost that a profile's block describes."""
-        coefficients = block.coefficients
-        linear = coefficients and LinearSurface(
-            coefficients.s_fixed, coefficients.s_per_row, coefficients.s_per_position, coefficients.s_per_row_position
-        )
-        surface = linear if block.form == "linear" and linear else _table(block.batch, block.position, block.seconds)
-        return cls(_with_alone(surface, block.position, block.alone_s), _ends(block.batch), _ends(block.position))
+    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
+        """Return the seconds of one step, or of encoding once; broadcasts over its arguments."""
+        return self.surface.seconds(batch, length)
 
-    def seconds(self, batch: ArrayLike, position: ArrayLike) -> NDArray[np.float64]:
-        """Broadcasts over its arguments."""
-        return self.surface.seconds(batch, position)
-
-    def steps_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of the steps at positions first..last, both included, at a constant batch; 0 where last < first."""
+    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
+        """Return the seconds of the steps at positions first..last, both included, at a constant batch; 0 if last < first."""
         return self.surface.sum_s(batch, first, last)
 
     def at_batch(self, batch: int) -> Callable[[int, int], float]:
-        """`steps_s` of one batch on plain numbers: what a simulated server holds per batch size."""
+        """Return `sum_s` of one batch on plain numbers: what a simulated server holds per batch size."""
         return self.surface.at_batch(batch)
 
-    def outside(self, batch: ArrayLike, position: ArrayLike) -> NDArray[np.bool_]:
-        """Which lie outside what was measured, and are extrapolated."""
-        return _outside(batch, self.batch_range) | _outside(position, self.position_range)
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderCost:
-    """Seconds of encoding `batch` sentences of `src_len` tokens each."""
-
-    surface: Surface
-    batch_range: Range
-    """Measured, both ends included."""
-    src_len_range: Range
-
-    @classmethod
-    def of(cls, block: EncoderBlock) -> EncoderCost:
-        """Return the cost that a profile's block describes."""
-        coefficients = block.coefficients
-        linear = coefficients and LinearSurface(
-            coefficients.s_fixed, coefficients.s_per_row, coefficients.s_per_src_token, coefficients.s_per_row_src_token
-        )
-        surface = linear if block.form == "linear" and linear else _table(block.batch, block.src_len, block.seconds)
-        return cls(_with_alone(surface, block.src_len, block.alone_s), _ends(block.batch), _ends(block.src_len))
-
-    def seconds(self, batch: ArrayLike, src_len: ArrayLike) -> NDArray[np.float64]:
-        """Broadcasts over its arguments."""
-        return self.surface.seconds(batch, src_len)
-
-    def outside(self, batch: ArrayLike, src_len: ArrayLike) -> NDArray[np.bool_]:
-        """Which lie outside what was measured, and are extrapolated."""
-        return _outside(batch, self.batch_range) | _outside(src_len, self.src_len_range)
-
-
-def _table(batch: tuple[int, ...], length: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
-    return TableSurface(*(np.asarray(column, np.float64) for column in (batch, length, seconds)))
-
-
-def _with_alone(surface: LinearSurface | TableSurface, length: tuple[int, ...], alone_s: tuple[float, ...] | None) -> Surface:
-    return surface if alone_s is None else SurfaceWithAlone(_table((1,), length, (alone_s,)), surface)
-
-
-def _ends(values: tuple[int, ...]) -> Range:
-    return values[0], values[-1]
+    def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
+        """Return a mask of what lies outside the measured ranges, and is extrapolated."""
+        return _outside(batch, self.batch_range) | _outside(length, self.length_range)
 
 
 def _outside(values: ArrayLike, ends: Range) -> NDArray[np.bool_]:
-    given = np.asarray(values)
-    outside: NDArray[np.bool_] = (given < ends[0]) | (given > ends[1])
+    numbers = np.asarray(values)
+    outside: NDArray[np.bool_] = (numbers < ends[0]) | (numbers > ends[1])
     return outside
 
 
@@ -274,19 +225,18 @@ Sum = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class DecodingCost:
-    """Seconds of what a server that batches does. Of all batches a row is a sentence with all of its hypotheses.
+    """Seconds of the work of a batching server. A row of a batch is a sentence with all of its hypotheses.
 
     The step at position p is the one that is taken when p tokens are out; in a batch whose sentences joined at different
     times the position is that of the sentence that has been active longest. Beyond what was measured, costs are
-    extrapolated as `StepCost` and `EncoderCost` do; `most_batch` tells from where on.
+    extrapolated as `BatchCost` does; `most_batch` is the greatest measured batch.
     """
 
-    step: StepCost
+    step: BatchCost
     """Of the usual step."""
-    encoder: EncoderCost
+    encoder: BatchCost
     mean_over_usual: float = 1.0
-    """What steps take on the average over what the usual one takes: what a server needs in all is a sum, which now and then
-    has a much longer step in it."""
+    """Mean seconds of a step over those of the usual step: a few steps take much longer, and a server pays their sum."""
     gap_s_fixed: float = 0.0
     """Between two steps: choosing tokens, bookkeeping."""
     gap_s_per_sentence: float = 0.0
@@ -315,7 +265,7 @@ class DecodingCost:
         return min(self.step.batch_range[1], self.encoder.batch_range[1])
 
     def source_s(self, batch: int, longest: int) -> float:
-        """What is added to each step of so many sentences where the longest source under way has `longest` tokens.
+        """Return what each step of `batch` sentences takes more where the longest source in the batch has `longest` tokens.
 
         Steps were measured with sentences that are all alike, of `src_len` tokens, and the decoder attends to padding too: for
         shorter sources it is below 0, though a step keeps half of its time at least. 0 where it was not measured.
@@ -326,7 +276,7 @@ class DecodingCost:
         return more_s if more_s >= 0.0 else max(more_s, -0.5 * self.steps_at(batch)(0, 0))
 
     def gap_s(self, batch: int) -> float:
-        """What each step of so many sentences takes beside the model."""
+        """Return the seconds of one step of `batch` sentences beside the model."""
         return self.gap_s_fixed + self.gap_s_per_sentence * batch
 
     def steps_at(self, batch: int) -> Sum:
@@ -342,10 +292,10 @@ class DecodingCost:
         return with_gaps
 
     def encode_s(self, src_lens: Sequence[int]) -> float:
-        """One call of the encoder for sentences of these source lengths; 0 for none.
+        """Return the seconds of one call of the encoder for sentences of these source lengths; 0 for none.
 
-        Packed, the batch shrinks as sentences end: the shortest's length at the whole batch, then up to each next length what
-        that many more tokens cost the batch that is left; and of what padding would cost beyond that, `padding_share`.
+        A packed batch shrinks as sentences end: the whole batch pays up to the shortest length, then the remaining batch pays
+        for the tokens up to each next length. Of what padding would cost beyond that, `padding_share` is added.
         """
         if not src_lens:
             return 0.0
@@ -363,14 +313,14 @@ class DecodingCost:
         return total_s + self.padding_share * max(padded_s - total_s, 0.0)
 
     def refill_s(self, joining: int) -> float:
-        """So many encoded sentences join what is active; 0 for none."""
+        """Return the seconds that `joining` encoded sentences take to join the batch; 0 for none."""
         return self.refill_s_fixed + self.refill_s_per_sentence * joining if joining > 0 else 0.0
 
     def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
-        """One sentence alone in the server: encoded, joined, decoded at batch 1 and dropped; broadcasts over its arguments."""
+        """Return the seconds of one sentence alone: encoded, joined, decoded at batch 1 and dropped; broadcasts."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         besides_s = np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src)) + np.where(tgt > 0.0, self.leave_s, 0.0)
-        steps_s = self.mean_over_usual * self.step.steps_s(1, 0, tgt - 1.0)
+        steps_s = self.mean_over_usual * self.step.sum_s(1, 0, tgt - 1.0)
         return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + besides_s
 
     def __reduce__(self) -> tuple[Any, ...]:

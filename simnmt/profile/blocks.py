@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.batch_cost import BatchCost, LinearSurface, Surface, SurfaceWithAlone, TableSurface
+from simnmt.profile.decoder_settings import DecoderOptions
+from simnmt.profile.device_cost import DiskCost, ReadTable
 
 
 class ProfileError(InputError):
@@ -61,14 +67,13 @@ class EngineBlock(Configuration):
     beam: Count = 1
     fused: bool = False
     """Whether bias, softmax and search were fused."""
-    decoder: dict[str, Any] | None = None
-    """How the sharp decoder was written: the options of `DecoderSettings` without its beam; null: another backend, or a file
-    from before it was kept."""
+    decoder: DecoderOptions | None = None
+    """How the sharp decoder was written; null: another backend."""
     weights: Literal["random", "checkpoint"] = "random"
     """Times depend on the architecture, not on the weights; what a model says depends on both."""
     clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
-    """Of the sharp decoder's model, weights that its 16-bit products clip, whether or not products are of 16 bits here; null:
-    another backend, or a file from before they were counted."""
+    """Weights of the sharp decoder's model that its 16-bit products clip, whether or not products are of 16 bits here; null:
+    another backend."""
     product_weights: Count | None = None
     """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
@@ -81,49 +86,50 @@ class EngineBlock(Configuration):
                 raise ValueError(f"architecture.{key}: a number beyond {MOST_WHOLE}")
         return self
 
-    @model_validator(mode="after")
-    def _decoder_is_known(self) -> EngineBlock:
-        if self.decoder is not None:
-            if "beam" in self.decoder:
-                raise ValueError("decoder.beam: the beam stands in engine.beam")
-            try:
-                DecoderSettings.model_validate(self.decoder)
-            except ValidationError as error:
-                first = error.errors(include_url=False, include_context=False)[0]
-                raise ValueError(f"decoder.{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
-        return self
 
+class Quantiles(Configuration):
+    """Quantiles of the repeats of one measurement."""
 
-class CellSample(Configuration):
-    """Repeats of one cell: sentences of one source and one target length, executed as one batch."""
-
-    src_len: Length
-    src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
-    """Where single inferences of several source lengths were summed up: their mean, and `src_len` the nearest whole number."""
-    tgt_len: Length
-    batch: Count = 1
-    beam: Count = 1
     repeats: Count = 1
     min_s: Duration
     p25_s: Duration | None = None
     median_s: Duration
     p75_s: Duration | None = None
     p95_s: Duration | None = None
-    mean_s: Duration
-    sd_s: Seconds | None = None
-    """Standard deviation over the repeats."""
+    mean_s: Duration | None = None
 
     @model_validator(mode="after")
-    def _ordered(self) -> CellSample:
+    def _ordered(self) -> Quantiles:
         quantiles_s = (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s)
         known = [quantile_s for quantile_s in quantiles_s if quantile_s is not None]
         if known != sorted(known):
             raise ValueError("quantiles that do not rise")
         return self
 
+    @classmethod
+    def of(cls, repeats_s: Sequence[float] | NDArray[np.float64], **fields: object) -> Self:
+        """Return the sample of these repeats; `fields`: those that a derived class adds."""
+        quantiles_s = np.quantile(repeats_s, (0.0, 0.25, 0.5, 0.75, 0.95)).tolist()
+        known = dict(zip(("min_s", "p25_s", "median_s", "p75_s", "p95_s"), quantiles_s, strict=True))
+        return cls.model_validate({"repeats": len(repeats_s), **known, "mean_s": float(np.mean(repeats_s)), **fields})
+
+
+class CellSample(Quantiles):
+    """Repeats of one cell: sentences of one source and one target length, executed as one batch."""
+
+    src_len: Length
+    src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    """Mean of the source lengths where inferences of several were summed up; `src_len` is then the nearest whole number."""
+    tgt_len: Length
+    batch: Count = 1
+    beam: Count = 1
+    mean_s: Duration
+    sd_s: Seconds | None = None
+    """Standard deviation over the repeats."""
+
 
 class ExecutionFit(Configuration):
-    """What a fit of the execution plane says of itself; other keys may stand beside these."""
+    """Quality of the execution plane; of an inferred one other keys, such as the assumptions and the spread over seeds."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -143,6 +149,8 @@ class ExecutionFit(Configuration):
     inferences."""
     heldout_how: str | None = None
     """What `heldout_error` was judged on."""
+    heldout_error_six_cells: RelativeError | None = None
+    """Of mode full_grid: the error of a quick calibration, judged by all cells but its six."""
     heldout_error_of_means: RelativeError | None = None
     """Of the plane of the mean, as the profile holds it: shape and level fitted without the cells that judge, and judged on
     the mean of each one's undisturbed repeats."""
@@ -153,9 +161,14 @@ class ExecutionFit(Configuration):
     condition_number: Positive | None = None
     collinear: bool | None = None
 
+    @model_serializer(mode="wrap")
+    def _without_unset(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialise(self)
+        return {key: value for key, value in content.items() if key in self.model_fields_set}
+
 
 class StepCoefficients(Configuration):
-    """s_fixed + s_per_row batch + s_per_position position + s_per_row_position batch position."""
+    """Seconds: s_fixed + s_per_row batch + s_per_position position + s_per_row_position batch position."""
 
     s_fixed: Seconds
     s_per_row: Seconds
@@ -164,7 +177,7 @@ class StepCoefficients(Configuration):
 
 
 class EncoderCoefficients(Configuration):
-    """s_fixed + s_per_row batch + s_per_src_token src_len + s_per_row_src_token batch src_len."""
+    """Seconds: s_fixed + s_per_row batch + s_per_src_token src_len + s_per_row_src_token batch src_len."""
 
     s_fixed: Seconds
     s_per_row: Seconds
@@ -172,8 +185,11 @@ class EncoderCoefficients(Configuration):
     s_per_row_src_token: Seconds
 
 
-class _Grid(Configuration):
-    """What step and encoder have in common: a cost over the batch and a length."""
+Coefficients = TypeVar("Coefficients", StepCoefficients, EncoderCoefficients)
+
+
+class GridBlock(Configuration, Generic[Coefficients]):
+    """A cost by batch size and one length, as steps and encoders have it."""
 
     kind: Kind
     form: Literal["linear", "table"]
@@ -206,8 +222,32 @@ class _Grid(Configuration):
     """What could not be measured, and why."""
     notes: tuple[str, ...] = ()
     """How the rest was measured, where not directly."""
+    coefficients: Coefficients | None = None
 
-    def _check(self, lengths: tuple[int, ...], name: str, coefficients: object) -> None:
+    length_name: ClassVar[str]
+    """The field that holds the lengths."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Measured lengths, rising: positions of steps, source lengths of encoders."""
+        values: tuple[int, ...] = getattr(self, self.length_name)
+        return values
+
+    @property
+    def cost(self) -> BatchCost:
+        """The cost model that the block describes."""
+        surface: Surface
+        if self.form == "linear" and self.coefficients is not None:
+            surface = LinearSurface(*self.coefficients.model_dump().values())
+        else:
+            surface = _table(self.batch, self.lengths, self.seconds)
+        if self.alone_s is not None:
+            surface = SurfaceWithAlone(_table((1,), self.lengths, (self.alone_s,)), surface)
+        return BatchCost(surface, (self.batch[0], self.batch[-1]), (self.lengths[0], self.lengths[-1]))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> GridBlock[Coefficients]:
+        lengths, name, coefficients = self.lengths, self.length_name, self.coefficients
         for key, values in (("batch", self.batch), (name, lengths)):
             if list(values) != sorted(set(values)):
                 raise ValueError(f"{key}: values that do not rise")
@@ -223,42 +263,37 @@ class _Grid(Configuration):
             raise ValueError("seconds: needed by form table")
         if self.form == "linear" and coefficients is None:
             raise ValueError("coefficients: needed by form linear")
-        if isinstance(coefficients, Configuration) and not any(coefficients.model_dump().values()):
+        if coefficients is not None and not any(coefficients.model_dump().values()):
             raise ValueError("coefficients: nothing would take any time")
+        return self
 
 
-class StepBlock(_Grid):
+def _table(batch: tuple[int, ...], lengths: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
+    return TableSurface(*(np.asarray(column, np.float64) for column in (batch, lengths, seconds)))
+
+
+class StepBlock(GridBlock[StepCoefficients]):
     """Time of one decode step of `batch` sentences when `position` tokens are out (FNI-18)."""
 
+    length_name: ClassVar[str] = "position"
     position: Annotated[tuple[Length, ...], Field(min_length=1)]
-    coefficients: StepCoefficients | None = None
     src_len: Length | None = None
     """Source tokens under the steps."""
     s_per_row_src_token: Seconds | None = None
     """What one more source token, of the longest sentence of the batch, adds to a step for each row; null: not measured."""
     run_over_told: Positive | None = None
-    """Mean, over the timed runs of steps, of what they took together over what this block says of them: costs are those of
-    the usual step (medians), and above 1 some steps took much longer."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> StepBlock:
-        self._check(self.position, "position", self.coefficients)
-        return self
+    """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual step (median):
+    above 1, some steps took much longer."""
 
 
-class EncoderBlock(_Grid):
+class EncoderBlock(GridBlock[EncoderCoefficients]):
     """Time to encode `batch` sentences of `src_len` tokens each."""
 
+    length_name: ClassVar[str] = "src_len"
     src_len: Annotated[tuple[Length, ...], Field(min_length=1)]
-    coefficients: EncoderCoefficients | None = None
     padding_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Of a recurrent encoder, which is given packed sequences, the share of the padding's cost that is paid all the same (what
     attention prepares, copies); null: not measured."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> EncoderBlock:
-        self._check(self.src_len, "src_len", self.coefficients)
-        return self
 
 
 class Overhead(Configuration):
@@ -290,6 +325,12 @@ class Overheads(Configuration):
     leave_s: Overhead | None = None
     """Added to a step with which some sentence leaves, whatever their number."""
 
+    @property
+    def known_s(self) -> dict[str, float]:
+        """The costs that were measured, by name; others are missing."""
+        parts = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return {name: part.value for name, part in parts if part is not None and part.value is not None}
+
 
 class BeamOverrun(Configuration):
     """How long a beam search runs on beyond its best output: measured with a trained model, for times are of forced lengths."""
@@ -302,17 +343,10 @@ class BeamOverrun(Configuration):
     note: str = ""
 
 
-class ReadSample(Configuration):
+class ReadSample(Quantiles):
     """Repeats of cold reads of one size."""
 
     bytes: Count
-    repeats: Count = 1
-    min_s: Duration
-    p25_s: Duration | None = None
-    median_s: Duration
-    p75_s: Duration | None = None
-    p95_s: Duration | None = None
-    mean_s: Duration | None = None
 
 
 class DiskBlock(Configuration):
@@ -343,6 +377,12 @@ class DiskBlock(Configuration):
         if self.form == "table" and (len(sizes) < 2 or sizes != sorted(set(sizes))):
             raise ValueError("samples: two at least, of rising bytes, are needed by form table")
         return self
+
+    @property
+    def cost(self) -> DiskCost:
+        """The cost model that the block describes."""
+        table = ReadTable(*np.array([(sample.bytes, sample.median_s) for sample in self.samples], np.float64).T)
+        return DiskCost(self.s_fixed, self.bytes_per_s, self.paced_bytes_per_s, table if self.form == "table" else None)
 
 
 class EnergyBlock(Configuration):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,8 @@ class ActiveShare(Configuration):
     by_sentence: Shares | None = None
     """Quantiles, over sentences decoded alone, of the mean over a sentence's steps; null where sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """What a step would take more with the whole vocabulary active than with nothing of it, seconds: the slope of timed steps
-    over their shares; null: those steps do not determine it."""
+    """Seconds that a step takes more with the whole vocabulary active than with nothing of it: the slope of timed steps over
+    their shares; null: those steps do not determine it."""
 
     @model_validator(mode="after")
     def _is_a_distribution(self) -> ActiveShare:
@@ -63,7 +63,10 @@ class ActiveShare(Configuration):
         by_sentence: Sequence[float] | None = None,
         s_per_share: float | None = None,
     ) -> ActiveShare:
-        """Of the active columns of each step, and each sentence's mean share where sentences were decoded alone."""
+        """Return the distribution of the active columns of each step.
+
+        `by_sentence`: each sentence's mean share where sentences were decoded alone.
+        """
         shares = np.asarray(columns, np.float64) / vocab
         mean = float(np.clip(shares.mean(), shares.min(), shares.max()))  # a mean of equal shares may round past them
         return cls(
@@ -76,9 +79,9 @@ class ActiveShare(Configuration):
         )
 
     def deviation(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of sentences' shares from their mean, by inverse transform of uniform draws in [0, 1), of which the expectation is 0.
+        """Draw how far sentences' shares lie from their mean, by inverse transform of uniform draws in [0, 1); expectation 0.
 
-        Between quantiles the distribution is taken to be even. 0 where nothing is known of single sentences.
+        Between quantiles the distribution is uniform. 0 where single sentences were not measured.
         """
         if self.by_sentence is None:
             return np.zeros_like(uniform)
@@ -87,8 +90,8 @@ class ActiveShare(Configuration):
         deviation: NDArray[np.float64] = np.interp(uniform, levels, quantiles) - expected
         return deviation
 
-    def words(self) -> str:
-        """`5.1 % of 12,000 tokens active`."""
+    def describe(self) -> str:
+        """Describe the mean, as `5.1 % of 12,000 tokens active`."""
         return f"{100 * self.mean:.3g} % of {self.vocab:,} tokens active"
 
 
@@ -103,7 +106,7 @@ PARTS_DIFFER = 0.02
 
 
 class DecoderVariant(Configuration):
-    """Time of one decode step of `batch` sentences, the search included, with a decoder so written; seconds."""
+    """Seconds of one decode step of `batch` sentences, the search included, with these decoder settings."""
 
     settings: DecoderSettings
     batch: Count = 1
@@ -137,10 +140,14 @@ class DecoderVariant(Configuration):
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        """Of body, product and search in the step; 1 together (FNI-17)."""
-        parts_s = [getattr(self, stage) for stage in STAGES]
-        body, product, search = (part / sum(parts_s) for part in parts_s)
-        return body, product, search
+        """Shares of body, product and search in the step; their sum is 1 (FNI-17)."""
+        total_s = self.body_s + self.layer_s
+        return self.body_s / total_s, self.product_s / total_s, self.search_s / total_s
+
+    @property
+    def layer_s(self) -> float:
+        """Seconds of the output layer."""
+        return self.product_s + self.search_s
 
 
 class DecoderBlock(Configuration):
@@ -163,10 +170,10 @@ class DecoderBlock(Configuration):
         seen = [(canonical(variant.settings), variant.batch) for variant in self.variants]
         if len(set(seen)) < len(seen):
             settings, batch = next(pair for pair in seen if seen.count(pair) > 1)
-            raise ValueError(f"variants: {settings.words()} at batch {batch} stands there twice")
+            raise ValueError(f"variants: {settings.describe()} at batch {batch} stands there twice")
         lacking = [batch for _, batch in seen if (canonical(self.base), batch) not in seen]
         if lacking:
-            raise ValueError(f"base: {self.base.words()} is not among the variants at batch {lacking[0]}")
+            raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {lacking[0]}")
         return self
 
     @property
@@ -198,25 +205,6 @@ Measured = Mapping[DecoderSettings, DecoderVariant]
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
-    """Seconds of a decode step at one batch size."""
-
-    body_s: float
-    product_s: float
-    search_s: float
-
-    @property
-    def layer_s(self) -> float:
-        """Of the output layer."""
-        return self.product_s + self.search_s
-
-    @property
-    def step_s(self) -> float:
-        """All of them."""
-        return self.body_s + self.product_s + self.search_s
-
-
-@dataclass(frozen=True, slots=True)
 class CompositionError:
     """Errors of composition on measured variants, each composed of the others."""
 
@@ -228,8 +216,8 @@ class CompositionError:
     beam: int | None = None
     """Of all that judged; None: of any."""
 
-    def words(self) -> str:
-        """`6.6 % on average, 16 % at most, on 17 measured steps of beam 6, each left out in turn`."""
+    def describe(self) -> str:
+        """Describe the errors: `6.6 % on average, 16 % at most, on 17 measured steps of beam 6, each left out in turn`."""
         judged = f"{self.judged} measured step{'s' * (self.judged != 1)}{'' if self.beam is None else f' of beam {self.beam}'}"
         return f"{100 * self.mean:.3g} % on average, {100 * self.most:.3g} % at most, on {judged}, each left out in turn"
 
@@ -242,24 +230,23 @@ def value_of(settings: DecoderSettings, option: str) -> object:
     return f"{value} {settings.frequent_words}" if value == "frequent" else value
 
 
-def compose_stages(measured: Measured, settings: DecoderSettings) -> Stages | None:
-    """Fit the stages of a variant by least squares of the measured logarithms; None where they do not determine it.
+def compose(measured: Measured, settings: DecoderSettings) -> DecoderVariant | None:
+    """Compose a variant's step from the measured effects of its options; None where they do not determine it.
 
-    The model of each stage: a level, times one factor for each option that is not as in the first variant. A target is
-    determined where its row is a combination of the rows that were measured. Variants of the wanted beam alone are fitted
-    where they determine it: with more hypotheses the same technique pays more, or less.
+    Each stage is a level times one factor for each option that differs from the first variant, fitted by least squares of
+    logarithms. Variants of the same beam alone are fitted where they suffice: effects differ between beams.
     """
-    of_the_beam = {other: variant for other, variant in measured.items() if other.beam == settings.beam}
-    return _fitted(of_the_beam, settings) or _fitted(measured, settings)
-
-
-def _fitted(measured: Measured, settings: DecoderSettings) -> Stages | None:
-    weights = _weights(list(measured), settings)
-    if weights is None:
-        return None
-    logarithms = np.log([[getattr(variant, stage) for stage in STAGES] for variant in measured.values()])
-    body_s, product_s, search_s = np.exp(weights @ logarithms).tolist()
-    return Stages(body_s, product_s, search_s)
+    same_beam = {other: variant for other, variant in measured.items() if other.beam == settings.beam}
+    for known in (same_beam, measured):
+        weights = _weights(list(known), settings)
+        if weights is not None:
+            logarithms = np.log([[getattr(variant, stage) for stage in STAGES] for variant in known.values()])
+            body_s, product_s, search_s = np.exp(weights @ logarithms).tolist()
+            batch, step_s = next(iter(known.values())).batch, body_s + product_s + search_s
+            return DecoderVariant(
+                settings=settings, batch=batch, step_s=step_s, body_s=body_s, product_s=product_s, search_s=search_s
+            )
+    return None
 
 
 def composition_error(block: DecoderBlock, beam: int | None = None) -> CompositionError | None:
@@ -275,7 +262,7 @@ def _errors(measured: Measured, beam: int | None) -> Iterator[float]:
     for settings, variant in measured.items():
         if beam not in (None, settings.beam):
             continue
-        composed = compose_stages({other: timed for other, timed in measured.items() if other != settings}, settings)
+        composed = compose({other: timed for other, timed in measured.items() if other != settings}, settings)
         if composed is not None:
             yield abs(composed.step_s / variant.step_s - 1.0)
 
@@ -307,35 +294,65 @@ EXACT_TYPE = "float32"
 """Compute type of engines that do not round; any other rounds."""
 
 
-def describe_fidelity(
-    settings: DecoderSettings,
-    agreement: float | None,
-    *,
-    rounding: str | None = None,
-    multiplied: bool = False,
-    identical: float | None = None,
-    likeliest_active: float | None = None,
-) -> str:
-    """Describe fidelity: `exact`, the share of tokens that agree, or not measured; then rounding and a candidate list.
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """Agreement of a decoder with the exact decoder of the same beam and candidates (SHARP-10)."""
 
-    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences;
-    `likeliest_active`: of steps, of a restricted vocabulary, which is no agreement of tokens.
-    """
-    sentences = "" if identical is None else f", {_percent(identical)} of sentences"
-    if not settings.noise:
-        summary = "exact" if rounding is None else f"exact but for rounding in {rounding}"
-    else:
-        if agreement is None and likeliest_active is not None:
-            summary = f"likeliest token of all active in {_percent(likeliest_active)} of its own steps"
-            summary += sentences and f"{sentences} as the exact decoder's"
-        elif agreement is None:
-            summary = f"not exact ({', '.join(settings.noise)}), agreement not measured"
+    settings: DecoderSettings
+    rounding: str | None = None
+    """The engine's compute type if the decoder's products are in it and it is not float32: it rounds with any techniques."""
+    agreement: float | None = None
+    """Share of equal target tokens; None: exact, or not measured."""
+    multiplied: bool = False
+    """True if the agreement is the product of those of single techniques, which were never measured together."""
+    identical: float | None = None
+    """Share of equal sentences; None if not measured with this vocabulary and beam."""
+    likeliest_active: float | None = None
+    """Share of a restricted decoder's rows and steps whose likeliest token of all was active; None if not measured."""
+
+    @classmethod
+    def of(cls, block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Fidelity:
+        """Return the worst values that were measured over batch sizes. Identities do not change the agreement."""
+        noise = _noise(settings)
+        alike = [variant for variant in block.variants if _noise(variant.settings) == noise]
+        same_beam = [variant for variant in alike if variant.settings.beam == settings.beam]
+        agreement = _worst(alike, "agreement") if noise else None
+        multiplied = False
+        if noise and agreement is None:
+            single = [
+                _worst([variant for variant in block.variants if _noise(variant.settings) == [option]], "agreement")
+                for option in noise
+            ]
+            known = [share for share in single if share is not None]
+            if len(known) == len(single):
+                agreement, multiplied = prod(known), True
+        return cls(
+            settings,
+            rounding_of(settings, compute_type),
+            agreement,
+            multiplied,
+            _worst(same_beam, "identical"),
+            _worst(same_beam, "likeliest_active"),
+        )
+
+    def describe(self) -> str:
+        """Describe the fidelity: `exact`, the share of tokens that agree, or not measured; then rounding and candidates."""
+        rounding = self.rounding
+        sentences = "" if self.identical is None else f", {_percent(self.identical)} of sentences"
+        if not self.settings.noise:
+            summary = "exact" if rounding is None else f"exact but for rounding in {rounding}"
         else:
-            summary = f"{_percent(agreement)} of tokens as the exact decoder's"
-            summary += ", its techniques' agreements multiplied" if multiplied else ""
-            summary += sentences
-        summary += "" if rounding is None else f", rounding in {rounding} aside"
-    return summary if settings.candidates is None else f"{summary}, among its candidates"
+            if self.agreement is not None:
+                summary = f"{_percent(self.agreement)} of tokens as the exact decoder's"
+                summary += ", its techniques' agreements multiplied" if self.multiplied else ""
+                summary += sentences
+            elif self.likeliest_active is not None:
+                summary = f"likeliest token of all active in {_percent(self.likeliest_active)} of its own steps"
+                summary += sentences and f"{sentences} as the exact decoder's"
+            else:
+                summary = f"not exact ({', '.join(self.settings.noise)}), agreement not measured"
+            summary += "" if rounding is None else f", rounding in {rounding} aside"
+        return summary if self.settings.candidates is None else f"{summary}, among its candidates"
 
 
 def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
@@ -343,38 +360,11 @@ def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | No
     return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
 
 
-def agreement_of(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
-    """Return the worst measured agreement, or the product over the techniques, and whether it is a product.
-
-    Identities do not change it.
-    """
-    if not wanted.noise:
-        return None, False
-    noise = _noise(wanted)
-    if (together := _worst(block, noise)) is not None:
-        return together, False
-    alone = [_worst(block, [noisy_option]) for noisy_option in noise]
-    known = [agreement for agreement in alone if agreement is not None]
-    return (prod(known), True) if len(known) == len(alone) else (None, False)
-
-
-def worst_of(block: DecoderBlock, wanted: DecoderSettings, share: Literal["identical", "likeliest_active"]) -> float | None:
-    """Return the worst share over batch sizes; None if it was not measured with these options and this beam."""
-    alike = (variant for variant in _rounding_so(block, _noise(wanted)) if variant.settings.beam == wanted.beam)
-    return min((value for variant in alike if (value := getattr(variant, share)) is not None), default=None)
-
-
-def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
-    """Return the worst agreement of the variants with exactly these options that round; None if not measured."""
-    return min((variant.agreement for variant in _rounding_so(block, noise) if variant.agreement is not None), default=None)
-
-
-def _rounding_so(block: DecoderBlock, noise: list[tuple[str, object]]) -> Iterator[DecoderVariant]:
-    return (variant for variant in block.variants if _noise(variant.settings) == noise)
+def _worst(variants: Sequence[DecoderVariant], share: str) -> float | None:
+    return min((value for variant in variants if (value := getattr(variant, share)) is not None), default=None)
 
 
 def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    """Return the options that round, and their values."""
     return [(option, getattr(settings, option)) for option in settings.noise]
 
 

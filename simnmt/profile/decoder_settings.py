@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
 
@@ -13,11 +13,9 @@ FREQUENT_WORDS = 8000
 """Of which SHARP-06 keeps the products when it does not keep all."""
 
 
-class DecoderSettings(Configuration):
-    """One variant of a decoder; the default is the plain one, of beam 1."""
+class DecoderOptions(Configuration):
+    """Techniques of a decoder, whatever its beam; by default none."""
 
-    beam: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Hypotheses of each sentence."""
     fused: bool = False
     """Bias, softmax and search in one pass over the output layer's products (FNI-03, FNI-05)."""
     gemm: Literal["float32", "int16"] | None = None
@@ -49,24 +47,6 @@ class DecoderSettings(Configuration):
                 raise ValueError(f"{conflict} contradict each other; leave one of them out")
         return options
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, plainly: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit a vocabulary that follows from the other options, so that files from before the option stay as they were."""
-        options: dict[str, Any] = plainly(self)
-        if self.vocabulary == "full" or self.candidates is not None:
-            options.pop("vocabulary", None)
-        return options
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
-        """As pydantic's; a number of candidates that comes or goes takes the vocabulary with it."""
-        changed = dict(update or {})
-        if "candidates" in changed and "vocabulary" not in changed:
-            if changed["candidates"] is not None:
-                changed["vocabulary"] = "candidates"
-            elif self.candidates is not None:
-                changed["vocabulary"] = "full"
-        return super().model_copy(update=changed, deep=deep)
-
     @property
     def exact(self) -> bool:
         """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
@@ -85,7 +65,24 @@ class DecoderSettings(Configuration):
         }
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
-    def words(self) -> str:
+
+class DecoderSettings(DecoderOptions):
+    """One variant of a decoder; the default is the plain one, of beam 1."""
+
+    beam: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Hypotheses of each sentence."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
+        """As pydantic's; a number of candidates that comes or goes takes the vocabulary with it."""
+        changed = dict(update or {})
+        if "candidates" in changed and "vocabulary" not in changed:
+            if changed["candidates"] is not None:
+                changed["vocabulary"] = "candidates"
+            elif self.candidates is not None:
+                changed["vocabulary"] = "full"
+        return super().model_copy(update=changed, deep=deep)
+
+    def describe(self) -> str:
         """Describe the settings: `beam 5, fused`; `beam 1, plain` where no technique is used."""
         techniques_used = [
             "fused" if self.fused else "",

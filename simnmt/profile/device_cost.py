@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from simnmt.profile.execution_fit import fit_relative_plane, heldout_plane_error
-from simnmt.profile.least_squares import bounded_least_squares, by_cell, errs_clearly_less, r_squared
 
 
 @dataclass(slots=True)
@@ -47,10 +43,6 @@ class TokenBucket:
         self._empty_s = max(self._empty_s, full_since_s) + size_bytes / self.rate_bytes_per_s
         return max(begin_s, self._empty_s)
 
-
-GOOD_ENOUGH = 0.01
-"""Error of a line up to which no table replaces it (`errs_clearly_less`)."""
-LEAST_SIZES = 4
 
 Column = NDArray[np.float64]
 
@@ -94,73 +86,6 @@ class DiskCost:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFit:
-    """A disk's cost with what its fit says of itself."""
-
-    cost: DiskCost
-    """The line."""
-    table: ReadTable
-    r2: float | None
-    """Of the line, on the sizes' quantiles."""
-    heldout_error: float | None
-    """Of the line: mean absolute relative error on sizes left out in turn, the least and the greatest excepted; None with
-    fewer than four sizes."""
-    heldout_error_table: float | None
-    """Of the table, on the same sizes."""
-
-    @property
-    def form(self) -> Literal["linear", "table"]:
-        """Which of the two errs less; the line, unless the table does clearly."""
-        return "table" if errs_clearly_less(self.heldout_error_table, self.heldout_error, GOOD_ENOUGH) else "linear"
-
-    def block(self) -> dict[str, Any]:
-        """The keys of a profile's block `disk` that a fit knows; its `samples` have to be those that were fitted."""
-        return {
-            "form": self.form,
-            "s_fixed": self.cost.s_fixed,
-            "bytes_per_s": self.cost.bytes_per_s,
-            "r2": self.r2,
-            "heldout_error": self.heldout_error_table if self.form == "table" else self.heldout_error,
-            "heldout_error_linear": self.heldout_error,
-            "heldout_error_table": self.heldout_error_table,
-        }
-
-
-def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.5) -> DiskFit:
-    """Fit cold reads, repeats and all, to a quantile per size by relative error; both columns of shape (reads,).
-
-    Raises `ValueError` for fewer than two sizes, and where larger reads take no longer.
-    """
-    sizes = np.asarray(size_bytes, np.float64)
-    cells = by_cell(sizes, np.zeros_like(sizes), time_s)
-    size, time = cells.first, cells.quantile(quantile)
-    if size.size < 2:
-        raise ValueError("reads of two sizes at least are needed")
-    cost, table = _line(size, time), ReadTable(size, time)
-    line_off: list[float] = []
-    table_off: list[float] = []
-    for left_out in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
-        without = np.delete(size, left_out), np.delete(time, left_out)
-        try:
-            line = _line(*without)
-        except ValueError:
-            return DiskFit(cost, table, r_squared(cost.seconds(size), time), None, None)
-        judged = size[left_out : left_out + 1]
-        for off, predicted in ((line_off, line.seconds(judged)), (table_off, ReadTable(*without).seconds(judged))):
-            off.append(abs(float(predicted[0]) / float(time[left_out]) - 1.0))
-    errors = [float(np.mean(off)) if off else None for off in (line_off, table_off)]
-    return DiskFit(cost, table, r_squared(cost.seconds(size), time), *errors)
-
-
-def _line(size: Column, time: Column) -> DiskCost:
-    design = np.column_stack([np.ones_like(size), size]) / time[:, None]
-    fixed, s_per_byte = bounded_least_squares(design, np.ones_like(time), (True, True)).tolist()
-    if s_per_byte <= 0.0:
-        raise ValueError("larger reads take no longer: no bandwidth can be told")
-    return DiskCost(fixed, 1.0 / s_per_byte)
-
-
-@dataclass(frozen=True, slots=True)
 class EnergyCost:
     """A plane in joules where energy was measured per cell; else the active power times the execution time."""
 
@@ -179,24 +104,3 @@ class EnergyCost:
         if self.active_w is not None:
             return self.active_w * np.asarray(execution_s, np.float64)
         return None
-
-    def idle_joules(self, idle_s: ArrayLike) -> NDArray[np.float64] | None:
-        """Energy of waiting; None where the idle power is unknown."""
-        return None if self.idle_w is None else self.idle_w * np.asarray(idle_s, np.float64)
-
-
-def fit_energy(
-    src_len: ArrayLike, tgt_len: ArrayLike, energy_j: ArrayLike, *, quantile: float = 0.5
-) -> dict[str, float | None]:
-    """Plane in joules over both lengths, by relative error: `j_per_src_token`, `j_per_tgt_token`, `j_fixed`, `heldout_error`.
-
-    Columns of shape (inferences,), repeats and all. Raises `ValueError` as `fit_relative_plane` does, energies of 0 included:
-    a counter that did not move was not read.
-    """
-    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=quantile).plane
-    return {
-        "j_per_src_token": plane.s_per_src_token,
-        "j_per_tgt_token": plane.s_per_tgt_token,
-        "j_fixed": plane.s_fixed,
-        "heldout_error": heldout_plane_error(src_len, tgt_len, energy_j, quantile=quantile),
-    }

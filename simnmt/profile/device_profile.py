@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, EndOfSentence, end_tokens
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, StepCost
+from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import (
     BeamOverrun,
     CellSample,
@@ -26,7 +26,6 @@ from simnmt.profile.blocks import (
     EngineBlock,
     ExecutionFit,
     Kind,
-    Overhead,
     Overheads,
     Positive,
     ProfileError,
@@ -35,29 +34,15 @@ from simnmt.profile.blocks import (
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
-from simnmt.profile.device_cost import DiskCost, EnergyCost, ReadTable
+from simnmt.profile.device_cost import DiskCost, EnergyCost
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
-SCHEMA_VERSION = 2
-"""Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
+SCHEMA_VERSION = 1
+"""Of the file's form."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
-OPTIONAL_BLOCKS = (
-    "engine",
-    "step",
-    "encoder",
-    "decoder",
-    "overheads",
-    "beam_overrun",
-    "reconciliation",
-    "disk",
-    "sti",
-    "energy",
-    "conditions",
-)
-"""What version 2 brought."""
 
 
 class Device(Configuration):
@@ -126,27 +111,9 @@ class Execution(Configuration):
     plane: PlaneCoefficients
     residual_relative_sd: Annotated[float, Field(ge=0.0, le=10.0)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
-    fit: dict[str, Any] = Field(default_factory=dict)
-    """How good the plane is: R2, errors, samples; and for an inferred one the assumptions and the spread over seeds.
-
-    Keys of `ExecutionFit` are checked against it.
-    """
+    fit: ExecutionFit = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
     """What was measured, by cell."""
-
-    @model_validator(mode="after")
-    def _fit_is_sound(self) -> Execution:
-        try:
-            ExecutionFit.model_validate(self.fit)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            raise ValueError(f"fit.{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
-        return self
-
-    @property
-    def quality(self) -> ExecutionFit:
-        """`fit`, its known keys typed."""
-        return ExecutionFit.model_validate(self.fit)
 
 
 class Reconciliation(Configuration):
@@ -182,7 +149,7 @@ class Provenance(Configuration):
 class DeviceProfile(Configuration):
     """One device running one model."""
 
-    schema_version: Annotated[Literal[1, 2], NO_TRUTH_VALUE]
+    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE]
     name: str
     device: Device
     model: Model
@@ -212,15 +179,6 @@ class DeviceProfile(Configuration):
     """The state of the box while it was measured."""
 
     @model_validator(mode="after")
-    def _matches_schema_version(self) -> DeviceProfile:
-        if self.schema_version == 1:
-            newer = [name for name in OPTIONAL_BLOCKS if getattr(self, name) is not None]
-            newer += ["execution.samples"] if self.execution.samples else []
-            if newer:
-                raise ValueError(f"{newer[0]}: a profile of version 1 has no such part")
-        return self
-
-    @model_validator(mode="after")
     def _of_one_beam(self) -> DeviceProfile:
         if self.decoder is not None and self.engine is not None and self.decoder.base.beam != self.engine.beam:
             conflict = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
@@ -230,9 +188,8 @@ class DeviceProfile(Configuration):
     @property
     def plane(self) -> ExecutionPlane:
         """The execution plane, ready to compute; a beam's steps beyond its best output are in the slope."""
-        coefficients = self.execution.plane
-        s_per_tgt_token = coefficients.s_per_tgt_token * self._steps_per_token
-        return ExecutionPlane(coefficients.s_per_src_token, s_per_tgt_token, coefficients.s_fixed)
+        plane = self.execution.plane
+        return ExecutionPlane(plane.s_per_src_token, plane.s_per_tgt_token * self._steps_per_token, plane.s_fixed)
 
     @property
     def of_forced_lengths(self) -> DeviceProfile:
@@ -249,39 +206,27 @@ class DeviceProfile(Configuration):
         return LognormalResidual(self.execution.residual_relative_sd)
 
     @property
-    def step_cost(self) -> StepCost:
-        """Cost of decode steps, ready to compute. Raises `ProfileError` where the profile has none."""
-        if self.step is None:
-            self._lacks("step", "costs of decode steps")
-        return StepCost.of(self.step)
-
-    @property
-    def encoder_cost(self) -> EncoderCost:
-        """Cost of encoding, ready to compute. Raises `ProfileError` where the profile has none."""
-        if self.encoder is None:
-            self._lacks("encoder", "costs of encoding")
-        return EncoderCost.of(self.encoder)
-
-    @property
     def decoding_cost(self) -> DecodingCost:
         """Cost of decoding on a batching server, ready to compute. An unmeasured overhead counts as 0 s: check `knows_refills`
         before refilling batches.
 
         Raises `ProfileError` where the profile knows nothing of decode steps or of the encoder.
         """
-        overheads = self.overheads or Overheads()
-        step, encoder = self.step_cost, self.encoder_cost
-        assert self.step is not None and self.encoder is not None
+        if self.step is None:
+            self._lacks("step", "costs of decode steps")
+        if self.encoder is None:
+            self._lacks("encoder", "costs of encoding")
+        known_s = {} if self.overheads is None else self.overheads.known_s
         many = self._steps_per_token
         return DecodingCost(
-            step=step,
-            encoder=encoder,
+            step=self.step.cost,
+            encoder=self.encoder.cost,
             mean_over_usual=many * (self.step.run_over_told or 1.0),
-            gap_s_fixed=many * _value_or_zero(overheads.step_gap_s),
-            gap_s_per_sentence=many * _value_or_zero(overheads.step_gap_s_per_sentence),
-            refill_s_fixed=_value_or_zero(overheads.refill_s_fixed),
-            refill_s_per_sentence=_value_or_zero(overheads.refill_s_per_sentence),
-            leave_s=_value_or_zero(overheads.leave_s),
+            gap_s_fixed=many * known_s.get("step_gap_s", 0.0),
+            gap_s_per_sentence=many * known_s.get("step_gap_s_per_sentence", 0.0),
+            refill_s_fixed=known_s.get("refill_s_fixed", 0.0),
+            refill_s_per_sentence=known_s.get("refill_s_per_sentence", 0.0),
+            leave_s=known_s.get("leave_s", 0.0),
             packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
             padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,
@@ -291,31 +236,18 @@ class DeviceProfile(Configuration):
 
     @property
     def knows_refills(self) -> bool:
-        """Whether the costs of encoded sentences that join a batch were measured."""
-        overheads = self.overheads or Overheads()
-        costs = (overheads.refill_s_fixed, overheads.refill_s_per_sentence)
-        return all(cost is not None and cost.value is not None for cost in costs)
+        """True if the costs of encoded sentences that join a batch were measured."""
+        return self.overheads is not None and {"refill_s_fixed", "refill_s_per_sentence"} <= self.overheads.known_s.keys()
 
     @property
     def disk_cost(self) -> DiskCost:
-        """Cost of reads from the disk, ready to compute. Raises `ProfileError` where the profile has none."""
-        if self.disk is None:
-            self._lacks("disk", "costs of reading from the disk")
-        disk, table = self.disk, None
-        if disk.form == "table":
-            size_bytes = np.array([float(sample.bytes) for sample in disk.samples])
-            table = ReadTable(size_bytes, np.array([sample.median_s for sample in disk.samples]))
-        return DiskCost(disk.s_fixed, disk.bytes_per_s, disk.paced_bytes_per_s, table)
+        """Cost of reads from the disk. Raises `ProfileError` if the profile has none."""
+        return self.disk.cost if self.disk is not None else self._lacks("disk", "costs of reading from the disk")
 
     @property
     def sti_cost(self) -> StiCost:
-        """Cost of streaming the model in shards, ready to compute. Raises `ProfileError` where the profile has none."""
-        if self.sti is None:
-            raise ProfileError(
-                f"profile {self.name} has no costs of streaming its model (block sti)",
-                remedy="measure them with simnmt sti profile, or name a profile that has them",
-            )
-        return self.sti.cost()
+        """Cost of streaming the model in shards. Raises `ProfileError` if the profile has none."""
+        return self.sti.cost() if self.sti is not None else self._lacks("sti", "costs of streaming its model", "sti profile")
 
     @property
     def energy_cost(self) -> EnergyCost | None:
@@ -420,10 +352,10 @@ class DeviceProfile(Configuration):
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)
 
-    def _lacks(self, block: str, costs: str) -> NoReturn:
+    def _lacks(self, block: str, costs: str, verb: str = "calibrate") -> NoReturn:
         raise ProfileError(
             f"profile {self.name} has no {costs} (block {block})",
-            remedy="measure the device with simnmt calibrate, or name a profile that has them",
+            remedy=f"measure them with simnmt {verb}, or name a profile that has them",
         )
 
 
@@ -434,7 +366,3 @@ def _converted_range(ends: tuple[int, int], tokens: float, end: int) -> tuple[in
     """
     low, high = (max(length - end, 0) / tokens for length in ends)
     return math.floor(low) + end if ends[0] else 0, min(math.ceil(high) + end, 10**9)
-
-
-def _value_or_zero(overhead: Overhead | None) -> float:
-    return 0.0 if overhead is None or overhead.value is None else overhead.value

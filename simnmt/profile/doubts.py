@@ -7,18 +7,20 @@ their errors, and how a streamed model does on its task. `calibrate`, `profile i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
+import numpy as np
+
+from simnmt.base import shipped_files
+from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
-from simnmt.profile.consistency import MOST_APART, against_step, alone_vs_plane
-from simnmt.profile.decoder_block import composition_error
-
-if TYPE_CHECKING:
-    from simnmt.profile.blocks import Conditions, MeasuringConditions
-    from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.profile.streaming_block import StiBlock
+from simnmt.profile.blocks import Conditions, ExecutionFit, MeasuringConditions
+from simnmt.profile.decoder_block import canonical, composition_error
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.streaming_block import StiBlock
 
 CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
 COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
@@ -40,6 +42,12 @@ PACE_BOUND = 1.10
 """Either way, of whole executions against their parts: measured in the same rounds of a quiet box they agree within 0.05."""
 DECODER_BOUND = 1.25
 """Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
+MOST_APART = 0.02
+"""Bound of `alone_vs_plane`, either way (XP-01)."""
+LENGTHS = "@de-en-news"
+"""Shipped length table over which a sentence alone is compared with the plane."""
+FIRST_STEPS = 12
+"""Positions at which variants are measured: those of short translations."""
 CHANCE_Z = 1.645
 """One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
 
@@ -84,8 +92,8 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     `execution` is of the least times, `execution_of_means` of the mean times. In a reconciled profile both are of the plane
     fitted to whole executions alone; `reconciliation.plane_error` is of the plane in the profile.
     """
-    quality = profile.execution.quality
-    errors = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
+    fit = profile.execution.fit
+    errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
     for name in ("step", "encoder", "disk", "energy"):
         errors[name] = getattr(getattr(profile, name), "heldout_error", None)
     gap = None if profile.overheads is None else profile.overheads.step_gap_s
@@ -156,16 +164,16 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
     return f"the box was busy: {used} before or after {activity} (repeat on a quiet box)"
 
 
-def execution_messages(fit: Mapping[str, Any]) -> list[str]:
+def execution_messages(fit: ExecutionFit) -> list[str]:
     """Return the warnings of `execution.fit`: medians fitted, a mean far above them or the least, or disturbed executions."""
-    level, disturbed = fit.get("level"), fit.get("disturbed_share")
+    level, disturbed = fit.level, fit.disturbed_share
     messages = []
-    if fit.get("quantile"):
+    if fit.quantile:
         messages.append(
             "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
             "times do not predict each other (measure again on a box that shares no cache)"
         )
-    usual = "medians" if fit.get("quantile") else "undisturbed time"
+    usual = "medians" if fit.quantile else "undisturbed time"
     if level is not None and level > LEVEL_BOUND:
         messages.append(
             f"the mean of the executions lies {100 * (level - 1):.0f} % above their {usual}: "
@@ -308,3 +316,45 @@ def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
     message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
     if rounds and message is not None:
         yield Doubt("decoder", cost_models, message)
+
+
+def alone_vs_plane(profile: DeviceProfile) -> float | None:
+    """Return how far a sentence alone in a server that batches lies from the plane, on average over `@de-en-news` (XP-01).
+
+    Signed and relative: the mean of encoder, steps and gaps over the mean of the plane, less 1. None for a profile without
+    costs of steps and encoders, or whose plane takes no time there.
+    """
+    if profile.step is None or profile.encoder is None:
+        return None
+    src_len, tgt_len, count = _news()
+    src, tgt = end_tokens(profile.length_unit.end_of_sentence)
+    src_len, tgt_len = src_len + src, tgt_len + tgt
+    plane_s = float(profile.plane.seconds(src_len, tgt_len) @ count)
+    return float(profile.decoding_cost.solo_s(src_len, tgt_len) @ count) / plane_s - 1.0 if plane_s > 0.0 else None
+
+
+@cache
+def _news() -> tuple[np.ndarray[Any, np.dtype[np.float64]], ...]:
+    """(source length, target length, count) of each distinct pair of the length table."""
+    # Room workload, which reads length tables in full, is on the same floor.
+    table = np.loadtxt(shipped_files.find("traces/lengths", LENGTHS), delimiter=",", comments=("#", "s"))
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def against_step(profile: DeviceProfile) -> dict[int, float]:
+    """Return by batch size the measured step of the base over the profile's step and gap; about 1 if both agree.
+
+    A variant moves costs by its ratio to the base, which a slower box changes little; far from 1 more than the pace may differ.
+    """
+    block = profile.decoder
+    if block is None or profile.step is None or profile.encoder is None:
+        return {}
+    cost = profile.of_forced_lengths.decoding_cost
+    last = min(FIRST_STEPS, cost.step.length_range[1])
+    # Of the usual step, as the variants are.
+    block_step_s = {
+        batch: float(cost.step.sum_s(batch, 0, last)) / (last + 1) + cost.gap_s(batch)
+        for batch in block.batches
+        if batch <= cost.step.batch_range[1]
+    }
+    return {batch: block.at(batch)[canonical(block.base)].step_s / step_s for batch, step_s in block_step_s.items()}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.text_tables import format_table
+from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import DeviceProfile
 
 _LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
@@ -104,8 +105,10 @@ def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
     if first.engine is not None and other.engine is not None:
         keys = ("backend", "compute_type", "device", "threads", "beam", "fused", "weights")
         pairs += [(key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)) for key in keys]
-        one, another = first.engine.decoder or {}, other.engine.decoder or {}
-        pairs += [(key.replace("_", " "), one[key], another[key]) for key in one if key in another and key not in keys]
+        one, another = first.engine.decoder, other.engine.decoder
+        if one is not None and another is not None:
+            options = [key for key in DecoderOptions.model_fields if key not in keys]
+            pairs += [(key.replace("_", " "), getattr(one, key), getattr(another, key)) for key in options]
         if first.engine.architecture != other.engine.architecture:
             pairs.append(("architecture", "one", "another"))
     return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]
@@ -150,7 +153,7 @@ def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...],
         return (), None, ()
     position = (start + end) // 2
     sizes = np.asarray(batch)
-    one, another = first.step_cost.seconds(sizes, position), other.step_cost.seconds(sizes, position)
+    one, another = first.step.cost.seconds(sizes, position), other.step.cost.seconds(sizes, position)
     return batch, position, tuple((np.maximum(another, 1e-9) / np.maximum(one, 1e-9)).tolist())
 
 

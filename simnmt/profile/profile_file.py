@@ -15,7 +15,7 @@ from simnmt.base.files import read_bounded, written_whole
 from simnmt.base.suggestions import did_you_mean
 from simnmt.profile import blocks, decoder_block, decoder_settings, device_profile, streaming_block
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.device_profile import OPTIONAL_BLOCKS, SCHEMA_VERSION, DeviceProfile
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 
 _KEYS = sorted(
     {
@@ -31,7 +31,7 @@ _MEND = "mend the file, or make the profile again"
 
 
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
-    """Read and check a profile of version 1 or 2; raises `ProfileError` naming the place and the key."""
+    """Read and check a profile; raises `ProfileError` naming the place and the key."""
     try:
         text = read_bounded(path).decode("utf-8")
     except OSError as error:
@@ -50,9 +50,9 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
     if not isinstance(content, dict):
         raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
-    if content.get("schema_version") not in (1, SCHEMA_VERSION):
+    if content.get("schema_version") != SCHEMA_VERSION:
         raise ProfileError(
-            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads 1 and {SCHEMA_VERSION}",
+            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads {SCHEMA_VERSION}",
             path=path,
             remedy="make the profile again with this version",
         )
@@ -60,7 +60,7 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
 
 
 def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
-    """The profile of plain JSON-able content (lists where the form has tuples); raises `ProfileError` naming the key."""
+    """Return the profile of plain content as JSON holds it; raises `ProfileError` naming the key."""
     try:
         text = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -70,11 +70,9 @@ def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
     """Write a profile whole or not at all; raises `ProfileError` where the file cannot be written."""
-    absent = {name: True for name in OPTIONAL_BLOCKS if getattr(profile, name) is None}
-    left_out: dict[str, Any] = absent | {"execution": {"samples"}} if profile.schema_version == 1 else {}
     try:
         with written_whole(path) as partial:
-            partial.write_text(profile.model_dump_json(indent=2, exclude=left_out) + "\n", encoding="utf-8")
+            partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, Overhead, Overheads, StepBlock
-from simnmt.profile.consistency import alone_vs_plane, decoder_facts, describe_alone
+from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
-from simnmt.profile.doubts import RECONCILIATION, Doubt, heldout_errors, profile_doubts
-from simnmt.profile.execution_fit import MEDIAN
+from simnmt.profile.doubts import (
+    LENGTHS,
+    MOST_APART,
+    RECONCILIATION,
+    Doubt,
+    against_step,
+    alone_vs_plane,
+    heldout_errors,
+    profile_doubts,
+)
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.profile.streaming_block import StiBlock, StiDecoder, StiIo
 
@@ -147,14 +156,14 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         lines += _grid("decode step", profile.step)
     if profile.encoder is not None:
         lines += _grid("encoder", profile.encoder)
-    lines += _beam(profile) + describe_alone(profile)
-    lines += decoder_facts(profile)
+    lines += _beam(profile) + _alone(profile)
+    lines += _decoder_variants(profile)
     lines += _overheads(profile)
     if profile.disk is not None:
         lines += _disk(profile.disk)
     if profile.sti is not None:
         lines += sti_facts(profile.sti)
-    lines += _energy(profile) if profile.schema_version > 1 else []
+    lines += _energy(profile)
     lines = _with_warnings(lines, profile_doubts(profile))
     source = profile.provenance
     return [*lines, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
@@ -218,7 +227,7 @@ def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
     threads = [] if engine.threads is None else [_many(engine.threads, "thread")]
     parts = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
     choice = as_calibrated(profile)
-    parts += [f"beam {engine.beam}" if choice is None else choice.settings.words().removesuffix(", plain")]
+    parts += [f"beam {engine.beam}" if choice is None else choice.settings.describe().removesuffix(", plain")]
     parts += ["random weights" if engine.weights == "random" else "weights of a checkpoint"]
     versions = ", ".join(f"{name} {version}" for name, version in engine.versions.items())
     return [("engine", ", ".join(filter(None, parts)))] + ([("versions", versions)] if versions else [])
@@ -243,9 +252,9 @@ def _conditions(profile: DeviceProfile) -> list[tuple[str, str]]:
 
 
 def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
-    execution, fit = profile.execution, profile.execution.quality
+    execution, fit = profile.execution, profile.execution.fit
     words = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
-    shape = "medians" if fit.quantile == MEDIAN else "least"
+    shape = "medians" if fit.quantile == 0.5 else "least"
     parts = [] if fit.mode is None else [words[fit.mode]]
     parts += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
     parts += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
@@ -388,3 +397,68 @@ def _many(count: int, what: str) -> str:
 
 def _listed(value: float | tuple[float, ...]) -> str:
     return ", ".join(f"{number:.4g}" for number in value) if isinstance(value, tuple) else f"{value:.4g}"
+
+
+def _alone(profile: DeviceProfile) -> Facts:
+    """Return (what, how much) of the reconciliation, for a reader; empty for a profile without costs of steps."""
+    apart, block = alone_vs_plane(profile), profile.reconciliation
+    if apart is None:
+        return []
+    words = f"{100 * apart:+.2f} % against the plane, mean over {LENGTHS} (at most {100 * MOST_APART:.0f} %)"
+    if block is None:
+        return [("sentence alone", f"{words}; plane and steps were never reconciled")]
+    off = f"model {100 * block.error:.2g} %, plane {100 * block.plane_error:.2g} % off {block.cells} cells of whole executions"
+    return [
+        ("sentence alone", words),
+        (
+            "reconciliation",
+            f"{block.kind}: all costs of decoding multiplied by a pace of {block.pace:.4g}; single lengths at batch 1 by up to "
+            f"{100 * block.largest_change:.2g} % more; {off}",
+        ),
+    ]
+
+
+def _decoder_variants(profile: DeviceProfile) -> Facts:
+    """Return (what, how much) of each variant by batch size, with the shares of the stages, which sum to 100 % (FNI-17)."""
+    block = profile.decoder
+    if block is None:
+        return []
+    batches = ", ".join(map(str, block.batches))
+    parts = [f"{block.kind}: {len(block.measured)} variants, batch {batches}"]
+    parts += [] if block.repeats is None else [f"{block.repeats} timings each, taken in turn"]
+    parts += [] if block.src_len is None else [f"under sources of {block.src_len} tokens"]
+    lines = [("decoder", f"{', '.join(parts)}; the other costs are of {block.base.describe()}")]
+    compute_type = None if profile.engine is None else profile.engine.compute_type
+    lines += [
+        (f"decoder {settings.describe()}", "; ".join(_describe_variant(block, settings, compute_type)))
+        for settings in block.measured
+    ]
+    lines.append(("decoder composed", _describe_composition(block)))
+    if against := against_step(profile):
+        ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
+        lines.append(("decoder against step", f"measured steps of {block.base.describe()} over step and gap: {ratios}"))
+    lines += [("decoder note", "; ".join(block.notes))] if block.notes else []
+    lines += [("decoder left out", "; ".join(block.left_out))] if block.left_out else []
+    return lines
+
+
+def _describe_variant(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Iterator[str]:
+    for variant in block.variants:
+        if variant.settings != settings:
+            continue
+        body, product, search = (round(100 * share) for share in variant.shares)
+        # Rounded separately, the three shares might sum to 99 or 101.
+        body = 100 - product - search
+        shares = f"body {body} %, product {product} %, bias, softmax and search {search} %"
+        base = block.at(variant.batch)[canonical(block.base)]
+        times = "" if variant is base else f", {variant.step_s / base.step_s:.3g} times the base's"
+        active = "" if variant.active is None else f", {variant.active.describe()}"
+        yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares}){active}"
+    yield Fidelity.of(block, settings, compute_type).describe()
+
+
+def _describe_composition(block: DecoderBlock) -> str:
+    error = composition_error(block)
+    if error is None:
+        return "the error of composing single options is not known: no measured variant follows from the others"
+    return f"off by {error.describe()}"

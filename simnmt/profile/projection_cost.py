@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
+from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import Kind
-from simnmt.profile.least_squares import bounded_least_squares
 
 Cost = Annotated[float, Field(ge=0.0)]
 """Seconds, or seconds of each number or column."""
@@ -109,7 +109,7 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
             used.append(feature)
     coefficients = np.zeros(3)
     weighed = features[:, used] / seconds[:, None]
-    coefficients[used] = bounded_least_squares(weighed, np.ones(len(points)), [True] * len(used))
+    coefficients[used] = bounded_least_squares(weighed, np.ones(len(points)))
     fixed_s, s_per_number, s_per_column = (float(coefficient) for coefficient in coefficients)
     return fixed_s, s_per_number, s_per_column
 

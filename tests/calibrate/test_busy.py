@@ -66,7 +66,7 @@ def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPat
     """All of 16 CPUs, over which the work of others is counted, though this process may use two of them."""
     box = box_of(16, allowed=2, quota=2.0)
     monkeypatch.setattr("simnmt.calibrate.processor_use.others_cpus", lambda: others)
-    assert box.usable_cpus == 2 and profile_assembly.state(box)["busy"] is busy
+    assert box.usable_cpus == 2 and profile_assembly.state(box).busy is busy
     [finding] = doctor.load(box, others)
     assert (finding.verdict == "warning") is busy
 

@@ -18,13 +18,7 @@ def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
     monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
     state = profile_assembly.state(BOX)
     block = profile_assembly.conditions_block([state], state, None, [])
-    assert (block["load_average"], block["others_cpus"]) == (3.0, others)
-    assert block["busy"] is warned
+    assert (block.load_average, block.others_cpus) == (3.0, others)
+    assert block.busy is warned
     message = "the box was busy: other programs used 1.5 CPUs before or after the run (repeat on a quiet box)"
     assert profile_assembly.busy_warnings([state, state], "the run") == ([message] if warned else [])
-
-
-def test_a_sitting_of_an_older_journal_tells_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
-    older = {"load_average": 0.1, "governor": None, "frequency_mhz": None}
-    assert profile_assembly.conditions_block([older], profile_assembly.state(BOX), None, [])["others_cpus"] == 0.0

@@ -13,7 +13,7 @@ from simnmt.calibrate.measurement import Measured, Silent, measure
 from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
-from simnmt.profile.batch_cost import EncoderCost, StepCost
+from simnmt.profile.device_profile import ValidRange
 from tests.calibrate.engines import PLANE, FakeEngine
 
 
@@ -31,16 +31,16 @@ def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
 def test_the_plane_is_found_and_its_held_out_error_is_small(measured: Any, mode: Any, kind: str, cells: int) -> None:
     settings = Settings("gru", mode=mode)
     block = cost_blocks.execution_block(measured(settings).cells["execution"], settings)
-    assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
+    assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
     # The step itself grows with the position: by 5 % over the grid's 100 tokens on average.
-    assert block["plane"]["s_per_tgt_token"] == pytest.approx(PLANE[1], rel=0.05)
-    fit = block["fit"]
-    assert (fit["mode"], fit["cells"]) == (kind, cells)
-    assert fit["heldout_error"] < 0.025
-    assert fit["r2_of_means_per_tgt_len"] > 0.99
-    assert len(block["samples"]) == cells
-    assert ("heldout_error_six_cells" in fit) == (mode == "full")
-    assert fit.get("heldout_error_six_cells", 0.0) < 0.04
+    assert block.plane.s_per_tgt_token == pytest.approx(PLANE[1], rel=0.05)
+    fit = block.fit
+    assert (fit.mode, fit.cells) == (kind, cells)
+    assert fit.heldout_error < 0.025
+    assert fit.r2_of_means_per_tgt_len > 0.99
+    assert len(block.samples) == cells
+    assert (fit.heldout_error_six_cells is not None) == (mode == "full")
+    assert (fit.heldout_error_six_cells or 0.0) < 0.04
 
 
 def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(measured: Any) -> None:
@@ -53,9 +53,9 @@ def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(measured: Any) -
     straight = cost_blocks.execution_block(cells, settings)
     doubled = [Cell(cell.work, tuple(replace(t, total_s=2 * t.total_s) for t in cell.timings), False) for cell in inner]
     bent = cost_blocks.execution_block([*doubled, *(cell for cell in cells if cell not in inner)], settings)
-    shape = [block["plane"]["s_per_tgt_token"] / block["fit"]["level"] for block in (straight, bent)]
+    shape = [block.plane.s_per_tgt_token / block.fit.level for block in (straight, bent)]
     assert shape[0] == pytest.approx(shape[1])
-    assert straight["fit"]["heldout_error"] < 0.03 < 0.4 < bent["fit"]["heldout_error"]
+    assert straight.fit.heldout_error < 0.03 < 0.4 < bent.fit.heldout_error
 
 
 def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any) -> None:
@@ -63,14 +63,14 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(600)]
     cells = measured(settings, drawn).cells["execution"]
     block = cost_blocks.execution_block(cells, settings)
-    assert block["fit"]["inferences"] == 600
+    assert block.fit.inferences == 600
     # Figure 2a of C-NMT: means and their spread over the output length.
-    assert [row["tgt_len"] for row in block["samples"]] == list(range(1, 44))
-    assert sum(row["repeats"] for row in block["samples"]) == 600
-    assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
-    assert block["fit"]["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
-    assert block["fit"]["relative_plane"]["heldout_error"] < 0.02
-    assert cost_blocks.valid_range(cells, settings) == {"src_len": [1, 50], "tgt_len": [1, 43]}
+    assert [row.tgt_len for row in block.samples] == list(range(1, 44))
+    assert sum(row.repeats for row in block.samples) == 600
+    assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
+    assert block.fit.model_dump()["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
+    assert block.fit.model_dump()["relative_plane"]["heldout_error"] < 0.02
+    assert cost_blocks.valid_range(cells, settings) == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
@@ -83,7 +83,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
     assert (block.run_over_told is not None) == tells_steps
     assert block.position[0] == 0
     assert block.repeats == 3, "timings, not neighbouring positions"
-    truth, cost = FakeEngine(growth=0.01), StepCost.of(block)
+    truth, cost = FakeEngine(growth=0.01), block.cost
     for batch in (1, 5, 16, 64):
         for position in (10, 30, 50):
             assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
@@ -94,7 +94,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
     for batch, src_len in ((4, 12), (16, 50)):
         # By splitting, the encoder bears what happens once a call.
         truth_s = truth.encode_s(batch, src_len) + (0.0 if tells_steps else PLANE[2])
-        assert float(EncoderCost.of(encoder).seconds(batch, src_len)) == pytest.approx(truth_s, rel=0.05)
+        assert float(encoder.cost.seconds(batch, src_len)) == pytest.approx(truth_s, rel=0.05)
     said = " ".join((*block.notes, *encoder.notes))
     assert ("does not tell" in said) == (not tells_steps)
 
@@ -110,9 +110,9 @@ def test_what_memory_left_out_is_told(measured: Any) -> None:
 def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measured: Any) -> None:
     settings = Settings("gru", parts=("execution",))
     cells = [cell for cell in measured(settings).cells["execution"] if cell.work.tgt_len < 100]
-    fit = cost_blocks.execution_block(cells, settings)["fit"]
-    assert "heldout_error_six_cells" not in fit
-    assert fit["heldout_error"] < 0.025
+    fit = cost_blocks.execution_block(cells, settings).fit
+    assert fit.heldout_error_six_cells is None
+    assert fit.heldout_error < 0.025
 
 
 def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measured: Any) -> None:
@@ -121,7 +121,7 @@ def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measu
     block = cost_blocks.step_block(found.cells["step"], [], 1)
     encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
     assert block is not None and encoder is not None
-    truth, cost = FakeEngine(), StepCost.of(block)
+    truth, cost = FakeEngine(), block.cost
     for batch in (1, 2, 3, 4, 7, 20):
         assert float(cost.seconds(batch, 30)) == pytest.approx(truth.step_s(batch, 30), rel=0.08)
     assert block.heldout_error is not None and encoder.heldout_error is not None

@@ -14,6 +14,7 @@ from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Timing, Work
+from simnmt.profile.blocks import MeasuringConditions
 
 HEADER = {"settings": {"model": "gru", "beam": 1, "parts": ("execution",)}, "box": {"cpu_model": "Abacus"}}
 SAMPLES = [
@@ -22,6 +23,7 @@ SAMPLES = [
     Sample("step", 1, 2, 3, Work(20, 2, 4, 2), Timing(0.3, 0.1, (0.1, 0.05))),
     Sample("step", 0, 0, 4, Work(20, 2, 64), None),
 ]
+STATE = MeasuringConditions(load_average=0.1)
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ Opener = Callable[..., Journal]
 
 def filled(open_journal: Opener, path: Path) -> Journal:
     journal = open_journal(path, HEADER)
-    journal.session({"load_average": 0.1})
+    journal.session(STATE)
     for sample in SAMPLES:
         journal.sample(sample)
     journal.reading(Reading("step", 1, 2, (0.3, 0.2)))
@@ -47,7 +49,7 @@ def test_what_was_kept_comes_back_to_the_last_bit(open_journal: Opener, path: Pa
     again = open_journal(path, HEADER)
     assert again.readings == {("step", 1, 2): Reading("step", 1, 2, (0.3, 0.2))}
     assert again.findings == {"disk": {"bytes_per_s": 1e9}}
-    assert again.sessions == [{"load_average": 0.1}]
+    assert again.sessions == [STATE]
     assert again.samples["step", 1, 2, 3] == SAMPLES[2]
     assert ("step", 0, 0, 4) not in again.samples, "memory may have room for it by now"
     assert again.samples["execution", 0, 0, 0] == SAMPLES[0]

@@ -14,13 +14,13 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate import profile_assembly
-from simnmt.calibrate.disk import DiskError, DiskSamples
+from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.plan import plan_benches
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.profile.consistency import alone_vs_plane
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.calibrate.engines import FakeEngine
@@ -123,7 +123,7 @@ def test_a_part_that_failed_is_tried_again_in_a_later_sitting(measured: Any, mon
     """What was well measured is not."""
     calls = []
 
-    def full(*_: Any, **__: Any) -> DiskSamples:
+    def full(*_: Any, **__: Any) -> DiskReads:
         calls.append("full")
         raise DiskError("too full", path="/mnt")
 

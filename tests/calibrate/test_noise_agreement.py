@@ -79,8 +79,8 @@ def test_agreement_stands_beside_each_variant_that_rounds(monkeypatch: pytest.Mo
         assert (each.settings in asked) == bool(each.settings.noise)
     unmeasured = PLAIN.model_copy(update={"gemm": "int16", "attention": "precomputed"})
     choice = choose(block, unmeasured, name="box")
-    assert (choice.how, choice.agreement) == ("composed", pytest.approx(0.999))
-    assert choice.fidelity.startswith("99.9 % of tokens as the exact decoder's")
+    assert (choice.how, choice.fidelity.agreement) == ("composed", pytest.approx(0.999))
+    assert choice.fidelity.describe().startswith("99.9 % of tokens as the exact decoder's")
 
 
 def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_path: Path) -> None:

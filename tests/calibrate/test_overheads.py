@@ -113,10 +113,10 @@ def test_power_at_rest_and_at_work_and_joules_by_length() -> None:
     engine = Burning(meter)
     block = measure_energy(engine, meter, Settings("gru", mode="quick"), sleep=rest(meter), clock=lambda: meter.now_s)
     assert block is not None
-    assert block["idle_w"] == pytest.approx(10.0)
-    assert block["active_w"] == pytest.approx(50.0)
-    assert block["j_per_tgt_token"] == pytest.approx(50.0 * engine.plane[1], rel=0.06)
-    assert block["heldout_error"] < 0.1
+    assert block.idle_w == pytest.approx(10.0)
+    assert block.active_w == pytest.approx(50.0)
+    assert block.j_per_tgt_token == pytest.approx(50.0 * engine.plane[1], rel=0.06)
+    assert block.heldout_error < 0.1
 
 
 def test_a_coarse_counter_does_not_make_a_quick_calibration_slow() -> None:

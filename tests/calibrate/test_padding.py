@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate.batch_corrections import mixed_encodings, padding_share
-from simnmt.calibrate.fits import fit_encoder_cost, fit_step_cost
+from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 from tests.calibrate.engines import FakeEngine
 
 SETTINGS = Settings("gru")
@@ -21,7 +22,7 @@ def token_s(batch: int) -> float:
 
 
 CELLS = [(batch, src_len, 0.001 + src_len * token_s(batch)) for batch in (1, 8, 32) for src_len in (4, 12, 100)]
-STEP, ENCODER = fit_step_cost([1, 8, 32], [0, 0, 0], [1.0, 2.0, 3.0]), fit_encoder_cost(*zip(*CELLS, strict=True))
+STEP, ENCODER = fit_grid(StepBlock, [1, 8, 32], [0, 0, 0], [1.0, 2.0, 3.0]), fit_grid(EncoderBlock, *zip(*CELLS, strict=True))
 
 
 class Encoding(FakeEngine):

@@ -16,10 +16,11 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate import parts as parts_module
 from simnmt.calibrate.box import JetsonDescription
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.disk import DiskError, DiskSample, DiskSamples
+from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.energy_meter import FoundMeter
 from simnmt.calibrate.settings import CalibrationError, Settings, parse_pace
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import facts
@@ -123,9 +124,9 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
 
 
 def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any) -> None:
-    engine = FakeEngine(backend="sharp", decoder=CANDIDATES, fused=True)
+    engine = FakeEngine(backend="sharp", decoder=CANDIDATES | {"fused": True}, fused=True)
     profile = measured(replace(QUICK, parts=("execution",)), engine).profile
-    assert (profile.engine.fused, profile.engine.decoder) == (True, CANDIDATES)
+    assert (profile.engine.fused, profile.engine.decoder) == (True, DecoderOptions(**CANDIDATES, fused=True))
     assert as_calibrated(profile).short.startswith(
         "decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among"
     )
@@ -134,7 +135,7 @@ def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any)
 
 @pytest.mark.parametrize(
     ("decoder", "said"),
-    [({"beam": 5}, "decoder.beam: the beam stands in engine.beam"), ({"candidate": 5}, "decoder.candidate: ")],
+    [({"beam": 5}, "decoder.beam: unknown key"), ({"candidate": 5}, "decoder.candidate: ")],
 )
 def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
     measured: Any, decoder: dict[str, Any], said: str
@@ -146,7 +147,7 @@ def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
 
 
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> DiskSamples:
+    def full(*_: Any, **__: Any) -> DiskReads:
         raise DiskError("too full", path="/mnt")
 
     monkeypatch.setattr(parts_module, "measure_disk", full)
@@ -164,9 +165,10 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
         def measured(self, part: str, done_s: float, left_s: float) -> None:
             heard.append((part, left_s))
 
-    def disk(*_: Any, pace: float | None, progress: Callable[[int, int], None], **options: Any) -> DiskSamples:
+    def disk(*_: Any, pace: float | None, progress: Callable[[int, int], None], **options: Any) -> DiskReads:
         progress(3, 3)
-        return replace(disk_samples(*_, **options), paced_bytes_per_s=pace)
+        assert pace == 90e6
+        return disk_samples()
 
     monkeypatch.setattr(parts_module, "measure_disk", disk)
     profile = measured(
@@ -178,8 +180,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
 
 def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
-    samples = tuple(DiskSample(size, (0.001 + size / rate,) * 3) for size, rate in rates.items())
-    seen = replace(disk_samples(Path()), samples=samples)
+    seen = replace(disk_samples(), read_s={size: [0.001 + size / rate] * 3 for size, rate in rates.items()})
     monkeypatch.setattr(parts_module, "measure_disk", lambda *_, **__: seen)
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
     assert disk.form == "table"
@@ -299,7 +300,7 @@ def test_a_model_file_is_not_written_over(box: Any, tmp_path: Path, make_profile
 def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:
     settings = replace(QUICK, mode="paper", inferences=300, parts=("execution",))
     profile = measured(settings).profile
-    assert profile.execution.quality.mode == "paper"
-    assert profile.execution.quality.inferences == 300
+    assert profile.execution.fit.mode == "paper"
+    assert profile.execution.fit.inferences == 300
     assert profile.valid_range.src_len[1] > 30
     assert "300 inferences with the lengths of @de-en-news" in profile.provenance.source

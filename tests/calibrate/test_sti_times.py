@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, random_shards, record_bytes
-from simnmt.calibrate.streaming.encoder_block import StiSettings, fit_read_line, measure_reads
+from simnmt.calibrate.streaming.encoder_block import StiSettings, measure_reads, reads_block
 from simnmt.calibrate.streaming.layer_times import THREAD, measure_layers, slowed_by_reads
 from simnmt.calibrate.streaming.profile_blocks import check_translator, translator_blocks
 from simnmt.calibrate.streaming.whole_models import encoder_execution
@@ -55,9 +55,10 @@ def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) ->
 def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     """STI-07: of a disk that takes 0.3 ms and 80 MB/s the line says so, and explains all of it."""
     sizes = {bits: record_bytes(BERT_BASE, bits) for bits in BITS}
-    found = fit_read_line(sizes, {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()})
-    assert (found["s_fixed"], found["bytes_per_s"]) == pytest.approx((3e-4, 80e6))
-    assert found["r2"] == pytest.approx(1.0)
+    read_s = {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()}
+    block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
+    assert (block.s_fixed, block.bytes_per_s) == pytest.approx((3e-4, 80e6))
+    assert block.r2 == pytest.approx(1.0)
 
 
 def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
@@ -67,9 +68,10 @@ def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_is_told_as_such() -> None:
-    found = fit_read_line({bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS})
-    assert found["r2"] is None
-    assert found["s_fixed"] == pytest.approx(0.002)
+    sizes, read_s = {bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS}
+    block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
+    assert block.r2 is None
+    assert block.s_fixed == pytest.approx(0.002)
 
 
 class _Timed:
@@ -172,19 +174,19 @@ class _Texts:
 
 def test_a_classifiers_plane_is_a_line_over_its_source() -> None:
     whole: Any = _Texts()
-    plane = encoder_execution(whole, (8, 16, 32), repeats=9, threads=1)["plane"]
-    assert plane["s_per_tgt_token"] == 0.0
+    plane = encoder_execution(whole, (8, 16, 32), repeats=9, threads=1).plane
+    assert plane.s_per_tgt_token == 0.0
     for length in (8, 16, 32):
-        told_s = plane["s_fixed"] + length * plane["s_per_src_token"]
+        told_s = plane.s_fixed + length * plane.s_per_src_token
         assert told_s == pytest.approx(0.002 + 1e-4 * length, rel=0.05)
 
 
 def test_noise_makes_no_plane_that_falls_below_0() -> None:
     """A free line through times of two lengths may cross 0 above no tokens: seen on a busy box."""
     whole: Any = _Texts(-0.0005)
-    plane = encoder_execution(whole, (8, 16), repeats=9, threads=1)["plane"]
-    assert plane["s_fixed"] == 0.0
-    assert plane["s_per_src_token"] > 0.0
+    plane = encoder_execution(whole, (8, 16), repeats=9, threads=1).plane
+    assert plane.s_fixed == 0.0
+    assert plane.s_per_src_token > 0.0
 
 
 def _translator(**told: Any) -> TransformerArchitecture:
@@ -195,8 +197,8 @@ def _translator(**told: Any) -> TransformerArchitecture:
 
 def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
     settings = StiSettings(lengths=(4, 8), pace_bytes_per_s=1e6, repeats=2)
-    blocks = translator_blocks(_translator(), tmp_path, settings, silent)
-    cost = blocks["sti"].cost()
+    sti, execution = translator_blocks(_translator(), tmp_path, settings, silent)
+    cost = sti.cost()
     assert cost.layers == 5
     assert (len(cost.comp_s[4]), len(cost.decoder.step_s)) == (4, 4)
     assert cost.decoder.shard_bytes[32] > cost.shard_bytes[32]
@@ -204,8 +206,8 @@ def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
         assert cost.t_io(32, layer) >= record_bytes(shards, 32) / 1e6
     assert cost.head_s > 0.0
     # 60 tokens of 16 numbers and a bias; 4 + 8 attention projections, 32 neurons and their sums, 2 and 3 norms.
-    assert blocks["sti"].resident_bytes == 4 * (60 * 17 + 2 * (64 + 48 + 64) + 3 * (128 + 48 + 96))
-    assert blocks["execution"]["plane"]["s_per_tgt_token"] > 0.0
+    assert sti.resident_bytes == 4 * (60 * 17 + 2 * (64 + 48 + 64) + 3 * (128 + 48 + 96))
+    assert execution.plane.s_per_tgt_token > 0.0
     assert list(tmp_path.iterdir()) == []
 
 

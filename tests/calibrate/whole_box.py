@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.disk import DiskSample, DiskSamples
+from simnmt.calibrate.disk import DiskReads
 from simnmt.calibrate.settings import Settings
 
 QUICK = Settings("gru", mode="quick", threads=1)
@@ -18,6 +17,6 @@ CANDIDATES = {"gemm": "float32", "candidates": 500}
 """How an engine's decoder was written."""
 
 
-def disk_samples(folder: Path, **_: Any) -> DiskSamples:
-    samples = tuple(DiskSample(size, tuple(0.001 + size / 2e8 for _ in range(3))) for size in (10**6, 4 * 10**6, 16 * 10**6))
-    return DiskSamples(samples, cold=True, cold_check="made up", paced_bytes_per_s=None, file_system="none")
+def disk_samples(*_: Any, **__: Any) -> DiskReads:
+    read_s = {size: [0.001 + size / 2e8] * 3 for size in (10**6, 4 * 10**6, 16 * 10**6)}
+    return DiskReads(read_s, cold=True, cold_check="made up", file_system="none")

@@ -219,7 +219,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "cloud.json",
             b'{"schema_version": 9}',
-            "{cloud}{here}/cloud.json: schema_version: 9 where this simnmt reads 1 and 2 (make... again...",
+            "{cloud}{here}/cloud.json: schema_version: 9 where this simnmt reads 1 (make... again...",
         ),
         (
             "cloud.json",

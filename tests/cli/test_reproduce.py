@@ -60,7 +60,7 @@ def test_a_folder_that_holds_something_is_refused_before_anything_runs(
 
 def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., Any]) -> None:
     before = sorted(path.name for path in Path().iterdir())
-    Path("cpu2-gru.json").write_text('{"schema_version": 2')
+    Path("cpu2-gru.json").write_text('{"schema_version": 1')
     for out in (("--out", "deep/out"), ()):
         done = simnmt(*SMALL, "--measured", scenario, *out)
         assert done.status == 2 and "cpu2-gru.json" in done.err and done.err.count("\n") == 1

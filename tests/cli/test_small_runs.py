@@ -69,7 +69,7 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
     """A run must not call measured what was measured on a busy box."""
     profile = json.loads(Path("gateway.json").read_text())
     state = {"busy": True, "others_cpus": 1.5}
-    profile |= {"schema_version": 2, "execution": profile["execution"] | {"kind": "measured"}, "conditions": state}
+    profile |= {"schema_version": 1, "execution": profile["execution"] | {"kind": "measured"}, "conditions": state}
     Path("gateway.json").write_text(json.dumps(profile))
     done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1")
     doubt = "the box was busy: other programs used 1.5 CPUs before or after measuring execution (repeat on a quiet box)"
@@ -84,7 +84,7 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
 
 def test_a_doubtful_profile_of_two_devices_and_workloads_is_listed_once(folder: Path, simnmt: Callable[..., Any]) -> None:
     profile = json.loads(Path("gateway.json").read_text())
-    profile |= {"schema_version": 2, "execution": profile["execution"] | {"kind": "measured"}, "conditions": {"busy": True}}
+    profile |= {"schema_version": 1, "execution": profile["execution"] | {"kind": "measured"}, "conditions": {"busy": True}}
     Path("gateway.json").write_text(json.dumps(profile))
     again = "workloads.again={lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}}"
     shared = ("--set", "devices.cloud.profile=gateway.json", "--set", again)

@@ -13,9 +13,9 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.draws import learn
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.notes import notes
+from simnmt.experiment.source import open_source
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.profile_file import read_profile
-from simnmt.scenario.source import open_source
 
 GOOD = """\
 version: 1
@@ -95,7 +95,7 @@ CASES = {
     "a profile that knows nothing of steps": (
         ('profile: "@cpu1-gru"\n    b', 'profile: "@titan-xp-gru"\n    b'),
         "s.yaml:10:14: devices.cloud.profile: profile titan-xp-gru has no costs of decode steps (block step) "
-        "(measure the device with simnmt calibrate, or name a profile that has them)",
+        "(measure them with simnmt calibrate, or name a profile that has them)",
     ),
     "leave for batches that there are not": (
         ('gateway: {profile: "@cpu1-gru"}', 'gateway: {profile: "@cpu1-gru", beyond_measured_batch: true}'),

@@ -12,10 +12,10 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.source import open_source
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.results import RunResult
-from simnmt.scenario.source import open_source
 from tests.profile.made_decoder import decoder_block, stages_s, variant
 from tests.profile.made_profile import whole_profile
 
@@ -216,7 +216,7 @@ CASES = {
         "decoder: {merge: true}",
         {"decoder": decoder_block([DecoderSettings(), DecoderSettings(merge=True, gemm="int16")])},
         "s.yaml:11:63: devices.cloud.decoder: beam 1, states merged was not measured in profile everything, and cannot be "
-        "composed: some of its options were only ever measured together, which does not tell the effect of each "
+        "composed: some of its options were only ever measured together, so that their single effects are unknown "
         "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
     ),
 }

@@ -8,10 +8,10 @@ import pytest
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.experiment.inputs import Decoding
 from simnmt.experiment.units import saturated_s
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 
-STEP = StepCost(LinearSurface(0.01, 0.0, 0.0, 0.0), (1, 64), (0, 200))
-FREE = EncoderCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, 64), (1, 200))
+STEP = BatchCost(LinearSurface(0.01, 0.0, 0.0, 0.0), (1, 64), (0, 200))
+FREE = BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, 64), (1, 200))
 
 
 def seconds(batching: Batching, sentences: int, length: int = 10) -> float:

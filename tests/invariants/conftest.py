@@ -77,7 +77,7 @@ def make_batched(
         scenario = make_scenario(relative_sd)
         measured = {"kind": "synthetic", "form": "linear", "batch": (1, 64)}
         blocks = {
-            "schema_version": 2,
+            "schema_version": 1,
             "step": measured | {"position": (0, 400), "coefficients": LINEAR_STEP},
             "encoder": measured | {"src_len": (1, 400), "coefficients": LINEAR_ENCODER},
             "overheads": {key: {"value": 0.0, "kind": "synthetic"} for key in ("refill_s_fixed", "refill_s_per_sentence")},

@@ -70,7 +70,7 @@ class TestOneAtATime:
         }
         log, measured = log_of(scenario), read_profile(shipped_files.find("calibration", profile))
         assert measured.step is not None
-        fit_error = (measured.execution.quality.heldout_error or 0.0) + measured.execution.residual_relative_sd
+        fit_error = (measured.execution.fit.heldout_error or 0.0) + measured.execution.residual_relative_sd
         off = np.abs(log["t_exe_s"] / measured.plane.seconds(log["src_len"], log["tgt_len"]) - 1.0)
         assert off.mean() < fit_error + (measured.step.heldout_error or 0.0)
         assert (log["t_queue_s"] > 0.0).mean() < 0.01

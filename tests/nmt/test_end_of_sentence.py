@@ -25,8 +25,8 @@ from simnmt.nmt.training.corpus import CorpusFiles  # noqa: E402
 from simnmt.nmt.training.recipe import Budget  # noqa: E402
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
-from simnmt.profile.consistency import alone_vs_plane  # noqa: E402
 from simnmt.profile.device_profile import DeviceProfile  # noqa: E402
+from simnmt.profile.doubts import alone_vs_plane  # noqa: E402
 from simnmt.profile.profile_file import checked_profile  # noqa: E402
 from simnmt.profile.profile_summary import facts  # noqa: E402
 from simnmt.workload.fertility import convert_units  # noqa: E402

@@ -122,4 +122,4 @@ def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, mon
     account = loaded(tmp_path, compute_type="int16").account
     assert account.clipping == Clipping(3, none.weights)
     block = engine_block(account, 1)
-    assert (block["clipped_weights"], block["product_weights"]) == (3, none.weights)
+    assert (block.clipped_weights, block.product_weights) == (3, none.weights)

@@ -34,7 +34,7 @@ def profile(
                 {"src_len": src_len, "tgt_len": tgt_len, "repeats": 3, "min_s": 0.96 * time_s, "mean_s": time_s, **quartiles}
             )
     content = {
-        "schema_version": 2,
+        "schema_version": 1,
         "name": name,
         "device": {"name": "a made-up box"},
         "model": {"name": model, "vocab": VOCAB[model]},

@@ -110,8 +110,8 @@ def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path
     assert gateway.name == "tx2-bilstm.json"
     assert profile.execution.kind == "inferred"
     assert profile.execution.plane.s_per_src_token == 0.0006123
-    assert profile.execution.fit["assumed_cp1_mean_rtt_s"] == 0.08
-    assert profile.execution.fit["fitted_cp2_mean_rtt_s"] == 0.06
+    assert profile.execution.fit.model_extra["assumed_cp1_mean_rtt_s"] == 0.08
+    assert profile.execution.fit.model_extra["fitted_cp2_mean_rtt_s"] == 0.06
     assert "10.1109/ISCAS48785.2022.9937603" in profile.provenance.source
     assert profile.length_unit.src == "word"
     assert json.loads(gateway.read_text())["execution"]["fit"]["seeds"] == [1]

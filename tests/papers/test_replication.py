@@ -52,7 +52,7 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
     for name in names:
         execution = read_profile(tmp_path / f"{name}.json").execution
         assert execution.kind == "inferred"
-        assert len(execution.fit["errors"]) == 8 and execution.fit["seeds"] == [1]
+        assert len(execution.fit.model_extra["errors"]) == 8 and execution.fit.model_extra["seeds"] == [1]
 
 
 def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:
         assert scenario["workloads"][each.workload] == {"lengths": f"@{each.lengths}"}
         for device, name in zip(("gateway", "cloud"), each.profiles, strict=True):
             assert scenario["devices"][device]["profile"][each.workload] == f"@{name}"
-            fit = read_profile(shipped_files.find("calibration", name)).execution.fit
+            fit = read_profile(shipped_files.find("calibration", name)).execution.fit.model_extra
             assert fit["lengths"].startswith(f"@{each.lengths} in place of {each.corpus}")
             assert fit["lengths"].endswith(each.remark)
             cp2 = read_notes(shipped_files.find("traces/rtt", "cp2"))["made"]

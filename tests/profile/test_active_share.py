@@ -28,7 +28,7 @@ def test_quantiles_are_those_of_steps_and_sentences() -> None:
     assert (share.steps, share.mean) == (101, pytest.approx(0.05))
     assert share.by_step == pytest.approx([level * 0.1 for level in LEVELS])
     assert share.deviation(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
-    assert share.words() == "5 % of 1,000 tokens active"
+    assert share.describe() == "5 % of 1,000 tokens active"
 
 
 def test_where_sentences_share_steps_none_deviates() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import fit_encoder_cost, fit_step_cost
-from simnmt.profile.batch_cost import EncoderCost, LinearSurface, StepCost, Surface, TableSurface
-from simnmt.profile.blocks import StepBlock
+from simnmt.calibrate.fits import fit_grid
+from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 
 BATCH, POSITION = (each.ravel() for each in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
 
@@ -72,12 +72,12 @@ def step_times(surface: LinearSurface, relative_sd: float = 0.0, seed: int = 1) 
 
 
 def test_a_linear_device_is_told_as_linear_with_its_own_coefficients() -> None:
-    block = fit_step_cost(BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6)))
+    block = fit_grid(StepBlock, BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6)))
     assert block.form == "linear"
     assert block.coefficients is not None
     assert list(block.coefficients.model_dump().values()) == pytest.approx([0.004, 1e-4, 2e-6, 1e-6], rel=1e-6)
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
-    cost = StepCost.of(block)
+    cost = block.cost
     assert cost.seconds(128, 256) == pytest.approx(0.004 + 128e-4 + 256 * 2e-6 + 128 * 256e-6)
     assert cost.outside([1, 64, 65, 8], [0, 128, 0, 129]).tolist() == [False, False, True, True]
 
@@ -94,7 +94,7 @@ def test_the_noise_of_the_last_cell_is_not_prolonged() -> None:
 
 def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:
     forms = [
-        fit_step_cost(BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6), 0.03, seed)).form
+        fit_grid(StepBlock, BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6), 0.03, seed)).form
         for seed in range(20)
     ]
     assert forms.count("linear") >= 19
@@ -104,13 +104,13 @@ def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
     sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
     batch, position = (each.ravel() for each in np.meshgrid(sizes, [0, 16, 64]))
-    block = fit_step_cost(batch, position, np.maximum(0.004, 0.00025 * batch))
+    block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch))
     assert block.form == "table"
     assert block.heldout_error is not None and block.heldout_error_linear is not None
     assert block.heldout_error < 0.02 < 0.1 < block.heldout_error_linear
-    cost = StepCost.of(block)
+    cost = block.cost
     assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
-    assert cost.steps_s(32, 0, 99) == pytest.approx(100 * 0.008)
+    assert cost.sum_s(32, 0, 99) == pytest.approx(100 * 0.008)
     assert float(cost.seconds(64, 16) / cost.seconds(4, 16)) == pytest.approx(4.0)
 
 
@@ -127,22 +127,22 @@ def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.n
 def test_batch_sizes_that_only_judge_choose_the_form_and_enter_neither() -> None:
     """A table that holds all small sizes is right between them; left out in turn, its own knots would have to be guessed."""
     judged = {7: 46.0, 10: 52.0, 20: 72.0, 40: 112.0}
-    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
     assert (block.form, block.batch, block.judged_batch) == ("table", tuple(KERNELS_MS), (7, 10, 20, 40))
     assert block.heldout_how == "batch sizes 7, 10, 20, 40, measured only to judge"
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
     assert block.heldout_error_linear is not None and block.heldout_error_linear > 0.01
-    in_turn = fit_step_cost(*kernel_steps({}))
+    in_turn = fit_grid(StepBlock, *kernel_steps({}))
     assert in_turn.judged_batch == () and in_turn.heldout_error is not None and in_turn.heldout_error > 0.1
     # Wrong by as much as one likes, they change nothing but the error.
-    lied = fit_step_cost(*kernel_steps({size: 2.0 * ms for size, ms in judged.items()}), judged_batches=judged)
+    lied = fit_grid(StepBlock, *kernel_steps({size: 2.0 * ms for size, ms in judged.items()}), judged_batches=judged)
     assert (lied.seconds, lied.coefficients) == (block.seconds, block.coefficients) == (in_turn.seconds, in_turn.coefficients)
     assert lied.heldout_error_table == pytest.approx(0.5, abs=0.01)
 
 
 def test_judges_at_large_batches_do_not_acquit_a_line_that_is_wrong_at_small_ones() -> None:
     judged = {7: 46.0 * 1.04, 10: 52.0 * 0.96, 20: 72.0 * 1.04, 40: 112.0 * 0.96}
-    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
     assert block.heldout_error_table is not None and block.heldout_error_linear is not None
     assert block.heldout_error_table > 0.8 * block.heldout_error_linear, "the judges alone would keep the line"
     assert block.fitted_error_linear is not None and block.fitted_error_linear > 0.1
@@ -151,7 +151,7 @@ def test_judges_at_large_batches_do_not_acquit_a_line_that_is_wrong_at_small_one
 
 def test_noise_in_the_judges_does_not_acquit_a_line_that_is_wrong_at_one_batch_size() -> None:
     judged = {7: 46.0 * 1.12, 10: 52.0 * 0.88, 20: 72.0 * 1.12, 40: 112.0 * 0.88}
-    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
     assert block.heldout_error_table is not None and block.heldout_error_linear is not None
     assert block.fitted_error_linear is not None
     average = max(block.heldout_error_linear, block.fitted_error_linear)
@@ -162,45 +162,47 @@ def test_noise_in_the_judges_does_not_acquit_a_line_that_is_wrong_at_one_batch_s
 
 def test_a_reader_can_redo_the_judgement_of_both_forms_on_the_same_cells() -> None:
     judged = {7: 47.0, 10: 51.0, 20: 75.0, 40: 109.0}
-    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    block = fit_grid(StepBlock, *kernel_steps(judged), judged_batches=judged)
     batch, position, seconds = np.array(block.judged_cells).T
     assert batch.size == 12
     for form, error in (("table", block.heldout_error_table), ("linear", block.heldout_error_linear)):
-        cost = StepCost.of(block.model_copy(update={"form": form}))
+        cost = block.model_copy(update={"form": form}).cost
         assert np.abs(cost.seconds(batch, position) / seconds - 1.0).mean() == pytest.approx(error)
 
 
 def test_a_linear_device_stays_linear_before_its_judges() -> None:
     known = ~np.isin(BATCH, [2, 16])
     time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6), 0.02)
-    block = fit_step_cost(BATCH, POSITION, time_s, judged_batches=[2, 16])
+    block = fit_grid(StepBlock, BATCH, POSITION, time_s, judged_batches=[2, 16])
     assert (block.form, block.judged_batch) == ("linear", (2, 16))
-    assert block.coefficients == fit_step_cost(BATCH[known], POSITION[known], time_s[known]).coefficients
+    assert block.coefficients == fit_grid(StepBlock, BATCH[known], POSITION[known], time_s[known]).coefficients
 
 
 def test_judges_beyond_what_was_fitted_judge_nothing() -> None:
     """Memory ran out below them: neither form is made to extrapolate, and the others are left out in turn."""
-    block = fit_step_cost(*kernel_steps({128: 300.0}), judged_batches=[128])
+    block = fit_grid(StepBlock, *kernel_steps({128: 300.0}), judged_batches=[128])
     assert (block.judged_batch, block.judged_cells) == ((), ())
     assert block.heldout_how is not None and block.heldout_how.startswith("batch sizes left out in turn")
     assert 128 not in block.batch
     with pytest.raises(ValueError, match="only to judge"):
-        fit_step_cost([4, 4], [0, 1], [0.1, 0.2], judged_batches=[4])
+        fit_grid(StepBlock, [4, 4], [0, 1], [0.1, 0.2], judged_batches=[4])
 
 
 def test_the_first_step_is_a_position_like_others() -> None:
     """It starts from the encoder's output and may take longer than those after it."""
     batch, position = (each.ravel() for each in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
-    block = fit_step_cost(batch, position, np.where(position == 0, 0.009, 0.003) + 0.0001 * batch, notes=("how",))
+    block = fit_grid(StepBlock, batch, position, np.where(position == 0, 0.009, 0.003) + 0.0001 * batch, notes=("how",))
     assert (block.position, block.notes, block.left_out) == ((0, 1, 8, 63), ("how",), ())
-    cost = StepCost.of(block.model_copy(update={"form": "table"}))
-    assert cost.steps_s(2, 0, 8) == pytest.approx(0.0092 + 8 * 0.0032)
+    cost = block.model_copy(update={"form": "table"}).cost
+    assert cost.sum_s(2, 0, 8) == pytest.approx(0.0092 + 8 * 0.0032)
     assert cost.outside(2, [0, 63, 64]).tolist() == [False, False, True]
 
 
 def test_repeats_count_by_their_quantile() -> None:
     time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6))
-    block = fit_step_cost(*(np.tile(each, 3) for each in (BATCH, POSITION)), np.concatenate([time_s, 1.1 * time_s, 5 * time_s]))
+    block = fit_grid(
+        StepBlock, *(np.tile(each, 3) for each in (BATCH, POSITION)), np.concatenate([time_s, 1.1 * time_s, 5 * time_s])
+    )
     assert block.repeats == 3
     assert block.coefficients is not None
     assert block.coefficients.s_fixed == pytest.approx(0.0044)
@@ -209,9 +211,9 @@ def test_repeats_count_by_their_quantile() -> None:
 def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_the_table() -> None:
     time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6))
     known = (BATCH < 64) | (POSITION < 32)
-    block = fit_step_cost(BATCH[known], POSITION[known], time_s[known], left_out=("batch 64 at 32: out of memory",))
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], time_s[known], left_out=("batch 64 at 32: out of memory",))
     assert (block.form, block.batch[-1], block.seconds) == ("linear", 64, None)
-    flat = fit_step_cost(BATCH[known], POSITION[known], np.maximum(0.004, 0.0002 * BATCH)[known])
+    flat = fit_grid(StepBlock, BATCH[known], POSITION[known], np.maximum(0.004, 0.0002 * BATCH)[known])
     assert (flat.form, flat.batch[-1]) == ("table", 32)
     assert flat.seconds is not None and len(flat.seconds) == 6
 
@@ -219,24 +221,24 @@ def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_
 @pytest.mark.parametrize("batches", [[4], [1, 4]])
 def test_few_batch_sizes_are_judged_on_positions_and_tell_no_slope_that_they_cannot_know(batches: list[int]) -> None:
     batch, position = (each.ravel() for each in np.meshgrid(batches, [0, 10, 20, 30]))
-    block = fit_step_cost(batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
+    block = fit_grid(StepBlock, batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
     assert block.heldout_how is not None and "lengths left out" in block.heldout_how
-    assert StepCost.of(block).seconds(4, 15) == pytest.approx(0.00155)
+    assert block.cost.seconds(4, 15) == pytest.approx(0.00155)
     if len(batches) == 1:
-        assert StepCost.of(block).seconds(8, 15) == pytest.approx(0.00155), "nothing is known of other batches"
+        assert block.cost.seconds(8, 15) == pytest.approx(0.00155), "nothing is known of other batches"
 
 
 def test_one_cell_is_a_cost_without_an_error() -> None:
-    block = fit_step_cost([2], [5], [0.01])
+    block = fit_grid(StepBlock, [2], [5], [0.01])
     assert block.heldout_error is None
-    assert StepCost.of(block).seconds(2, 5) == pytest.approx(0.01)
+    assert block.cost.seconds(2, 5) == pytest.approx(0.01)
 
 
 def test_the_encoder_is_fitted_alike() -> None:
-    block = fit_encoder_cost(BATCH, POSITION + 1, 0.001 + 1e-5 * BATCH * (POSITION + 1))
-    assert fit_encoder_cost(BATCH, POSITION, 0.001 + 1e-5 * BATCH, judged_batches=[4]).judged_batch == (4,)
-    cost = EncoderCost.of(block)
+    block = fit_grid(EncoderBlock, BATCH, POSITION + 1, 0.001 + 1e-5 * BATCH * (POSITION + 1))
+    assert fit_grid(EncoderBlock, BATCH, POSITION, 0.001 + 1e-5 * BATCH, judged_batches=[4]).judged_batch == (4,)
+    cost = block.cost
     assert cost.seconds(10, 20) == pytest.approx(0.003)
     assert cost.outside([10, 65], [20, 20]).tolist() == [False, True]
 
@@ -253,7 +255,7 @@ def test_the_encoder_is_fitted_alike() -> None:
 )
 def test_impossible_measurements_are_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        fit_step_cost(*columns)
+        fit_grid(StepBlock, *columns)
 
 
 def test_a_block_computes_by_its_form() -> None:
@@ -264,5 +266,5 @@ def test_a_block_computes_by_its_form() -> None:
         "seconds": ((1.0, 2.0), (3.0, 4.0)),
         "coefficients": {"s_fixed": 9.0, "s_per_row": 0.0, "s_per_position": 0.0, "s_per_row_position": 0.0},
     }
-    assert StepCost.of(StepBlock.model_validate(both | {"form": "table"})).seconds(2, 4) == 4.0
-    assert StepCost.of(StepBlock.model_validate(both | {"form": "linear"})).seconds(2, 4) == 9.0
+    assert StepBlock.model_validate(both | {"form": "table"}).cost.seconds(2, 4) == 4.0
+    assert StepBlock.model_validate(both | {"form": "linear"}).cost.seconds(2, 4) == 9.0

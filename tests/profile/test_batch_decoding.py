@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost, TableSurface
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, TableSurface
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
 from tests.profile.made_profile import whole_profile
 
-STEP = StepCost(LinearSurface(0.004, 0.0001, 1e-5, 1e-6), (1, 64), (0, 63))
-ENCODER = EncoderCost(LinearSurface(0.002, 0.0, 0.0001, 2e-5), (1, 32), (4, 100))
+STEP = BatchCost(LinearSurface(0.004, 0.0001, 1e-5, 1e-6), (1, 64), (0, 63))
+ENCODER = BatchCost(LinearSurface(0.002, 0.0, 0.0001, 2e-5), (1, 32), (4, 100))
 TABLE = TableSurface(np.array([1.0, 4.0, 32.0]), np.array([4.0, 12.0, 100.0]), np.array([[1, 2, 9], [2, 5, 30], [9, 20, 99.0]]))
 
 
@@ -38,9 +38,9 @@ def test_steps_cost_themselves_and_their_gaps() -> None:
 def test_a_server_takes_what_steps_take_on_the_average() -> None:
     """The gaps between them were had from whole runs, and hold the average already."""
     usual, average = cost().steps_at(8)(0, 9), cost(mean_over_usual=1.05).steps_at(8)(0, 9)
-    assert average - usual == pytest.approx(0.05 * float(STEP.steps_s(8, 0, 9)), rel=1e-9)
+    assert average - usual == pytest.approx(0.05 * float(STEP.sum_s(8, 0, 9)), rel=1e-9)
     alone_s = cost(mean_over_usual=1.05).solo_s(12, 10) - cost().solo_s(12, 10)
-    assert alone_s == pytest.approx(0.05 * float(STEP.steps_s(1, 0, 9)), rel=1e-9)
+    assert alone_s == pytest.approx(0.05 * float(STEP.sum_s(1, 0, 9)), rel=1e-9)
     profile = whole_profile()
     profile["step"]["run_over_told"] = 1.05
     assert checked_profile(profile).decoding_cost.mean_over_usual == 1.05
@@ -48,7 +48,7 @@ def test_a_server_takes_what_steps_take_on_the_average() -> None:
 
 @given(st.integers(1, 200), st.integers(0, 150), st.integers(0, 60), st.integers(0, 60))
 def test_steps_taken_at_a_stretch_cost_what_they_cost_one_by_one(batch: int, first: int, some: int, more: int) -> None:
-    for own in (cost(), cost(step=StepCost(TABLE, (1, 32), (4, 100)))):
+    for own in (cost(), cost(step=BatchCost(TABLE, (1, 32), (4, 100)))):
         steps_s, middle, last = own.steps_at(batch), first + some, first + some + more
         assert steps_s(first, last) == pytest.approx(steps_s(first, middle) + steps_s(middle + 1, last), rel=1e-9)
 
@@ -75,7 +75,7 @@ def test_of_what_padding_costs_a_packed_encoder_pays_its_share() -> None:
 
 @given(st.lists(st.integers(1, 120), min_size=1, max_size=40), st.sampled_from([ENCODER.surface, TABLE]))
 def test_packing_never_costs_more_than_padding_and_nothing_where_all_are_alike(lengths: list[int], surface: Any) -> None:
-    encoder = EncoderCost(surface, (1, 32), (4, 100))
+    encoder = BatchCost(surface, (1, 32), (4, 100))
     padded, packed = (cost(encoder=encoder, packs=packs) for packs in (False, True))
     assert packed.encode_s(lengths) <= padded.encode_s(lengths) * (1.0 + 1e-12)
     assert packed.encode_s(lengths) >= packed.encode_s([min(lengths)] * len(lengths)) * (1.0 - 1e-12)
@@ -86,7 +86,7 @@ def test_packing_never_costs_more_than_padding_and_nothing_where_all_are_alike(l
 def test_noise_between_neighbouring_cells_makes_no_longer_sentence_cheaper() -> None:
     """Measured: at batch 1 twelve tokens took less than four."""
     noisy = TableSurface(TABLE.batches, TABLE.lengths, np.array([[2, 1, 9], [3, 5, 30], [9, 20, 99.0]]))
-    own = cost(encoder=EncoderCost(noisy, (1, 32), (4, 100)), packs=True)
+    own = cost(encoder=BatchCost(noisy, (1, 32), (4, 100)), packs=True)
     assert own.encode_s([4, 12]) >= own.encode_s([4, 4])
 
 
@@ -119,8 +119,8 @@ def test_nobody_who_joins_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("packs", [True, False])
-@pytest.mark.parametrize("step", [STEP, StepCost(TABLE, (1, 32), (4, 100))])
-def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: StepCost) -> None:
+@pytest.mark.parametrize("step", [STEP, BatchCost(TABLE, (1, 32), (4, 100))])
+def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: BatchCost) -> None:
     """XP-01: dropped with its last step; of an output without a token the encoder and the joining are left."""
     own = cost(packs=packs, step=step, leave_s=0.0007, src_len=20, s_per_row_src_token=2e-6)
     src_len, tgt_len = np.array([1, 4, 20, 100, 130]), np.array([0, 1, 23, 64, 200])
@@ -136,7 +136,7 @@ def test_beyond_the_measured_batches_costs_go_on_and_the_bound_is_told() -> None
     own = cost()
     assert own.most_batch == 32, "the encoder's, which is the smaller"
     assert own.steps_at(200)(0, 0) == pytest.approx(0.004 + 0.02 + 0.0002 + 0.006)
-    table = cost(step=StepCost(TABLE, (1, 32), (4, 100)))
+    table = cost(step=BatchCost(TABLE, (1, 32), (4, 100)))
     assert table.steps_at(200)(4, 4) > table.steps_at(32)(4, 4)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.decoder_block import DecoderBlock, compose_stages, composition_error
+from simnmt.profile.decoder_block import DecoderBlock, compose, composition_error
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_summary import facts
@@ -40,14 +40,14 @@ def block_of(content: dict[str, Any]) -> DecoderBlock:
 
 def test_effects_multiply_within_a_stage_and_stages_add() -> None:
     """Made so that the model holds, a variant that nobody measured is told to the digits."""
-    composition = compose_stages(block_of(decoder_block(RUNGS, (1,))).at(1), BOTH)
+    composition = compose(block_of(decoder_block(RUNGS, (1,))).at(1), BOTH)
     assert composition is not None
     assert (composition.body_s, composition.product_s, composition.search_s) == pytest.approx(
         (0.002 * 0.5 * 0.9, 0.001 * 0.4, 0.0006)
     )
     moved, choice = with_decoder(profile(decoder_block(RUNGS)), BOTH)
     assert choice.how == "composed"
-    assert [each.step_s for each in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
+    assert [each.variant.step_s for each in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
     assert (moved.execution.kind, moved.step and moved.step.kind) == ("inferred", "inferred")
 
 
@@ -57,11 +57,11 @@ def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None
     pay_less = variant(of_five[INT16], times=1.5)
     others = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN], of_five[MERGED])]
     content = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [*others, pay_less]}
-    composition = compose_stages(block_of(content).at(1), of_five[BOTH])
+    composition = compose(block_of(content).at(1), of_five[BOTH])
     assert composition is not None
     assert composition.step_s == pytest.approx(1.5 * sum(stages_s(of_five[BOTH])))
     content["variants"] = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN])]
-    composition = compose_stages(block_of(content).at(1), of_five[INT16])
+    composition = compose(block_of(content).at(1), of_five[INT16])
     assert composition is not None, "else by those of all beams"
     assert composition.step_s == pytest.approx(sum(stages_s(of_five[INT16])))
 
@@ -71,7 +71,7 @@ def test_least_squares_spread_what_does_not_multiply(off: float, other: float) -
     """Of a full 2 x 2 the fitted logarithms miss all four alike, by a quarter of the interaction."""
     corners = [(PLAIN, 1.0), (INT16, off), (MERGED, other), (BOTH, 1.0)]
     block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [variant(each, times=t) for each, t in corners]}
-    composition = compose_stages(block_of(block).at(1), BOTH)
+    composition = compose(block_of(block).at(1), BOTH)
     assert composition is not None
     body_s = stages_s(BOTH)[0]
     assert np.log(composition.body_s / body_s) == pytest.approx(np.log(off * other) / 4, abs=1e-9)
@@ -96,15 +96,15 @@ def test_a_composed_variant_says_how_far_it_is_to_be_trusted() -> None:
     judged = (*RUNGS, BOTH)
     third = DecoderSettings(gemm="int16", merge=True, activations="polynomial")
     _, choice = with_decoder(profile(decoder_block(judged)), third)
-    assert "composed of the measured effects of its options" in choice.words()
+    assert "composed of the measured effects of its options" in choice.describe()
     assert re.search(
         r"that is off by \S+ % on average, \S+ % at most, on 12 measured steps of beam 1, each left out in turn$",
-        choice.words(),
+        choice.describe(),
     )
     _, choice = with_decoder(profile(decoder_block(RUNGS)), third)
-    assert "by how much that errs is not known" in choice.words()
+    assert "by how much that errs is not known" in choice.describe()
     _, choice = with_decoder(profile(decoder_block(judged)), BOTH)
-    assert "composed" not in choice.words()
+    assert "composed" not in choice.describe()
 
 
 def test_noise_carries_its_agreement_and_identities_none() -> None:
@@ -115,13 +115,16 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
     def choice(settings: DecoderSettings) -> DecoderChoice:
         return with_decoder(with_variants(*variants, variant(RUNGS[3])), settings)[1]
 
-    assert (choice(MERGED).fidelity, choice(INT16).fidelity) == ("exact", "99.9 % of tokens as the exact decoder's")
+    assert (choice(MERGED).fidelity.describe(), choice(INT16).fidelity.describe()) == (
+        "exact",
+        "99.9 % of tokens as the exact decoder's",
+    )
     both = choice(DecoderSettings(gemm="int16", activations="table", merge=True))
-    assert both.agreement == pytest.approx(0.999 * 0.998)
-    assert both.fidelity == "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied"
-    assert choice(RUNGS[3]).fidelity == "not exact (activations), agreement not measured"
+    assert both.fidelity.agreement == pytest.approx(0.999 * 0.998)
+    assert both.fidelity.describe() == "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied"
+    assert choice(RUNGS[3]).fidelity.describe() == "not exact (activations), agreement not measured"
     both = choice(DecoderSettings(gemm="int16", activations="polynomial"))
-    assert both.fidelity == "not exact (gemm, activations), agreement not measured"
+    assert both.fidelity.describe() == "not exact (gemm, activations), agreement not measured"
 
 
 def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart() -> None:
@@ -131,7 +134,7 @@ def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart
     with_lists = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
 
     def fidelity(**options: Any) -> str:
-        return with_decoder(with_lists, DecoderSettings(candidates=500, **options))[1].fidelity
+        return with_decoder(with_lists, DecoderSettings(candidates=500, **options))[1].fidelity.describe()
 
     assert fidelity(merge=True) == "exact, among its candidates"
     assert fidelity(gemm="int16") == "99.9 % of tokens as the exact decoder's, among its candidates"
@@ -139,7 +142,7 @@ def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart
         "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied, among its candidates"
     )
     assert not with_decoder(with_lists, listed[MERGED])[1].exact
-    assert dict(facts(with_lists))[f"decoder {listed[INT16].words()}"].endswith(
+    assert dict(facts(with_lists))[f"decoder {listed[INT16].describe()}"].endswith(
         "; 99.9 % of tokens as the exact decoder's, among its candidates"
     )
 
@@ -151,7 +154,7 @@ def test_techniques_that_were_held_together_need_no_product() -> None:
         variant(PLAIN), variant(MERGED), variant(INT16), variant(RUNGS[3]), variant(together, agreement=0.997)
     )
     _, choice = with_decoder(tried, together.model_copy(update={"merge": False}))
-    assert (choice.how, choice.fidelity) == ("composed", "99.7 % of tokens as the exact decoder's")
+    assert (choice.how, choice.fidelity.describe()) == ("composed", "99.7 % of tokens as the exact decoder's")
 
 
 def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DeviceProfile:
@@ -162,11 +165,11 @@ def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
     """XP-03: fusing changes nothing, and 8 bits do."""
     rounding = in_type("bfloat16")
     _, choice = with_decoder(rounding, FUSED)
-    assert (choice.exact, choice.fidelity) == (False, "exact but for rounding in bfloat16")
+    assert (choice.exact, choice.fidelity.describe()) == (False, "exact but for rounding in bfloat16")
     assert choice.as_json()["exact"] is False
     assert dict(facts(rounding))["decoder beam 1, fused"].endswith("; exact but for rounding in bfloat16")
     polynomial = RUNGS[3]
     _, choice = with_decoder(in_type("int8", decoder_block([PLAIN, polynomial])), polynomial)
-    assert choice.fidelity == "not exact (activations), agreement not measured, rounding in int8 aside"
+    assert choice.fidelity.describe() == "not exact (activations), agreement not measured, rounding in int8 aside"
     named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
-    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity == "exact"
+    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity.describe() == "exact"

@@ -20,7 +20,7 @@ from simnmt.profile.decoder_settings import DecoderSettings
     ],
 )  # fmt: skip
 def test_settings_say_in_words_what_they_change(settings: DecoderSettings, words: str) -> None:
-    assert settings.words() == words
+    assert settings.describe() == words
 
 
 def test_identities_are_exact_and_noise_is_not() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from simnmt.profile.blocks import ProfileError
-from simnmt.profile.consistency import against_step
-from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.doubts import against_step, profile_doubts
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
 from simnmt.profile.profile_variant import as_calibrated, with_decoder
@@ -33,17 +32,15 @@ from tests.profile.made_decoder import (
 )
 
 
-def test_a_profile_keeps_its_decoder_in_the_file_and_older_files_are_read_without(tmp_path: Path) -> None:
+def test_a_profile_keeps_its_decoder_in_the_file_and_needs_none(tmp_path: Path) -> None:
     write_profile(tmp_path / "p.json", profile())
     assert read_profile(tmp_path / "p.json") == profile()
     before = EVERYTHING
     assert "decoder" not in before
     assert checked_profile(before).decoder is None
-    with pytest.raises(ProfileError, match="decoder: a profile of version 1 has no such part"):
-        profile(schema_version=1, step=None, encoder=None, energy=None, disk=None, conditions=None, engine=None, overheads={})
 
 
-@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
+@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.describe)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_measured_variant_multiplies_a_step_with_its_gap_by_the_measured_ratio(settings: DecoderSettings, batch: int) -> None:
     own = profile()
@@ -79,7 +76,7 @@ def test_the_base_is_the_profile_itself() -> None:
     own = profile()
     moved, choice = with_decoder(own, PLAIN)
     assert (moved, choice.how) == (own, "base")
-    assert choice.words() == "decoder beam 1, plain: as calibrated, exact, which the profile's costs are of"
+    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact, which the profile's costs are of"
 
 
 def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:
@@ -99,7 +96,7 @@ def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() ->
 def test_beyond_the_greatest_batch_of_a_variant_its_steps_count_as_not_measured() -> None:
     variants = [variant(PLAIN, batch) for batch in BATCHES] + [variant(FUSED, batch) for batch in (1, 8)]
     moved, _ = with_decoder(with_variants(*variants), FUSED)
-    assert moved.step_cost.batch_range == (1, 8)
+    assert moved.step.cost.batch_range == (1, 8)
     assert moved.decoding_cost.most_batch == 8
 
 
@@ -146,7 +143,7 @@ def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> No
     moved, _ = with_decoder(profile(block, engine=engine), DecoderSettings(fused=True, candidates=500))
     assert moved.engine is not None
     assert moved.engine.fused
-    assert moved.engine.decoder == DecoderSettings(fused=True, candidates=500).model_dump(exclude={"beam"})
+    assert moved.engine.decoder == DecoderOptions(fused=True, candidates=500)
     moved, _ = with_decoder(profile(), BEAMS_BY_FUSED[3])
     assert moved.engine is not None
     assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
@@ -242,13 +239,13 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
         decoder_block([PLAIN, BOTH]),
         MERGED,
         "beam 1, states merged was not measured in profile everything, and cannot be composed: some of its options were only "
-        "ever measured together, which does not tell the effect of each "
+        "ever measured together, so that their single effects are unknown "
         "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
     ),
     "batches alone": (
         decoder_block(batches=(8, 32)),
         FUSED,
-        "beam 1, fused was not measured at batch 1 in profile everything, so what it takes for a single sentence is not known "
+        "beam 1, fused was not measured at batch 1 in profile everything, so its time for a single sentence is unknown "
         "(take another variant, or measure it with simnmt calibrate --only decoder)",
     ),
 }
@@ -264,7 +261,7 @@ def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] |
 
 
 @pytest.mark.parametrize("pace", [0.1, 10.0])
-@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
+@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.describe)
 def test_the_pace_at_which_variants_were_measured_moves_nothing(settings: DecoderSettings, pace: float) -> None:
     """Variants measured on a busy box were once to save more than the profile's own steps took."""
     calibrated, quiet = (

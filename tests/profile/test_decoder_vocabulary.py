@@ -32,9 +32,8 @@ def test_a_number_of_candidates_means_a_list() -> None:
     listed = DecoderSettings(candidates=500)
     assert listed.vocabulary == "candidates"
     assert listed == DecoderSettings(candidates=500, vocabulary="candidates")
-    assert "vocabulary" not in listed.model_dump()
+    assert listed.model_dump()["vocabulary"] == "candidates"
     assert DecoderSettings.model_validate_json(listed.model_dump_json()) == listed
-    assert "vocabulary" not in DecoderSettings(beam=5).model_dump()
     assert DecoderSettings.model_validate(CLUSTERED.model_dump()) == CLUSTERED
     assert listed.model_copy(update={"candidates": None}) == DecoderSettings()
     assert DecoderSettings().model_copy(update={"candidates": 500}) == listed
@@ -51,15 +50,20 @@ def test_a_restricted_vocabulary_is_no_identity() -> None:
     assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
     assert CLUSTERED.noise == LISTED.noise == ("vocabulary",)
     assert DecoderSettings(candidates=9).noise == ()
-    assert (CLUSTERED.words(), LISTED.words()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
+    assert (CLUSTERED.describe(), LISTED.describe()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
 
 
 def test_a_measured_vocabulary_tells_its_share_and_agreement_at_each_batch_size() -> None:
     moved, choice = with_decoder(profile(), CLUSTERED)
-    assert (choice.how, choice.agreement, choice.likeliest_active, choice.identical) == ("measured", None, 0.99, 0.93)
-    assert choice.fidelity == SAID
-    assert choice.active_words == "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8, 36 % at batch 32"
-    assert choice.active_words in choice.words()
+    assert (choice.how, choice.fidelity.agreement, choice.fidelity.likeliest_active, choice.fidelity.identical) == (
+        "measured",
+        None,
+        0.99,
+        0.93,
+    )
+    assert choice.fidelity.describe() == SAID
+    assert choice.describe_active() == "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8, 36 % at batch 32"
+    assert choice.describe_active() in choice.describe()
     told = json.loads(json.dumps(choice.as_json()))
     assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
     assert (told["identical"], told["likeliest_active"]) == (0.93, 0.99)
@@ -70,21 +74,19 @@ def test_an_agreement_of_tokens_is_said_as_one() -> None:
     """Only of what was teacher-forced: one less the misses of a decoder's own path is another number."""
     forced = [each | {"agreement": 0.98, "likeliest_active": None} for each in restricted(CLUSTERED)]
     _, choice = with_decoder(profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
-    assert choice.fidelity == "98 % of tokens as the exact decoder's, 93 % of sentences"
+    assert choice.fidelity.describe() == "98 % of tokens as the exact decoder's, 93 % of sentences"
 
 
 def test_an_exact_decoder_says_nothing_of_vocabularies() -> None:
-    """Runs of before stay as they were to the byte."""
     _, choice = with_decoder(profile(), DecoderSettings(fused=True))
-    assert choice.active_words == ""
-    assert {"active_share", "identical"}.isdisjoint(choice.as_json())
-    assert "vocabulary" not in choice.as_json()["settings"]
+    assert choice.describe_active() == ""
+    assert (choice.as_json()["active_share"], choice.as_json()["identical"]) == ({}, None)
 
 
 def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_measured_one() -> None:
     _, choice = with_decoder(profile(), CLUSTERED.model_copy(update={"beam": 5}))
     assert choice.how == "composed"
-    assert "off by" in choice.words()
+    assert "off by" in choice.describe()
     assert choice.alone is not None
     assert choice.alone.active is not None
     assert choice.alone.active.mean == pytest.approx(0.05)
@@ -92,10 +94,12 @@ def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_me
     assert own.alone is not None
     assert own.alone.s_per_share is not None
     # A search of beam 5 takes five times as long, and its product one and a half times: the slope is of both together.
-    times = (1.5 * own.alone.own.product_s + 5.0 * own.alone.own.search_s) / own.alone.own.layer_s
+    times = (1.5 * own.alone.variant.product_s + 5.0 * own.alone.variant.search_s) / own.alone.variant.layer_s
     assert choice.alone.s_per_share == pytest.approx(times * own.alone.s_per_share)
-    assert (choice.identical, choice.likeliest_active) == (None, None), "what a beam of 5 finds was not measured"
-    assert "agreement not measured" in choice.fidelity
+    assert (choice.fidelity.identical, choice.fidelity.likeliest_active) == (None, None), (
+        "what a beam of 5 finds was not measured"
+    )
+    assert "agreement not measured" in choice.fidelity.describe()
 
 
 def test_a_vocabulary_that_is_not_named_is_the_profiles_own() -> None:

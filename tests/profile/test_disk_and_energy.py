@@ -9,35 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.device_cost import DiskCost, EnergyCost, ReadTable, TokenBucket, fit_disk, fit_energy
+from simnmt.calibrate.fits import fit_disk, fit_energy
+from simnmt.profile.blocks import DiskBlock
+from simnmt.profile.device_cost import DiskCost, EnergyCost, ReadTable, TokenBucket
 
-SIZE = np.repeat(2.0 ** np.arange(18, 25), 5)
+SIZE = np.repeat(2 ** np.arange(18, 25), 5)
+
+
+def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
+    return fit_disk({int(each): time_s[size == each].tolist() for each in np.unique(size)}, cold=True)
 
 
 def test_a_disk_is_found_again_in_noisy_reads() -> None:
     noise = np.random.default_rng(1).lognormal(0.0, 0.02, SIZE.size)
-    fit = fit_disk(SIZE, (0.0008 + SIZE / 450e6) * noise)
-    assert fit.cost.s_fixed == pytest.approx(0.0008, rel=0.1)
-    assert fit.cost.bytes_per_s == pytest.approx(450e6, rel=0.03)
+    fit = fitted(SIZE, (0.0008 + SIZE / 450e6) * noise)
+    assert fit.s_fixed == pytest.approx(0.0008, rel=0.1)
+    assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
     assert fit.r2 is not None and fit.r2 > 0.999
     assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
 
 
 def test_an_exact_disk_misses_no_size_left_out() -> None:
-    fit = fit_disk(SIZE, 0.001 + SIZE / 1e8)
+    fit = fitted(SIZE, 0.001 + SIZE / 1e8)
     assert fit.heldout_error == pytest.approx(0.0, abs=1e-9)
-    assert fit_disk(SIZE[:15], 0.001 + SIZE[:15] / 1e8).heldout_error is None
+    assert fitted(SIZE[:15], 0.001 + SIZE[:15] / 1e8).heldout_error is None
 
 
 def test_a_disk_whose_rate_rises_with_the_size_becomes_a_table() -> None:
     """Read ahead, large reads go three times as fast: no line does so, the held-out sizes say by how much."""
-    size = np.repeat(2.0 ** np.arange(18, 26), 5)
+    size = np.repeat(2 ** np.arange(18, 26), 5)
     time_s = 0.0002 + size / (0.6e9 * (size / 2**18) ** 0.2)
-    fit = fit_disk(size, time_s)
-    assert fit.heldout_error is not None and fit.heldout_error_table is not None
-    assert fit.form == "table" and fit.heldout_error_table < 0.02 < 0.08 < fit.heldout_error
-    assert (fit.block()["heldout_error"], fit.block()["heldout_error_linear"]) == (fit.heldout_error_table, fit.heldout_error)
-    assert fit_disk(SIZE, (0.0008 + SIZE / 450e6) * np.random.default_rng(1).lognormal(0.0, 0.02, SIZE.size)).form == "linear"
+    fit = fitted(size, time_s)
+    assert fit.heldout_error_linear is not None and fit.heldout_error_table is not None
+    assert fit.form == "table" and fit.heldout_error_table < 0.02 < 0.08 < fit.heldout_error_linear
+    assert fit.heldout_error == fit.heldout_error_table
+    assert [(sample.bytes, sample.repeats) for sample in fit.samples] == [(2**power, 5) for power in range(18, 26)]
+    assert fitted(SIZE, (0.0008 + SIZE / 450e6) * np.random.default_rng(1).lognormal(0.0, 0.02, SIZE.size)).form == "linear"
 
 
 def test_a_table_of_reads_goes_through_its_sizes_and_on_without_falling() -> None:
@@ -54,19 +61,19 @@ def test_no_disk_reads_more_in_less_time(seed: int) -> None:
     """STI-07: non-decreasing, however noisy the reads were; or it is said that no bandwidth can be told."""
     time_s = np.random.default_rng(seed).lognormal(0.0, 1.0, SIZE.size)
     try:
-        cost = fit_disk(SIZE, time_s).cost
+        block = fitted(SIZE, time_s)
     except ValueError as error:
         assert "larger reads take no longer" in str(error)
         return
-    assert (np.diff(cost.seconds(np.linspace(0, 1e9, 50))) > 0.0).all()
-    table = fit_disk(SIZE, time_s).table
+    line, table = (block.model_copy(update={"form": form}).cost for form in ("linear", "table"))
+    assert (np.diff(line.seconds(np.linspace(0, 1e9, 50))) > 0.0).all()
     assert (np.diff(table.seconds(np.linspace(0, 1e9, 50))) >= 0.0).all()
-    assert cost.seconds(0) >= 0.0
+    assert line.seconds(0) >= 0.0
 
 
 def test_too_few_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="two sizes"):
-        fit_disk([1e6, 1e6], [0.1, 0.2])
+        fit_disk({1_000_000: [0.1, 0.2]}, cold=True)
 
 
 def test_a_paced_disk_is_no_faster_than_its_pace() -> None:
@@ -123,14 +130,13 @@ def test_energy_is_measured_per_cell_or_by_power_or_unknown_but_never_zero() -> 
     assert by_cell.joules([10, 20], [4, 0], [9.0, 9.0]).tolist() == pytest.approx([4.0, 3.0])  # type: ignore[union-attr]
     assert EnergyCost(active_w=50.0).joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
     assert EnergyCost(idle_w=10.0).joules(10, 4, 0.1) is None
-    assert EnergyCost(idle_w=10.0).idle_joules(3.0) == 30.0
-    assert EnergyCost(active_w=50.0).idle_joules(3.0) is None
 
 
 def test_energies_per_cell_make_a_plane() -> None:
     src, tgt = (each.ravel() for each in np.meshgrid([5, 20, 80], [5, 20, 80]))
-    assert fit_energy(src, tgt, 0.01 * src + 0.2 * tgt + 0.5) == pytest.approx(
-        {"j_per_src_token": 0.01, "j_per_tgt_token": 0.2, "j_fixed": 0.5, "heldout_error": 0.0}, abs=1e-9
-    )
+    block = fit_energy(src, tgt, 0.01 * src + 0.2 * tgt + 0.5, source="rapl", idle_w=5.0, active_w=20.0)
+    assert (block.kind, block.source, block.idle_w, block.active_w) == ("measured", "rapl", 5.0, 20.0)
+    plane = (block.j_per_src_token, block.j_per_tgt_token, block.j_fixed, block.heldout_error)
+    assert plane == pytest.approx((0.01, 0.2, 0.5, 0.0), abs=1e-9)
     with pytest.raises(ValueError, match="positive"):
-        fit_energy(src, tgt, np.zeros(9))
+        fit_energy(src, tgt, np.zeros(9), source="rapl", idle_w=5.0, active_w=20.0)

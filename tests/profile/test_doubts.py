@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.profile.consistency import reconcile
+from simnmt.calibrate.reconciliation import reconcile
+from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.doubts import chance_level_message, execution_messages, profile_doubts
 from simnmt.profile.profile_file import checked_profile, read_profile
@@ -150,10 +151,10 @@ def test_gaps_between_steps_that_err_by_more_than_a_tenth_are_doubtful(error: fl
 
 
 def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
-    assert execution_messages({"level": 1.09, "disturbed_share": 0.1}) == execution_messages({}) == []
-    [busy] = execution_messages({"level": 1.33, "disturbed_share": 0.0})
+    assert execution_messages(ExecutionFit(level=1.09, disturbed_share=0.1)) == execution_messages(ExecutionFit()) == []
+    [busy] = execution_messages(ExecutionFit(level=1.33, disturbed_share=0.0))
     assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
-    assert "30 % of the executions were disturbed" in execution_messages({"level": 1.02, "disturbed_share": 0.3})[0]
+    assert "30 % of the executions were disturbed" in execution_messages(ExecutionFit(level=1.02, disturbed_share=0.3))[0]
 
 
 def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.profile.least_squares import fit_overhead
+from simnmt.calibrate.fits import fit_overhead
 
 SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
 

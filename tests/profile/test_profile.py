@@ -67,7 +67,7 @@ def test_the_range_of_validity_includes_both_ends(make_profile: MakeProfile) -> 
 
 
 BAD_VALUES = [
-    (("schema_version",), 3, "schema_version: 3 where this simnmt reads 1 and 2"),
+    (("schema_version",), 3, "schema_version: 3 where this simnmt reads 1"),
     (("schema_version",), None, "schema_version: None"),
     (("name",), 3, "name: "),
     (("colour",), "red", "colour: "),

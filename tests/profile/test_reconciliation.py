@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.calibrate.fits import cell_samples, fit_encoder_cost, fit_step_cost
-from simnmt.profile.consistency import alone_vs_plane, describe_alone, reconcile
+from simnmt.calibrate.execution_fit import fit_execution
+from simnmt.calibrate.fits import cell_samples, fit_grid
+from simnmt.calibrate.reconciliation import reconcile
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import fit_execution
+from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import as_json, facts, percent
 from tests.profile.made_profile import whole_profile
@@ -37,13 +39,10 @@ def measured(slower: float = 1.0, step_1: float = 1.0, bend: float = 0.0) -> Dev
     time_s = 0.0021 + 1e-4 * np.maximum(src, 2) + steps_s + 2.1e-4 * tgt + 4e-4
     found = fit_execution(src, tgt, time_s, mode="full_grid")
     content: dict[str, Any] = whole_profile()
-    content["execution"] |= {
-        "plane": dict(zip(content["execution"]["plane"], _coefficients(found.plane), strict=True)),
-        "fit": found.fit,
-        "samples": cell_samples(src, tgt, time_s),
-    }
-    content["step"] = fit_step_cost(batch, position, step_s).model_dump(mode="json")
-    content["encoder"] = fit_encoder_cost(batch, position, encode_s).model_dump(mode="json")
+    execution = found.model_copy(update={"samples": cell_samples(src, tgt, time_s)})
+    content["execution"] = execution.model_dump(mode="json")
+    content["step"] = fit_grid(StepBlock, batch, position, step_s).model_dump(mode="json")
+    content["encoder"] = fit_grid(EncoderBlock, batch, position, encode_s).model_dump(mode="json")
     content["overheads"] = {name: {"value": slower * second, "kind": "measured"} for name, second in OVERHEADS.items()}
     return checked_profile(content)
 
@@ -89,7 +88,8 @@ def test_steps_of_one_sentence_that_no_line_over_batches_tells_cost_what_was_mea
     assert abs(alone_vs_plane(after) or 1.0) < 0.005
     assert after.decoding_cost.steps_at(16)(0, 9) == pytest.approx(forced.decoding_cost.steps_at(16)(0, 9), rel=5e-3)
     moved = after.decoding_cost.step
-    assert moved.seconds([1, 2], 5)[0] == moved.at_batch(1)(5, 5) == moved.steps_s(1, 5, 5)
+    assert moved.seconds([1, 2], 5)[0] == pytest.approx(moved.at_batch(1)(5, 5), rel=1e-14)
+    assert moved.sum_s(1, 5, 5) == pytest.approx(moved.at_batch(1)(5, 5), rel=1e-14)
 
 
 def test_single_positions_that_were_disturbed_are_mended_by_whole_executions() -> None:
@@ -131,11 +131,11 @@ def test_inspect_tells_how_far_a_sentence_alone_lies_from_the_plane() -> None:
     profile = read_profile(find("calibration", "@cpu1-bilstm"))
     stated = as_json(profile)["alone_vs_plane"]
     assert stated == alone_vs_plane(profile) and abs(stated) <= 0.02
-    facts = dict(describe_alone(profile))
-    assert f"{100 * stated:+.2f} % against the plane" in facts["sentence alone"]
-    assert profile.reconciliation is not None and f"{profile.reconciliation.pace:.4g}" in facts["reconciliation"]
+    lines = dict(facts(profile))
+    assert f"{100 * stated:+.2f} % against the plane" in lines["sentence alone"]
+    assert profile.reconciliation is not None and f"{profile.reconciliation.pace:.4g}" in lines["reconciliation"]
     inferred = read_profile(find("calibration", "@tx2-gru"))
-    assert as_json(inferred)["alone_vs_plane"] is None and describe_alone(inferred) == []
+    assert as_json(inferred)["alone_vs_plane"] is None and "sentence alone" not in dict(facts(inferred))
 
 
 def test_errors_are_named_with_the_plane_that_they_are_of() -> None:

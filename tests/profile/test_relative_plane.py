@@ -8,17 +8,16 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
-from simnmt.profile.execution_fit import (
+from simnmt.base.least_squares import bounded_least_squares
+from simnmt.calibrate.execution_fit import (
     fit_execution,
     fit_relative_plane,
-    heldout_error_of_means,
-    heldout_ordinary_errors,
     heldout_plane_error,
     r2_of_means_per_tgt_len,
+    relative_error,
 )
+from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
-from simnmt.profile.least_squares import bounded_least_squares
 
 PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
 SRC, TGT = (each.ravel() for each in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -51,10 +50,11 @@ def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -
     time_s = 0.0004 * SRC + 0.003 * TGT + offset
     fit = fit_relative_plane(SRC, TGT, time_s)
     assert coefficients(fit.plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
-    assert fit.error < 1e-12
-    assert (fit.cells, fit.inferences, fit.collinear) == (36, 36, False)
+    assert fit.mse_ms2 < 1e-18
+    assert (fit.inferences, fit.collinear) == (36, False)
     assert heldout_plane_error(SRC, TGT, time_s) == pytest.approx(0.0, abs=1e-10)
-    assert heldout_ordinary_errors(SRC, TGT, time_s) == pytest.approx((0.0, 0.0), abs=1e-10)
+    paper = fit_execution(SRC, TGT, time_s, mode="paper").fit
+    assert (paper.heldout_error, paper.heldout_error_of_means) == pytest.approx((0.0, 0.0), abs=1e-10)
 
 
 def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentences_right() -> None:
@@ -92,7 +92,8 @@ def test_a_curved_device_shows_in_the_held_out_error() -> None:
     """Attention over ever more tokens: the plane cannot follow, and the cells left out tell."""
     time_s = PLANE.seconds(SRC, TGT) + 3e-5 * TGT**2
     error = heldout_plane_error(SRC, TGT, time_s)
-    assert error is not None and error > fit_relative_plane(SRC, TGT, time_s).error > 0.03
+    fitted_error = relative_error(fit_relative_plane(SRC, TGT, time_s).plane.seconds(SRC, TGT), time_s)
+    assert error is not None and error > fitted_error > 0.03
 
 
 def test_six_cells_are_judged_by_the_others() -> None:
@@ -131,22 +132,24 @@ def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relativ
     src, tgt, time_s = repeated(30, relative_sd)
     found = fit_execution(src, tgt, time_s, mode=mode)
     normal = np.random.default_rng(9).standard_normal(src.size)
-    drawn_s = found.plane.seconds(src, tgt) * LognormalResidual(found.residual_relative_sd).factor(normal)
+    drawn_s = ExecutionPlane(**found.plane.model_dump()).seconds(src, tgt) * LognormalResidual(
+        found.residual_relative_sd
+    ).factor(normal)
     assert drawn_s.mean() == pytest.approx(time_s.mean(), rel=0.02 if relative_sd < 0.1 else 0.03)
     spread = [(each / PLANE.seconds(src, tgt)).std() for each in (drawn_s, time_s)]
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
-    assert found.fit["r2_of_means_per_tgt_len"] > 0.99
-    assert found.fit["heldout_error"] < relative_sd
+    assert found.fit.r2_of_means_per_tgt_len > 0.99
+    assert found.fit.heldout_error < relative_sd
 
 
 def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
     src, tgt, quiet_s = repeated(20, 0.01)
     stolen = np.random.default_rng(3).random(src.size) < 0.05
     found = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
-    assert found.fit["disturbed_share"] == pytest.approx(stolen.mean())
+    assert found.fit.disturbed_share == pytest.approx(stolen.mean())
     assert found.residual_relative_sd == pytest.approx(0.01, rel=0.3)
-    assert found.fit["residual_relative_sd_all"] > 0.15
-    assert coefficients(found.plane) == pytest.approx(coefficients(PLANE), rel=0.03)
+    assert found.fit.residual_relative_sd_all > 0.15
+    assert tuple(found.plane.model_dump().values()) == pytest.approx(coefficients(PLANE), rel=0.03)
 
 
 def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
@@ -155,9 +158,9 @@ def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
     random = np.random.default_rng(7)
     slowed = np.where(random.random(src.size) < 2 / 3, random.uniform(1.0, 2.0, src.size), 1.0)
     found = fit_execution(src, tgt, slowed * quiet_s, mode="full_grid")
-    assert found.fit["disturbed_share"] == pytest.approx((slowed > 1.24).mean(), abs=0.03)
-    assert found.fit["level"] < 1.1
-    assert found.residual_relative_sd < 0.1 < found.fit["residual_relative_sd_all"]
+    assert found.fit.disturbed_share == pytest.approx((slowed > 1.24).mean(), abs=0.03)
+    assert found.fit.level < 1.1
+    assert found.residual_relative_sd < 0.1 < found.fit.residual_relative_sd_all
 
 
 def test_unsteady_steps_are_fitted_by_their_medians() -> None:
@@ -166,10 +169,12 @@ def test_unsteady_steps_are_fitted_by_their_medians() -> None:
     cached = np.random.default_rng(5).random(src.size) < 1 / 8
     time_s = np.where(cached, 0.5, 1.0) * quiet_s
     fitted = fit_execution(src, tgt, time_s, mode="full_grid")
-    assert fitted.fit["quantile"] == 0.5 and fitted.fit["heldout_how"] == "median times of cells left out in turn"
+    assert fitted.fit.quantile == 0.5 and fitted.fit.heldout_how == "median times of cells left out in turn"
     least = heldout_plane_error(src, tgt, time_s, quantile=0.0)
-    assert least is not None and fitted.fit["heldout_error"] < 0.8 * least
-    assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
+    assert least is not None and fitted.fit.heldout_error < 0.8 * least
+    assert ExecutionPlane(**fitted.plane.model_dump()).seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), (
+        "the plane is of the mean of all"
+    )
 
 
 def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
@@ -179,18 +184,17 @@ def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
     late = np.repeat(np.arange(SRC.size) % 4 == 0, 3)
     factor[late] = np.tile([1.0, 1.20, 1.25], SRC.size // 4)
     found = fit_execution(src, tgt, factor * PLANE.seconds(src, tgt), mode="full_grid")
-    assert found.fit["heldout_error"] == pytest.approx(0.0, abs=1e-10)
-    assert found.fit["heldout_how"] == "least times of cells left out in turn"
-    assert found.fit["disturbed_share"] == 0.0
+    assert found.fit.heldout_error == pytest.approx(0.0, abs=1e-10)
+    assert found.fit.heldout_how == "least times of cells left out in turn"
+    assert found.fit.disturbed_share == 0.0
     # By hand: the level without a cell, against the means 1.15 and 1.05 of the two kinds.
     means = np.where(np.arange(36) % 4 == 0, 1.15, 1.05)
     by_hand = np.mean([abs(np.delete(means, at).mean() / means[at] - 1.0) for at in range(36)])
-    assert found.fit["heldout_error_of_means"] == pytest.approx(by_hand)
+    assert found.fit.heldout_error_of_means == pytest.approx(by_hand)
     time_s = factor * PLANE.seconds(src, tgt)
     # The judges' own repeats make no level: of the early ones alone it is 1.05.
-    assert heldout_error_of_means(src, tgt, time_s, np.ones(src.size), fitted=~late) == pytest.approx(1 - 1.05 / 1.15)
-    least = np.tile([True, False, False], SRC.size)
-    assert heldout_error_of_means(src, tgt, time_s, least) == pytest.approx(0.0, abs=1e-10)
+    judged = fit_execution(src, tgt, time_s, mode="six_cells", fitted=~late).fit
+    assert judged.heldout_error_of_means == pytest.approx(1 - 1.05 / 1.15)
 
 
 def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
@@ -204,30 +208,30 @@ def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
         expected = design[judges] @ np.linalg.lstsq(design[~judges], time_s[~judges], rcond=None)[0]
         single += np.abs(expected / time_s[judges] - 1.0).tolist()
         of_means.append(abs(expected[0] / time_s[judges].mean() - 1.0))
-    assert found.fit["heldout_error"] == pytest.approx(np.mean(single))
-    assert found.fit["heldout_error_of_means"] == pytest.approx(np.mean(of_means))
-    assert found.fit["heldout_how"] == "single inferences of cells left out in turn"
+    assert found.fit.heldout_error == pytest.approx(np.mean(single))
+    assert found.fit.heldout_error_of_means == pytest.approx(np.mean(of_means))
+    assert found.fit.heldout_how == "single inferences of cells left out in turn"
 
 
 def test_single_inferences_are_summed_up_by_target_length() -> None:
     samples = samples_by_tgt_len([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0])
-    assert [(each["src_len"], each["src_len_mean"], each["tgt_len"], each["repeats"]) for each in samples] == [
+    assert [(each.src_len, each.src_len_mean, each.tgt_len, each.repeats) for each in samples] == [
         (9, 9.0, 2, 3),
         (4, 4.0, 7, 1),
     ]
-    assert (samples[0]["mean_s"], samples[0]["median_s"]) == (3.0, 2.0)
-    assert samples[0]["sd_s"] == pytest.approx(np.std([1, 2, 6], ddof=1))
+    assert (samples[0].mean_s, samples[0].median_s) == (3.0, 2.0)
+    assert samples[0].sd_s == pytest.approx(np.std([1, 2, 6], ddof=1))
 
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:
     samples = cell_samples([5, 3, 5, 5, 5], [2, 2, 2, 2, 2], [4.0, 7.0, 1.0, 2.0, 3.0], beam=4)
-    assert [(each["src_len"], each["tgt_len"], each["repeats"], each["beam"]) for each in samples] == [
+    assert [(each.src_len, each.tgt_len, each.repeats, each.beam) for each in samples] == [
         (3, 2, 1, 4),
         (5, 2, 4, 4),
     ]
-    assert [samples[1][f"{name}_s"] for name in ("min", "p25", "median", "p75", "mean")] == [1.0, 1.75, 2.5, 3.25, 2.5]
-    assert samples[1]["sd_s"] == pytest.approx(np.std([1, 2, 3, 4], ddof=1))
-    assert samples[0]["sd_s"] is None
+    assert [getattr(samples[1], f"{name}_s") for name in ("min", "p25", "median", "p75", "mean")] == [1.0, 1.75, 2.5, 3.25, 2.5]
+    assert samples[1].sd_s == pytest.approx(np.std([1, 2, 3, 4], ddof=1))
+    assert samples[0].sd_s is None
 
 
 @pytest.mark.parametrize(

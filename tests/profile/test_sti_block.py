@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
-from simnmt.report.charts import pack
-from simnmt.report.profile_page import profile_panels
+from simnmt.report.profile_page import profile_plots
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 
@@ -80,7 +80,8 @@ def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[.
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
     """STI-07: T_io does not fall with the bits; the samples stay as they were measured, and a summary says what is planned."""
-    profile = streamed(("io", "reads", 1, "median_s"), 0.0001)
+    read = sti_block()["io"]["reads"][1]
+    profile = streamed(("io", "reads", 1), {"bits": 3, "bytes": read["bytes"], "min_s": 0.0001, "median_s": 0.0001})
     assert profile.sti is not None
     assert profile.sti.io.reads[1].median_s == 0.0001
     assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
@@ -116,10 +117,10 @@ def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile]
     assert "2 % held out" in said["sti layer error"]
     assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
     assert as_json(profile)["heldout_error"]["sti"] == 0.02
-    layers, reads = (panel.chart.marks for panel in profile_panels(profile)[-2:])
-    assert [mark.name for mark in layers] == ["16 tokens", "32 tokens"]
-    assert layers[0].y == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
-    assert reads[1].y == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
+    layers, reads = profile_plots(profile)[-2:]
+    assert [series["name"] for series in layers["series"]] == ["16 tokens", "32 tokens"]
+    assert layers["series"][0]["y"] == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
+    assert reads["series"][1]["y"] == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
 
 
 WRONG = [
@@ -168,7 +169,7 @@ def test_a_mutated_block_is_refused_in_one_line_or_plans(
         assert "\n" not in str(error)
         return
     assert profile.sti_cost.layers >= 2
-    pack(profile_panels(profile))
+    json.dumps(profile_plots(profile), allow_nan=False)
     assert all("\n" not in said for _, said in facts(profile))
 
 

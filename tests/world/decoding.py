@@ -7,7 +7,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from simnmt.batching import Batching
-from simnmt.profile.batch_cost import DecodingCost, EncoderCost, LinearSurface, StepCost
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 
 
 def cost(
@@ -25,8 +25,8 @@ def cost(
     steps, sources = LinearSurface(*step), LinearSurface(*encoder)
     src_len, s_per_row_src_token = source_s or (None, 0.0)
     return DecodingCost(
-        StepCost(steps, (1, 128), (0, 400)),
-        EncoderCost(sources, (1, 128), (1, 200)),
+        BatchCost(steps, (1, 128), (0, 400)),
+        BatchCost(sources, (1, 128), (1, 200)),
         gap_s_fixed=gap_s[0],
         gap_s_per_sentence=gap_s[1],
         refill_s_fixed=refill_s[0],

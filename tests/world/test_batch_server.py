@@ -14,7 +14,7 @@ from benchmarks.countdown_server import CountdownServer
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.profile.batch_cost import DecodingCost
-from simnmt.profile.consistency import alone_vs_plane
+from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.batch_pool import Decoded, decode_all

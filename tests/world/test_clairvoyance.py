@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.policies import CLOUD, Decide, Oracle
-from simnmt.results.requests import Requests, Trail
+from simnmt.world.requests import Requests
+from simnmt.world.trail import Trail
 from tests.worlds import columns, latency_s, run
 
 

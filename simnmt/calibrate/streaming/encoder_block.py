@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
-from simnmt.calibrate.disk import DiskSample
+from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers, slowed_by_reads
-from simnmt.profile.device_cost import fit_disk
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiGeometry, StiIo
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.pipeline.shard_reader import ShardReader
@@ -101,13 +102,8 @@ def measure_reads(
     if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
         cold = False
     sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
-    return StiIo(
-        reads=shard_reads(sizes, read_s),
-        **fit_read_line(sizes, read_s),
-        cold=cold,
-        paced_bytes_per_s=pace_bytes_per_s,
-        file_system=None if mount is None else str(mount),
-    )
+    file_system = None if mount is None else str(mount)
+    return reads_block(sizes, read_s, cold=cold, pace=pace_bytes_per_s, file_system=file_system)
 
 
 def check_bits(store: ShardStore) -> None:
@@ -119,22 +115,30 @@ def check_bits(store: ShardStore) -> None:
 
 
 def shard_reads(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> tuple[ShardReads, ...]:
-    """By bits, for a profile."""
-    return tuple(
-        ShardReads(bits=bits, **DiskSample(sizes[bits], tuple(read_s[bits])).as_json())  # type: ignore[arg-type]
-        for bits in BITS
-    )
+    """Return the reads of a profile, by bits; `sizes`: bytes by bits."""
+    return tuple(ShardReads.of(read_s[bits], bits=bits, bytes=sizes[bits]) for bits in BITS)
 
 
-def fit_read_line(sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]]) -> dict[str, Any]:
-    """Return `s_fixed`, `bytes_per_s` and `r2` over the medians; `r2` is None where larger shards took no longer."""
-    pairs = [(sizes[bits], seconds) for bits in BITS for seconds in read_s[bits]]
+def reads_block(
+    sizes: Mapping[int, int], read_s: Mapping[int, Sequence[float]], *, cold: bool, pace: float | None, file_system: str | None
+) -> StiIo:
+    """Return the block of shard reads, with a line over the medians; R2 is None where larger shards took no longer."""
     try:
-        fit = fit_disk([size for size, _ in pairs], [seconds for _, seconds in pairs])
+        line = fit_disk({sizes[bits]: read_s[bits] for bits in BITS}, cold=cold)
+        fixed_s, bytes_per_s, r2 = line.s_fixed, line.bytes_per_s, line.r2
     except ValueError:
-        seconds = sum(shard_s for _, shard_s in pairs)
-        return {"s_fixed": seconds / len(pairs), "bytes_per_s": sum(size for size, _ in pairs) / seconds, "r2": None}
-    return {"s_fixed": fit.cost.s_fixed, "bytes_per_s": fit.cost.bytes_per_s, "r2": fit.r2}
+        times_s = np.concatenate([read_s[bits] for bits in BITS])
+        total_bytes = sum(sizes[bits] * len(read_s[bits]) for bits in BITS)
+        fixed_s, bytes_per_s, r2 = float(times_s.mean()), total_bytes / float(times_s.sum()), None
+    return StiIo(
+        reads=shard_reads(sizes, read_s),
+        s_fixed=fixed_s,
+        bytes_per_s=bytes_per_s,
+        r2=r2,
+        cold=cold,
+        paced_bytes_per_s=pace,
+        file_system=file_system,
+    )
 
 
 READS = 3

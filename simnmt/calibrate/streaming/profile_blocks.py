@@ -7,7 +7,7 @@ its sizes: its reads are of the sizes of its records, on the same disk (STI-07, 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from simnmt.calibrate.streaming.encoder_block import (
     StiSettings,
     check_bits,
     encoder_block,
-    fit_read_line,
     packed_shards,
+    reads_block,
     shard_reads,
 )
 from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers
@@ -35,7 +35,8 @@ from simnmt.calibrate.streaming.whole_models import (
 )
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance, StiIo
+from simnmt.profile.device_profile import Execution
+from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
@@ -55,8 +56,8 @@ def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None
         _token_ids(store, task, 1)
 
 
-def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progress) -> dict[str, Any]:
-    """Blocks `sti`, without importance, and `execution` of a profile; on `settings.threads` threads."""
+def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progress) -> tuple[StiBlock, Execution]:
+    """Measure blocks `sti`, without importance, and `execution` of a profile; on `settings.threads` threads."""
     resident = store.resident()
     encoder, shards = ElasticEncoder(store.configuration, resident), packed_shards(store)
     block = encoder_block(store, encoder, shards, settings, progress)
@@ -65,7 +66,7 @@ def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progre
         WholeEncoder(encoder, shards), settings.lengths, repeats=settings.repeats, threads=settings.threads, seed=settings.seed
     )
     resident_bytes = sum(tensor.nbytes for tensor in resident.values())
-    return {"sti": block.model_copy(update={"resident_bytes": resident_bytes}), "execution": execution}
+    return block.model_copy(update={"resident_bytes": resident_bytes}), execution
 
 
 def classifier_importance(
@@ -107,7 +108,7 @@ NOTE = "reads of the records' sizes in a file of their own, which the system may
 
 def translator_blocks(
     model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, progress: Progress
-) -> dict[str, Any]:
+) -> tuple[StiBlock, Execution]:
     """Measure the blocks `sti` and `execution` of a profile.
 
     `folder`: on the disk that the shards would lie on. Reads are of the records' sizes, in a file that goes afterwards: no
@@ -126,8 +127,9 @@ def translator_blocks(
     )
     pace = settings.pace_bytes_per_s
     # As the executor holds a read to a pace: it ends when a disk of that rate would have ended it, or later.
-    least_s = {sample.bytes: 0.0 if pace is None else sample.bytes / pace for sample in disk.samples}
-    read_s = {sample.bytes: [max(seconds, least_s[sample.bytes]) for seconds in sample.read_s] for sample in disk.samples}
+    read_s = {
+        size: [max(second, 0.0 if pace is None else size / pace) for second in times_s] for size, times_s in disk.read_s.items()
+    }
     encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in sizes_by_bits.items()} for sizes_by_bits in sizes)
     compute = measure_layers(
         encoder,
@@ -163,20 +165,14 @@ def translator_blocks(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
         geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
-        io=StiIo(
-            reads=shard_reads(sizes[0], encoder_reads),
-            **fit_read_line(sizes[0], encoder_reads),
-            cold=disk.cold,
-            paced_bytes_per_s=pace,
-            file_system=disk.file_system,
-        ),
+        io=reads_block(sizes[0], encoder_reads, cold=disk.cold, pace=pace, file_system=disk.file_system),
         compute=compute,
         decoder=decoder,
         threads=settings.threads,
         resident_bytes=resident_bytes(model),
         notes=(NOTE, *([] if pace is None else ["no read counts less than the pace allows"])),
     )
-    return {"sti": block, "execution": execution}
+    return block, execution
 
 
 def resident_bytes(model: TransformerArchitecture) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import EndOfSentence
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
@@ -28,9 +29,9 @@ from simnmt.calibrate.streaming.profile_blocks import (
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
+from simnmt.profile.blocks import Conditions
+from simnmt.profile.device_profile import DeviceProfile, Execution, LengthUnit, ValidRange
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.workload.length_units import unit_of_content
 
@@ -85,13 +86,13 @@ def profile_store(
         vocab=max(2, store.configuration.classes),
         **_engine(settings),
     )
-    with _watched(settings) as box:
-        blocks = classifier_blocks(store, settings, progress)
+    with _watched(settings) as watch:
+        sti, execution = classifier_blocks(store, settings, progress)
     if task is not None:
         importance = classifier_importance(store, task, journal, progress, threads=settings.threads)
-        blocks["sti"] = blocks["sti"].model_copy(update={"importance": importance})
-    ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
-    return _assemble_profile(blocks, account, box, named, into, ranges, named.unit or pieces or UNIT)
+        sti = sti.model_copy(update={"importance": importance})
+    ranges = ValidRange(src_len=(1, store.configuration.positions), tgt_len=(0, ANY_LENGTH))
+    return _assemble_profile(sti, execution, account, watch, named, into, ranges, named.unit or pieces or UNIT)
 
 
 def profile_model(
@@ -120,10 +121,10 @@ def profile_model(
         vocab=architecture.vocab,
         **_engine(settings),
     )
-    with _watched(settings) as box:
-        blocks = translator_blocks(architecture, folder, settings, progress)
-    ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
-    return _assemble_profile(blocks, account, box, named, into, ranges, named.unit or UNIT)
+    with _watched(settings) as watch:
+        sti, execution = translator_blocks(architecture, folder, settings, progress)
+    ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
+    return _assemble_profile(sti, execution, account, watch, named, into, ranges, named.unit or UNIT)
 
 
 def _pieces_unit(store: ShardStore) -> str | None:
@@ -163,26 +164,24 @@ def _transformer(model: str) -> TransformerArchitecture:
 
 
 @dataclass(slots=True)
-class _Box:
-    """The box, and its state around the measurement."""
+class _Watch:
+    """The box, and its conditions once the measurement is done."""
 
-    description: BoxDescription
-    before: dict[str, Any]
-    block: dict[str, Any]
-    """`conditions`, once it is measured."""
+    box: BoxDescription
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 @contextmanager
-def _watched(settings: StiSettings) -> Iterator[_Box]:
-    description = describe(libraries=False)
-    usable = description.usable_cpus
+def _watched(settings: StiSettings) -> Iterator[_Watch]:
+    watch = _Watch(describe(libraries=False))
+    usable = watch.box.usable_cpus
     if usable and settings.threads > usable:
         raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
-    box = _Box(description, profile_assembly.state(description), {})
+    before = profile_assembly.state(watch.box)
     with pinned(settings.threads) as cpus:
-        yield box
+        yield watch
     after = profile_assembly.state(describe(libraries=False))
-    box.block = profile_assembly.conditions_block([box.before], after, None, cpus)
+    watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
 
 
 def _engine(settings: StiSettings) -> dict[str, Any]:
@@ -197,72 +196,38 @@ def _engine(settings: StiSettings) -> dict[str, Any]:
 
 
 def _assemble_profile(
-    blocks: Mapping[str, Any],
+    sti: StiBlock,
+    execution: Execution,
     account: EngineAccount,
-    box: _Box,
+    watch: _Watch,
     named: ProfileNames,
     into: DeviceProfile | None,
-    ranges: Mapping[str, Any],
+    ranges: ValidRange,
     unit: str,
 ) -> tuple[DeviceProfile, list[str]]:
-    remarks = profile_assembly.remarks(box.block, None, on_cpu=True)
-    name = box.description.board or box.description.cpu_model
+    name = watch.box.board or watch.box.cpu_model
     account = replace(account, device_name=name) if name else account
-    block: StiBlock = blocks["sti"]
-    sti = block.model_copy(update={"device_name": account.device_name}).model_dump(mode="json")
+    sti = sti.model_copy(update={"device_name": account.device_name})
     if into is not None:
-        return _with_warnings(_completed(into, sti, box, named), remarks)
-    weights = "random weights" if account.weights == "random" else "weights of a checkpoint"
-    profile = checked_profile(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "name": named.profile,
-            "device": {
-                "name": named.device or profile_assembly.default_device_name(account),
-                "details": profile_assembly.details(account, box.description),
-            },
-            "model": {"name": profile_assembly.model_name(account.model), "vocab": account.vocab},
-            "length_unit": {
-                "src": unit,
-                "tgt": unit,
-                # A classifier emits nothing, and its lengths are all that it reads.
-                "end_of_sentence": "both" if ranges["tgt_len"][0] > 0 else "none",
-            },
-            "valid_range": ranges,
-            "engine": profile_assembly.engine_block(account, 1),
-            "execution": blocks["execution"],
-            "sti": sti,
-            "conditions": box.block,
-            "provenance": {
-                "source": f"measured on the box itself: {account.model}, {weights}, streamed in shards",
-                "date": profile_assembly.now(),
-                "tool": TOOL,
-            },
-        }
-    )
-    return _with_warnings(profile, remarks)
-
-
-def _with_warnings(profile: DeviceProfile, remarks: list[str]) -> tuple[DeviceProfile, list[str]]:
+        profile = profile_assembly.completed(
+            into, {"sti": sti}, watch.conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
+        )
+    else:
+        # A classifier emits nothing, and its lengths are all that it reads.
+        end: EndOfSentence = "both" if ranges.tgt_len[0] > 0 else "none"
+        profile = profile_assembly.new_profile(
+            named.profile,
+            account.model,
+            account,
+            watch.box,
+            LengthUnit(src=unit, tgt=unit, end_of_sentence=end),
+            {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": watch.conditions},
+            device_name=named.device,
+            source=f"{account.model}, {profile_assembly.describe_weights(account)}, streamed in shards",
+            tool=TOOL,
+        )
+    remarks = profile_assembly.remarks(watch.conditions, None, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
-
-
-def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: ProfileNames) -> DeviceProfile:
-    """The profile with the block; what it knew stays, and when the block came is told."""
-    kept = before.model_dump(mode="json")
-    state = kept["conditions"] or {}
-    later = {"parts": ["sti"], "date": profile_assembly.now(), "tool": TOOL} | box.block
-    return checked_profile(
-        kept
-        | {
-            "schema_version": SCHEMA_VERSION,
-            "name": named.profile,
-            "device": kept["device"] | ({"name": named.device} if named.device else {}),
-            "sti": sti,
-            "conditions": state | {"later": [*state.get("later", []), later]},
-            "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
-        }
-    )
 
 
 def journal_beside(out: Path) -> Path:

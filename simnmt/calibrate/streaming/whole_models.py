@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from simnmt.base.least_squares import nonnegative_line
+from simnmt.calibrate.execution_fit import by_cell, fit_execution, r_squared
 from simnmt.calibrate.fits import cell_samples
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.execution_fit import fit_execution
-from simnmt.profile.least_squares import bounded_least_squares, by_cell, r_squared
+from simnmt.profile.blocks import ExecutionFit
+from simnmt.profile.device_profile import Execution, PlaneCoefficients
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
@@ -61,9 +63,7 @@ class WholeEncoder:
         return perf_counter() - begin_s
 
 
-def encoder_execution(
-    whole: WholeEncoder, lengths: Sequence[int], *, repeats: int, threads: int, seed: int = 0
-) -> dict[str, Any]:
+def encoder_execution(whole: WholeEncoder, lengths: Sequence[int], *, repeats: int, threads: int, seed: int = 0) -> Execution:
     """`execution` of a classifier's profile: a line over the source; a target has no part in it."""
     drawn = random.Random(seed)
     order = [length for length in lengths for _ in range(repeats)]
@@ -75,13 +75,14 @@ def encoder_execution(
     src = np.array(order, np.float64)
     fixed, slope = _line(src, time_s)
     predicted_s = slope * src + fixed
-    return {
-        "kind": "measured",
-        "plane": {"s_per_src_token": slope, "s_per_tgt_token": 0.0, "s_fixed": fixed},
-        "residual_relative_sd": float(np.sqrt(np.mean((time_s / predicted_s - 1.0) ** 2))),
-        "fit": {"inferences": len(order), "cells": len(lengths), "r2": r_squared(predicted_s, time_s)},
-        "samples": cell_samples(src, np.ones_like(src), time_s),
-    }
+    fit = ExecutionFit(inferences=len(order), cells=len(lengths), r2=r_squared(predicted_s, time_s))
+    return Execution(
+        kind="measured",
+        plane=PlaneCoefficients(s_per_src_token=slope, s_per_tgt_token=0.0, s_fixed=fixed),
+        residual_relative_sd=float(np.sqrt(np.mean((time_s / predicted_s - 1.0) ** 2))),
+        fit=fit,
+        samples=cell_samples(src, np.ones_like(src), time_s),
+    )
 
 
 def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[float, float]:
@@ -90,8 +91,7 @@ def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[flo
     median = cells.quantile(0.5)
     if len(cells) < 2:
         return float(time_s.mean()), 0.0
-    design = np.column_stack([np.ones_like(median), cells.first]) / median[:, None]
-    fixed, slope = bounded_least_squares(design, np.ones_like(median), (True, True)).tolist()
+    fixed, slope = nonnegative_line(cells.first, median, 1.0 / median)
     level = float((time_s / (fixed + slope * length)).mean())
     return level * fixed, level * slope
 
@@ -130,7 +130,7 @@ class WholeTranslator:
 
 def translator_execution(
     translator: WholeTranslator, src_lengths: Sequence[int], *, repeats: int, threads: int, progress: Progress, seed: int = 0
-) -> dict[str, Any]:
+) -> Execution:
     """Return the `execution` block of a translator's profile, fitted over both lengths."""
     drawn = random.Random(seed)
     order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(repeats)]
@@ -142,15 +142,5 @@ def translator_execution(
             time_s.append(translator.translated_s(src, tgt))
             progress(done + 1, len(order))
     src_len, tgt_len = (np.array(column, np.float64) for column in zip(*order, strict=True))
-    fitted = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
-    return {
-        "kind": "measured",
-        "plane": {
-            "s_per_src_token": fitted.plane.s_per_src_token,
-            "s_per_tgt_token": fitted.plane.s_per_tgt_token,
-            "s_fixed": fitted.plane.s_fixed,
-        },
-        "residual_relative_sd": fitted.residual_relative_sd,
-        "fit": fitted.fit,
-        "samples": cell_samples(src_len, tgt_len, time_s),
-    }
+    block = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
+    return block.model_copy(update={"samples": cell_samples(src_len, tgt_len, time_s)})

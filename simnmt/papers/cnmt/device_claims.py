@@ -99,7 +99,7 @@ def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTabl
 
 def _r2_of_means(profile: DeviceProfile) -> float | None:
     """Return R2 as the profile states it, else from its samples; None without either."""
-    stated = profile.execution.quality.r2_of_means_per_tgt_len
+    stated = profile.execution.fit.r2_of_means_per_tgt_len
     if stated is not None:
         return stated
     line = time_over_length(samples_of(profile))

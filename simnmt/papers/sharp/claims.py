@@ -43,8 +43,8 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
             ClaimRecord("SHARP-09", unique, printed, "", UNKNOWN, reason, basis="needs --model"),
         ]
     ours = "; ".join(
-        f"{rung.settings.words()} {100 * rung.share:.2f} % of {rung.tokens:,} words, {rung.sentences_same} of {rung.sentences} "
-        "sentences"
+        f"{rung.settings.describe()} {100 * rung.share:.2f} % of {rung.tokens:,} words, "
+        f"{rung.sentences_same} of {rung.sentences} sentences"
         for rung in agreements[1:]
     )
     exact = all(rung.tokens_same == rung.tokens for rung in agreements if rung.settings.exact)
@@ -78,7 +78,7 @@ def _bleu(agreements: Sequence[RungAgreement]) -> ClaimRecord:
     """Return the claim about BLEU, judged by the largest change of any rung."""
     text, theirs = f"No rung changes BLEU by {MOST_BLEU_CHANGE} or more", f"below {MOST_BLEU_CHANGE}"
     changes = [
-        (rung.settings.words(), rung.bleu - agreements[0].bleu)
+        (rung.settings.describe(), rung.bleu - agreements[0].bleu)
         for rung in agreements[1:]
         if rung.bleu is not None and agreements[0].bleu is not None
     ]

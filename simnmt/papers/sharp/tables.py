@@ -54,7 +54,7 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
                     "rung": rung.key,
                     "name": rung.name,
                     "activations": time.settings.activations,
-                    "settings": time.settings.words(),
+                    "settings": time.settings.describe(),
                     "published_words_per_s": rung.words_per_s,
                     "printed_factor": rung.printed_factor,
                     "published_factor": rung.factor,
@@ -175,7 +175,7 @@ def _agreement(agreements: Sequence[RungAgreement]) -> Table:
     rows = [
         {
             "rung": agreement.key,
-            "settings": agreement.settings.words(),
+            "settings": agreement.settings.describe(),
             "exact": agreement.settings.exact,
             "tokens": agreement.tokens,
             "tokens_same_share": agreement.share,
@@ -220,7 +220,7 @@ def _stages(speeds: SharpSpeeds) -> Table:
         {
             "of": time.key,
             "rung": time in rungs,
-            "settings": time.settings.words(),
+            "settings": time.settings.describe(),
             "source_ms": 1e3 * statistics.median(time.source_s) / time.words,
             "prepare_ms": 1e3 * time.stage_s.prepare_s / time.words,
             "body_ms": 1e3 * time.stage_s.body_s / time.words,

@@ -1,0 +1,32 @@
+"""Least squares with coefficients that are never negative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[bool] | None = None) -> Floats:
+    """Fit the coefficients of the columns of `design`, shape (rows, columns); a column of zeros gets 0.
+
+    `nonnegative`: columns whose coefficients are bounded below by 0; None for all.
+    """
+    from scipy.optimize import lsq_linear  # takes a third of a second to import, which few simulations need
+
+    scale = np.sqrt((design**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    lower = np.zeros_like(scale) if nonnegative is None else np.where(nonnegative, 0.0, -np.inf)
+    coefficients: Floats = lsq_linear(design / scale, target, (lower, np.inf), method="bvls", tol=1e-15).x / scale
+    return coefficients
+
+
+def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+    """Fit y = offset + slope x, neither below 0, with weighted residuals; equal `x` determine no slope: it is 0."""
+    varied = x if np.ptp(x) > 0.0 else np.zeros_like(x)
+    design = np.column_stack([np.ones_like(x), varied]) * weight[:, None]
+    offset, slope = bounded_least_squares(design, y * weight).tolist()
+    return offset, slope

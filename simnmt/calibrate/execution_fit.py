@@ -1,0 +1,317 @@
+"""Fit of the execution plane from raw repeats: relative least squares, level, residual, held-out errors (CNMT-05)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.base.least_squares import bounded_least_squares
+from simnmt.profile.blocks import ExecutionFit
+from simnmt.profile.device_profile import Execution, PlaneCoefficients
+from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+
+Column = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Distinct pairs, rising by the first and then by the second, and the repeats of each."""
+
+    first: Column
+    second: Column
+    repeats: tuple[Column, ...]
+    """Measurements, rising, per cell."""
+    cell_of: Indices
+    """Per measurement, in the order given."""
+
+    def __len__(self) -> int:
+        return len(self.repeats)
+
+    def quantile(self, share: float) -> Column:
+        """Return one quantile of each cell's repeats; 0 is the least."""
+        return np.array([np.quantile(repeats, share) for repeats in self.repeats])
+
+
+def by_cell(first: ArrayLike, second: ArrayLike, measured: ArrayLike) -> Cells:
+    """Group measurements by their pair; three columns of shape (measurements,).
+
+    Raises `ValueError` for none, unequal shapes, a key that is not finite, or a measurement that is not positive.
+    """
+    columns = [np.asarray(column, np.float64) for column in (first, second, measured)]
+    shapes = [column.shape for column in columns]
+    if columns[0].ndim != 1 or len(set(shapes)) != 1 or columns[0].size == 0:
+        raise ValueError(f"three columns of one length are needed, got shapes {', '.join(map(str, shapes))}")
+    if not all(np.isfinite(column).all() for column in columns) or not (columns[2] > 0.0).all():
+        raise ValueError("measurements must be positive numbers")
+    keys, cell_of = np.unique(np.column_stack(columns[:2]), axis=0, return_inverse=True)
+    cell_of = cell_of.reshape(-1)
+    order = np.lexsort((columns[2], cell_of))
+    ends = np.cumsum(np.bincount(cell_of))[:-1]
+    return Cells(keys[:, 0], keys[:, 1], tuple(np.split(columns[2][order], ends)), cell_of)
+
+
+def relative_error(predicted: Column, measured: Column) -> float:
+    """Return the mean of |predicted - measured| / measured."""
+    return float(np.abs(predicted / measured - 1.0).mean())
+
+
+def r_squared(predicted: Column, measured: Column) -> float | None:
+    """Return the share of variance explained; None if nothing varies."""
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return 1.0 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0.0 else None
+
+
+CLEARLY = 0.8
+"""Share of the default's held-out error below which another form's is clearly less."""
+
+
+def errs_clearly_less(error: float | None, default_error: float | None, good_enough: float) -> bool:
+    """Return whether a form with more numbers than the default predicts left-out cells so much better that it is taken.
+
+    Args:
+        error: held-out error of that form; None if it is not known.
+        default_error: held-out error of the default.
+        good_enough: error up to which the default is kept in any case.
+    """
+    if error is None or default_error is None or default_error <= good_enough:
+        return False
+    return error < CLEARLY * default_error
+
+
+def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> PlaneFit:
+    """Fit a plane by weighted least squares (weights 1/time) with slopes that are never negative; the offset is free.
+
+    Columns of shape (inferences,), repeats of a cell in any order; fitted to each cell's `quantile` (0: its minimum), to which
+    R2 and MSE refer. Raises `ValueError` for no inferences, unequal shapes, times that are not positive.
+    """
+    cells = by_cell(src_len, tgt_len, time_s)
+    time = cells.quantile(quantile)
+    design = np.column_stack([cells.first, cells.second, np.ones_like(time)]) / time[:, None]
+    plane = ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
+    predicted = plane.seconds(cells.first, cells.second)
+    ordinary = fit_plane(cells.first, cells.second, time)
+    return PlaneFit(
+        plane=plane,
+        inferences=int(cells.cell_of.size),
+        r2=r_squared(predicted, time),
+        mse_ms2=float(((predicted - time) ** 2).mean()) * 1e6,
+        condition_number=ordinary.condition_number,
+        collinear=ordinary.collinear,
+    )
+
+
+def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
+    """Return R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
+
+    Columns of shape (inferences,); None with fewer than three target lengths, or where the means do not vary.
+    """
+    length, which = np.unique(np.asarray(tgt_len, np.float64), return_inverse=True)
+    if length.size < 3:
+        return None
+    weight = np.bincount(which.reshape(-1)).astype(np.float64)
+    mean_s = np.bincount(which.reshape(-1), weights=np.asarray(time_s, np.float64)) / weight
+    slope, offset = np.polyfit(length, mean_s, 1, w=np.sqrt(weight))
+    spread = float((weight * (mean_s - np.average(mean_s, weights=weight)) ** 2).sum())
+    return 1.0 - float((weight * (mean_s - slope * length - offset) ** 2).sum()) / spread if spread > 0.0 else None
+
+
+ONE_BY_ONE = 60
+"""Up to so many cells each is left out alone; of more, a tenth at a time."""
+LEAST_CELLS = 4
+
+
+def heldout_plane_error(
+    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0, fitted: ArrayLike | None = None
+) -> float | None:
+    """Return the mean absolute relative error of `fit_relative_plane` on the same quantile of cells that it was not fitted to.
+
+    `fitted`: shape (inferences,), true for those to fit on, the others judge (six cells of a larger grid). Without it, or
+    where it marks all, each cell is left out in turn; beyond 60 cells a tenth of them at a time. None with fewer than four
+    cells. Raises `ValueError` as `fit_relative_plane` does, and for a cell that is fitted in part.
+    """
+    cells = by_cell(src_len, tgt_len, time_s)
+    time = cells.quantile(quantile)
+    errors = []
+    for left_out, kept in _folds(cells, fitted):
+        plane = fit_relative_plane(cells.first[kept], cells.second[kept], time[kept]).plane
+        errors.append(np.abs(plane.seconds(cells.first[left_out], cells.second[left_out]) / time[left_out] - 1.0))
+    return _mean(errors)
+
+
+def _heldout_errors(
+    cells: Cells, time: Column, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
+) -> tuple[float | None, float | None]:
+    """Return the errors on single inferences and on the means of left-out cells, of inferences that count.
+
+    `fit(kept, of_kept)`: the plane of the kept cells; `of_kept` marks their inferences. Folds as in `heldout_plane_error`.
+    """
+    repeats = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
+    mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(repeats, 1.0)
+    single_errors, mean_errors = [], []
+    for left_out, kept in _folds(cells, fitted):
+        predicted = fit(kept, np.isin(cells.cell_of, kept)).seconds(cells.first, cells.second)
+        judges = left_out[repeats[left_out] > 0]
+        singles = counts & np.isin(cells.cell_of, left_out)
+        single_errors.append(np.abs(predicted[cells.cell_of[singles]] / time[singles] - 1.0))
+        mean_errors.append(np.abs(predicted[judges] / mean[judges] - 1.0))
+    return _mean(single_errors), _mean(mean_errors)
+
+
+def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indices]]:
+    """Return (left-out cells, kept cells); none with fewer than four cells."""
+    if fitted is not None and not (marked := np.asarray(fitted, np.bool_)).all():
+        on = np.zeros(len(cells), np.bool_)
+        on[cells.cell_of[marked]] = True
+        if on[cells.cell_of[~marked]].any():
+            raise ValueError("a cell is either fitted or judged, with all of its repeats")
+        if not on.any():
+            raise ValueError("no cell is left to fit the plane to")
+        groups = [np.flatnonzero(~on)]
+    else:
+        # The same shuffle each time: in their own order, a tenth of a grid could be a whole column of it.
+        shuffled = np.random.default_rng(0).permutation(len(cells))
+        groups = np.array_split(shuffled, len(cells) if len(cells) <= ONE_BY_ONE else 10)
+    if len(cells) < LEAST_CELLS:
+        return []
+    return [(group, np.setdiff1d(np.arange(len(cells)), group)) for group in groups]
+
+
+def _mean(errors: list[Column]) -> float | None:
+    joined = np.concatenate(errors) if errors else np.empty(0)
+    return float(joined.mean()) if joined.size else None
+
+
+def _level(time: Column, expected: Column) -> float:
+    """Return the mean of measured over expected times where these are positive; 1 if none is."""
+    positive = expected > 0.0
+    return float((time[positive] / expected[positive]).mean()) if positive.any() else 1.0
+
+
+ROBUST_SDS = 5.0
+LEAST_DISTURBANCE = 0.10
+"""An inference counts as disturbed if it took longer than its cell's median by both: five robust standard deviations of all
+inferences about their medians, and a tenth."""
+MOST_NOISE = 0.25
+"""And in any case if it took longer than its cell's least by a quarter. A busy box disturbs most repeats, so that medians and
+deviations grow with the disturbance and hide it, while a box left alone repeats a work within a few hundredths."""
+
+LEAST, MEDIAN = 0.0, 0.5
+"""Quantiles of a cell's repeats that a plane's shape may come from."""
+GOOD_ENOUGH = 0.05
+"""Error of least times up to which no medians replace them (`errs_clearly_less`)."""
+Mode = Literal["six_cells", "full_grid", "paper"]
+
+
+def fit_execution(
+    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, mode: Mode, fitted: ArrayLike | None = None
+) -> Execution:
+    """Fit a profile's block `execution` to raw repeats: plane, residual and quality. Samples are left out.
+
+    The shape of the plane comes from one quantile of each cell's repeats (`shape_quantile`). Multiplied by the level it gives
+    the mean, so that draws of the mean-one residual are like the undisturbed measurements. `heldout_error` is of the shape, on
+    the left-out cells' quantiles; `heldout_error_of_means` is of the kept plane, on their means. The block is not checked: a
+    profile that holds it is.
+
+    Args:
+        src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
+        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences.
+        fitted: as for `heldout_plane_error`; the kept plane is that of the marked inferences.
+
+    Raises:
+        ValueError: as `fit_relative_plane` does.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    cells = by_cell(src, tgt, time)
+    paper = mode == "paper"
+    on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
+    quantile = LEAST if paper else shape_quantile(src, tgt, time, fitted=fitted)
+    shape = (
+        fit_plane(src[on], tgt[on], time[on]) if paper else fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
+    )
+    expected = shape.plane.seconds(src, tgt)
+    expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
+    # Single inferences are judged against a plane fitted by relative error: a misfit on short sentences would look disturbed.
+    like = fit_relative_plane(src, tgt, time, quantile=MEDIAN).plane.seconds(src, tgt) if paper else expected
+    kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
+    if not paper and quantile == LEAST:
+        kept &= time <= (1.0 + MOST_NOISE) * cells.quantile(LEAST)[cells.cell_of]
+    level = 1.0 if paper else _level(time[kept], expected[kept])
+    plane = shape.plane.times(level)
+    off = time / (level * expected) - 1.0
+    predicted = plane.seconds(src[kept], tgt[kept])
+
+    def ordinary(_: Indices, of_kept: Mask) -> ExecutionPlane:
+        return fit_plane(src[of_kept], tgt[of_kept], time[of_kept]).plane
+
+    def raised(kept_cells: Indices, of_kept: Mask) -> ExecutionPlane:
+        plane = fit_relative_plane(
+            cells.first[kept_cells], cells.second[kept_cells], cells.quantile(quantile)[kept_cells]
+        ).plane
+        calm = of_kept & kept
+        return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
+
+    counts = np.ones(time.size, np.bool_) if paper else kept
+    error, error_of_means = _heldout_errors(cells, time, counts, fitted, ordinary if paper else raised)
+    if not paper:
+        error = heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted)
+    judged = "single inferences" if paper else "least times" if quantile == LEAST else "median times"
+    fit = ExecutionFit.model_construct(
+        mode=mode,
+        inferences=int(time.size),
+        cells=len(cells),
+        quantile=None if paper else quantile,
+        level=level,
+        r2=r_squared(predicted, time[kept]),
+        r2_of_means_per_tgt_len=r2_of_means_per_tgt_len(tgt[kept], time[kept]),
+        mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
+        heldout_error=error,
+        heldout_how=f"{judged} of {_describe_folds(cells, on)}",
+        heldout_error_of_means=error_of_means,
+        disturbed_share=float(1.0 - kept.mean()),
+        residual_relative_sd_all=_root_mean_square(off),
+        condition_number=shape.condition_number if shape.condition_number < 1e15 else None,
+        collinear=shape.collinear,
+    )
+    return Execution.model_construct(
+        kind="measured",
+        plane=PlaneCoefficients.model_construct(**asdict(plane)),
+        residual_relative_sd=_root_mean_square(off[kept]),
+        fit=fit,
+    )
+
+
+def shape_quantile(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, fitted: ArrayLike | None = None) -> float:
+    """Return the quantile of each cell's repeats that the shape of the plane is fitted to: `LEAST` or `MEDIAN`.
+
+    A busy box disturbs the least of the repeats last. Where a step itself takes one of two times, the least is an accident of
+    few repeats: output weights that just fit into a cache shared with other machines are sometimes in it and sometimes not.
+    The median is taken where it predicts left-out cells clearly better.
+    """
+    least, median = (heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN))
+    return MEDIAN if errs_clearly_less(median, least, GOOD_ENOUGH) else LEAST
+
+
+def _describe_folds(cells: Cells, fitted: Mask) -> str:
+    if not fitted.all():
+        return "cells that were not fitted"
+    return "cells left out in turn" if len(cells) <= ONE_BY_ONE else "cells left out a tenth at a time"
+
+
+def _disturbed(cells: Cells, time: Column, expected: Column) -> Mask:
+    """Return which inferences took far longer than their like; a disturbance only ever slows."""
+    repeated = np.array([repeats.size >= 3 for repeats in cells.repeats])[cells.cell_of]
+    ratio = time / np.where(repeated, cells.quantile(MEDIAN)[cells.cell_of], expected)
+    middle = float(np.median(ratio))
+    robust_sd = 1.4826 * float(np.median(np.abs(ratio - middle)))
+    disturbed: Mask = ratio > middle + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE)
+    return disturbed
+
+
+def _root_mean_square(values: Column) -> float:
+    return float(np.sqrt((values**2).mean()))

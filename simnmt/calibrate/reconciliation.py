@@ -1,0 +1,169 @@
+"""Reconciliation: one model of a sentence alone, from whole executions and from the parts that were measured apart (XP-01).
+
+Whole executions and their parts are measured by different benches, on a box whose speed varies. Fitted apart they disagree,
+and a sentence would take another time where batching is switched on. One least-squares fit reconciles them, and the
+execution plane is derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.calibrate.execution_fit import MEDIAN, fit_relative_plane, relative_error
+from simnmt.profile.batch_cost import DecodingCost, TableSurface
+from simnmt.profile.blocks import EncoderBlock, Kind, Overheads, StepBlock
+from simnmt.profile.device_profile import DeviceProfile, PlaneCoefficients, Reconciliation
+
+Floats = NDArray[np.float64]
+Block = TypeVar("Block", StepBlock, EncoderBlock)
+
+LEAST_CELLS = 6
+"""Whole executions: a plane and a pace have four numbers."""
+PACED = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
+"""Overheads that belong to decoding in batches, and are measured with the decode steps."""
+
+
+def reconcile(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
+    """Return the profile with its plane, and its steps and encoder at batch 1, derived from one model of a sentence alone.
+
+    The model is `encoder(1, N) + steps(1, 0..M-1) + M gap(1) + joining and leaving`. A weighted least-squares fit, by relative
+    error, determines each length of the encoder and of the steps at batch 1 together with `pace`, the one factor by which the
+    box was slower in whole executions than in their parts. Each cell of whole executions is one row of the fit; each measured
+    length of encoder and steps is another, which ties it to the pace times its measurement. All costs of decoding in
+    batches are then multiplied by the pace, and the plane is the relative least-squares plane through the model at the measured
+    cells. What the fit changed stands in `reconciliation`.
+
+    Args:
+        profile: As measured, not yet reconciled.
+        kind: Of the correction: "measured" where whole executions and parts were measured in the same rounds, "inferred" where
+            they were measured at different times.
+
+    Returns:
+        The new profile; the same one where it lacks steps, encoder or samples of single executions to reconcile.
+
+    Raises:
+        ValueError: If the profile is reconciled already.
+    """
+    if profile.reconciliation is not None:
+        raise ValueError(f"profile {profile.name} is reconciled already")
+    step, encoder, whole = profile.step, profile.encoder, _whole_executions(profile)
+    if step is None or encoder is None or whole is None or step.batch[0] != 1 or encoder.batch[0] != 1:
+        return profile
+    cost = profile.of_forced_lengths.decoding_cost
+    pace, step_s, encoder_s = _fit(cost, step, encoder, whole)
+    changed = {
+        "step": _paced(step, pace, step_s),
+        "encoder": _paced(encoder, pace, encoder_s),
+        "overheads": _paced_overheads(profile.overheads, pace),
+    }
+    moved = profile.model_copy(update=changed)
+    model_s = moved.of_forced_lengths.decoding_cost.solo_s(whole.src_len, whole.tgt_len)
+    plane = fit_relative_plane(whole.src_len, whole.tgt_len, model_s).plane
+    measured = [step_s / (pace * _alone_s(step)), encoder_s / (pace * _alone_s(encoder))]
+    block = Reconciliation(
+        kind=kind,
+        pace=pace,
+        cells=whole.time_s.size,
+        largest_change=max(float(np.abs(ratio - 1.0).max()) for ratio in measured),
+        error=relative_error(model_s, whole.time_s),
+        plane_error=relative_error(plane.seconds(whole.src_len, whole.tgt_len), whole.time_s),
+        measured_plane=profile.execution.plane,
+    )
+    execution = profile.execution.model_copy(update={"plane": PlaneCoefficients(**asdict(plane))})
+    return moved.model_copy(update={"execution": execution, "reconciliation": block})
+
+
+class _WholeExecutions(NamedTuple):
+    """Mean undisturbed seconds of single sentences by their lengths; three columns of shape (cells,)."""
+
+    src_len: Floats
+    tgt_len: Floats
+    time_s: Floats
+
+
+def _whole_executions(profile: DeviceProfile) -> _WholeExecutions | None:
+    """Return what was measured of single sentences; None if there are fewer than `LEAST_CELLS` cells."""
+    fit = profile.execution.fit
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+    if len(samples) < LEAST_CELLS:
+        return None
+    # The same times as the measured plane's: the quantile of each cell, raised to the mean, or the means of single inferences.
+    src_len = [sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples]
+    if fit.level and fit.mode != "paper":
+        time_s = [fit.level * (sample.median_s if fit.quantile == MEDIAN else sample.min_s) for sample in samples]
+    else:
+        time_s = [sample.mean_s for sample in samples]
+    return _WholeExecutions(np.array(src_len, float), np.array([float(sample.tgt_len) for sample in samples]), np.array(time_s))
+
+
+def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _WholeExecutions) -> tuple[float, Floats, Floats]:
+    """Fit (pace, seconds of a step by position, seconds of encoding by source length), the last two of batch 1."""
+    step_s, encoder_s = _alone_s(step), _alone_s(encoder)
+    one, positions, src_lens = np.ones(1), np.array(step.position, float), np.array(encoder.src_len, float)
+    last = whole.tgt_len - 1.0
+    of_steps = _gradient(step_s, lambda row: TableSurface(one, positions, row[None]).sum_s(1, 0, last))
+    of_encoder = _gradient(encoder_s, lambda row: TableSurface(one, src_lens, row[None]).seconds(1, whole.src_len))
+    steps_s = cost.mean_over_usual * cost.step.sum_s(1, 0, last)
+    besides_s = cost.solo_s(whole.src_len, whole.tgt_len) - steps_s - cost.encoder.seconds(1, whole.src_len)
+    parts = np.column_stack([cost.mean_over_usual * of_steps, of_encoder])
+    known_s = np.concatenate([step_s, encoder_s])
+    design = np.vstack(
+        [
+            np.column_stack([parts, besides_s]) / whole.time_s[:, None],
+            np.column_stack([np.diag(1.0 / known_s), -np.ones(known_s.size)]),
+        ]
+    )
+    target = np.concatenate([np.ones(whole.time_s.size), np.zeros(known_s.size)])
+    scale = np.append(known_s, 1.0)
+    solution: Floats = np.linalg.lstsq(design * scale, target, rcond=None)[0] * scale
+    if (solution <= 0.0).any():
+        # Measurements that contradict each other so far do not determine single lengths; the pace alone is always positive.
+        model_over_measured = (parts @ known_s + besides_s) / whole.time_s
+        pace = float(model_over_measured.sum() / (model_over_measured @ model_over_measured))
+        return pace, pace * step_s, pace * encoder_s
+    return float(solution[-1]), solution[: step_s.size], solution[step_s.size : -1]
+
+
+def _gradient(row: Floats, seconds: Callable[[Floats], Floats]) -> Floats:
+    """Derivatives of seconds by each cell of a row, shape (results, cells): a table's sums are linear in its cells but for
+    the trend beyond its last length, which never falls."""
+    base, share = seconds(row), 1e-4
+    columns = [
+        (seconds(row * (1.0 + share * (np.arange(row.size) == at))) - base) / (share * row[at]) for at in range(row.size)
+    ]
+    return np.column_stack(columns)
+
+
+def _alone_s(block: StepBlock | EncoderBlock) -> Floats:
+    """Return the measured seconds at batch 1, by length; those of the fitted line if the cells were not kept."""
+    return np.array(block.seconds[0]) if block.seconds is not None else block.cost.seconds(1, np.array(block.lengths))
+
+
+def _paced(block: Block, pace: float, alone_s: Floats) -> Block:
+    """Return the block with its times multiplied by the pace, and with its own row for a batch of one."""
+    update: dict[str, object] = {
+        "alone_s": tuple(alone_s.tolist()),
+        "judged_cells": tuple((batch, length, pace * second) for batch, length, second in block.judged_cells),
+    }
+    if block.seconds is not None:
+        update["seconds"] = tuple(tuple(pace * second for second in row) for row in block.seconds)
+    if block.coefficients is not None:
+        coefficients = {name: pace * value for name, value in block.coefficients.model_dump().items()}
+        update["coefficients"] = block.coefficients.model_copy(update=coefficients)
+    if isinstance(block, StepBlock) and block.s_per_row_src_token is not None:
+        update["s_per_row_src_token"] = pace * block.s_per_row_src_token
+    return block.model_copy(update=update)
+
+
+def _paced_overheads(overheads: Overheads | None, pace: float) -> Overheads | None:
+    if overheads is None:
+        return None
+    known_s = {name: second for name, second in overheads.known_s.items() if name in PACED}
+    return overheads.model_copy(
+        update={name: getattr(overheads, name).model_copy(update={"value": pace * second}) for name, second in known_s.items()}
+    )
