@@ -27,11 +27,11 @@ from benchmarks.policy_cases import QUESTIONS, Case, poisson
 from simnmt.experiment import units as unit_module
 from simnmt.experiment.draws import Learnt, learn
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.source import open_source
 from simnmt.experiment.units import Unit, run_unit
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import change_percent
+from simnmt.scenario.source import open_source
 
 Row = dict[str, Any]
 Runs = dict[tuple[str, str, str], list[Row]]

@@ -34,10 +34,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.sti_pipeline_told import told
 from benchmarks.sti_unpack import unpacking
 from simnmt.base.errors import SimnmtError
 from simnmt.base.files import written_whole
+from simnmt.base.text_tables import format_table
 from simnmt.calibrate.streaming.encoder_block import StiSettings, encoder_block, packed_shards
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
@@ -45,6 +45,7 @@ from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
 from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
+from simnmt.streaming.plan.timeline import ROUNDING
 from simnmt.streaming.store.shard_format import Packed
 from simnmt.streaming.store.shard_store import ShardStore
 from simnmt.streaming.store.writer import write_store
@@ -160,7 +161,7 @@ class Part:
                 "cold": all(run.cold for run in runs),
             }
 
-    def told_costs(self) -> dict[str, Any]:
+    def cost_record(self) -> dict[str, Any]:
         """What the simulation went by."""
         cost = middle(self.costs)
         return {
@@ -185,11 +186,11 @@ def middle(costs: Sequence[StiCost]) -> StiCost:
 
     return replace(
         first,
-        io_s=dict(zip(BITS, rising(lambda each: [each.io_s[bits] for bits in BITS]), strict=True)),
-        comp_s={length: tuple(rising(lambda each: each.comp_s[length]))},
-        embed_s={length: median(each.t_embed(length) for each in costs)},
-        head_s=median(each.head_s for each in costs),
-        slowed=tuple(median(cells) for cells in zip(*(each.slowed for each in costs), strict=True)),
+        io_s=dict(zip(BITS, rising(lambda cost: [cost.io_s[bits] for bits in BITS]), strict=True)),
+        comp_s={length: tuple(rising(lambda cost: cost.comp_s[length]))},
+        embed_s={length: median(cost.t_embed(length) for cost in costs)},
+        head_s=median(cost.head_s for cost in costs),
+        slowed=tuple(median(cells) for cells in zip(*(cost.slowed for cost in costs), strict=True)),
     )
 
 
@@ -209,18 +210,18 @@ def measured_round(model: Model, parts: Sequence[Part], number: int) -> None:
 
 def against_loading(model: Model, pace_mb: float, repeats: int) -> dict[str, Any]:
     """All layers at 6 and at 2 bits, and 32 bits loaded first, in turn."""
-    pace, found = pace_mb * MB, {name: list[Execution]() for name in ("load_then_run", "bits_6", "bits_2")}
+    pace, executions = pace_mb * MB, {name: list[Execution]() for name in ("load_then_run", "bits_6", "bits_2")}
     for number in range(repeats):
         say(f"against loading first at {pace_mb:g} MB/s: {number + 1} of {repeats}")
         full, text = model.uniform(32, LENGTH), model.text(LENGTH)
-        found["load_then_run"].append(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace))
+        executions["load_then_run"].append(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace))
         for bits in (6, 2):
-            found[f"bits_{bits}"].append(model.executed(model.uniform(bits, LENGTH), pace))
-    every = [run for runs in found.values() for run in runs]
-    figures: dict[str, Any] = {"pace_mb": pace_mb, "cold": all(run.cold for run in every)}
-    for name, runs in found.items():
+            executions[f"bits_{bits}"].append(model.executed(model.uniform(bits, LENGTH), pace))
+    all_runs = [run for runs in executions.values() for run in runs]
+    figures: dict[str, Any] = {"pace_mb": pace_mb, "cold": all(run.cold for run in all_runs)}
+    for name, runs in executions.items():
         figures |= {f"{name}_s": median(run.latency_s for run in runs), f"{name}_stall_s": median(run.stall_s for run in runs)}
-    pairs = zip(found["load_then_run"], found["bits_6"], strict=True)
+    pairs = zip(executions["load_then_run"], executions["bits_6"], strict=True)
     return figures | {"ratio": median(loaded.latency_s / six.latency_s for loaded, six in pairs)}
 
 
@@ -234,7 +235,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
     long_s = model.costs(SKEW_LENGTH, None, repeats, 0).t_comp(SKEW_LENGTH, heads)
     skew_pace = heads * store.mean_size(32) / (SKEW * long_s)
     settings = ((skew_pace, SKEW_LENGTH), *((pace_mb * MB, LENGTH) for pace_mb in PACES_MB))
-    parts = [Part.of(model, *each, repeats) for each in settings]
+    parts = [Part.of(model, *setting, repeats) for setting in settings]
     for number in range(repeats):
         say(f"round {number + 1} of {repeats}: {sum(len(part.plans) for part in parts)} plans")
         measured_round(model, parts, number)
@@ -251,7 +252,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         "length": LENGTH,
         "repeats": repeats,
         "executions": repeats * EXECUTIONS,
-        "costs": [part.told_costs() for part in parts],
+        "costs": [part.cost_record() for part in parts],
         "unpack": unpacked,
         "faster": faster,
         "skew": {
@@ -263,6 +264,57 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         "grid": [row for part in parts for row in part.rows()],
     }
     return figures | {"bars": PipelineMeasurement.model_validate(figures).bars()}
+
+
+def format_figures(figures: dict[str, Any]) -> str:
+    """Return the measurement as text for a terminal."""
+    lines = [
+        f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} "
+        "executions",
+        "",
+    ]
+    lines += [
+        f"{row['pace_mb']:g} MB/s: 32 bits loaded first {1e3 * row['load_then_run_s']:.0f} ms, pipeline at 6 bits "
+        f"{1e3 * row['bits_6_s']:.0f} ms, at 2 bits {1e3 * row['bits_2_s']:.0f} ms: {row['ratio']:.2f} times as fast"
+        for row in figures["faster"]
+    ]
+    lines += [
+        f"{row['pace_mb']:.0f} MB/s, {row['length']} tokens: layers take {min(row['slowed']):.2f} to {max(row['slowed']):.2f} "
+        "times as long beside reads"
+        for row in figures["costs"]
+    ]
+    header = ["MB/s", "tokens", "deadline ms", "preload MB", "n x m", "mean bits"]
+    header += ["simulated ms", "measured ms", "error %", "before %", "stall %"]
+    rows = [
+        [
+            f"{row['pace_mb']:.0f}",
+            str(row["length"]),
+            f"{row['deadline_ms']:.1f}",
+            f"{row['preload_mb']:g}",
+            f"{row['layers']} x {row['slices']}",
+            f"{row['mean_bits']:.1f}",
+            f"{1e3 * row['simulated_s']:.1f}",
+            f"{1e3 * row['measured_s']:.1f}",
+            f"{100 * row['error']:+.1f}",
+            f"{100 * row['error_before']:+.1f}",
+            f"{100 * row['stall_share']:.1f}" + ("" if row["simulated_stall_s"] > ROUNDING * row["simulated_s"] else " (0)"),
+        ]
+        for row in figures["grid"]
+    ]
+    lines += ["", format_table(header, rows, 0)]
+    lines += ["error: by costs measured in the same rounds as the plans; before: by those measured ahead of all rounds"]
+    lines += ["stall %: measured; (0) where none was predicted", ""]
+    measured = PipelineMeasurement.model_validate(figures)
+    return "\n".join(
+        [
+            *lines,
+            *([] if measured.why_unjudged is None else [f"No bar is judged: {measured.why_unjudged}."]),
+            *(
+                f"{'reached' if bar['reached'] else 'MISSED '}  {bar['bar']}: {bar['found']:.3g} (asked {bar['asked']})"
+                for bar in measured.bars()
+            ),
+        ]
+    )
 
 
 @contextmanager
@@ -292,22 +344,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.repeats < 1:
+    options = parser.parse_args()
+    if options.repeats < 1:
         parser.error("--repeats: give 1 or more")
-    if asked.out is not None and not asked.out.resolve().parent.is_dir():
-        parser.error(f"--out {asked.out}: there is no such folder")
+    if options.out is not None and not options.out.resolve().parent.is_dir():
+        parser.error(f"--out {options.out}: there is no such folder")
     torch.set_num_threads(1)
     try:
-        with bert_base(asked.store) as store:
-            figures = measure(store, asked.repeats)
+        with bert_base(options.store) as store:
+            figures = measure(store, options.repeats)
     except SimnmtError as error:
         sys.exit(str(error))
     text = json.dumps(figures, indent=1, allow_nan=False)
-    if asked.out is not None:
-        with written_whole(asked.out) as partial:
+    if options.out is not None:
+        with written_whole(options.out) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
-    print(text if asked.json else told(figures))
+    print(text if options.json else format_figures(figures))
 
 
 if __name__ == "__main__":

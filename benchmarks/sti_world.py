@@ -21,14 +21,13 @@ from benchmarks.printing import print_figures
 from benchmarks.world import cpu_s
 from simnmt.policies import PlanView, TransferEstimate, least_total
 from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle, engagement
-from simnmt.world.balancers import FewestTokens
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import LeastWork, OneServer
-from simnmt.world.requests import Block, Requests
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import FewestTokens
 from simnmt.world.simulation import simulate
 from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
-from simnmt.world.trail import Trail
 
 Column = NDArray[np.float64]
 REQUESTS = 100_000
@@ -147,9 +146,9 @@ class Deployment:
             self.requests,
             lambda block: least_total([column[part(block)] for column in reckoned_s]),
             beliefs,
-            [OneServer(GATEWAYS)],
+            [FifoPool(workers=GATEWAYS)],
             deciders=GATEWAYS,
-            own=self.streamed if streams else None,
+            local=self.streamed if streams else None,
             plan_beyond_for=beyond_s if knows else None,
             judged_share=float(records_lost),
         )

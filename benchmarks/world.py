@@ -24,11 +24,11 @@ from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from benchmarks.printing import print_figures
 from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
-from simnmt.world.requests import Block, Requests
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from simnmt.world.simulation import simulate
-from simnmt.world.trail import Trail
 
 LOAD, OVERLOAD = 0.6, 1.9
 SIZES = (10_000, 100_000, 1_000_000)
@@ -49,7 +49,7 @@ BARS = {
 
 
 def run_world(
-    inputs: WorldInputs, asking: EndNodes | None = None, deciders: int = 1, pool: Callable[[], Pool] = OneServer
+    inputs: WorldInputs, asking: EndNodes | None = None, deciders: int = 1, pool: Callable[[], Server] = FifoPool
 ) -> Trail:
     """simnmt's own world on the common inputs, with C-NMT's rule; entries of the trail in the order of the decisions.
 
@@ -79,10 +79,10 @@ def wider_worlds(inputs: WorldInputs) -> dict[str, Callable[[], Trail]]:
     many, sixteen = end_nodes(inputs.requests, NODES), end_nodes(inputs.requests, SERVERS)
     busy = replace(inputs, arrival_s=inputs.arrival_s / SERVERS)
     choices = two_choices(inputs.requests, SERVERS)
-    balancers: dict[str, Callable[[], Pool]] = {
-        "round_robin": lambda: RoundRobin(SERVERS),
+    balancers: dict[str, Callable[[], Server]] = {
+        "round_robin": lambda: FifoPool(SERVERS, balancer=InTurn()),
         "least_work": lambda: LeastWork(SERVERS),
-        "two_choices": lambda: DrawnChoices(choices, SERVERS),
+        "two_choices": lambda: FifoPool(SERVERS, balancer=LeastLoadedOfDrawn(choices)),
     }
     return {
         "nodes_1000_over_1": lambda: run_world(inputs, many),

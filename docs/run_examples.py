@@ -92,7 +92,7 @@ def scenario_of(text: str, folder: Path) -> Path | dict[str, Any]:
 def check_scenario(text: str, folder: Path) -> None:
     """Check and build the scenario of a `yaml` block; raises `InputError` where `simnmt run` would refuse it."""
     from simnmt.experiment.inputs import read_inputs
-    from simnmt.experiment.source import open_source
+    from simnmt.scenario.source import open_source
 
     source = open_source(scenario_of(text, folder))
     read_inputs(source.scenario, folder, source.document)

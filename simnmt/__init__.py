@@ -15,9 +15,8 @@ from simnmt.base import VERSION as __version__
 __all__ = ["InputError", "RunResult", "__version__", "run"]
 
 if TYPE_CHECKING:
-    from simnmt.api import run
+    from simnmt.api import RunResult, run
     from simnmt.base.errors import InputError
-    from simnmt.results.result import RunResult
 
 
 def __dir__() -> list[str]:
@@ -26,7 +25,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `simnmt --help` waits for no numpy.
-    homes = {"run": "simnmt.api", "InputError": "simnmt.base.errors", "RunResult": "simnmt.results.result"}
+    homes = {"run": "simnmt.api", "InputError": "simnmt.base.errors", "RunResult": "simnmt.api"}
     if name not in homes:
         raise AttributeError(f"module 'simnmt' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The library's front door: run a scenario, and write what came of it."""
+"""The library's front door: run a scenario, write the run directory, and show figures in a notebook."""
 
 from __future__ import annotations
 
@@ -8,22 +8,76 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import input_files, read_inputs
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.experiment.source import Source, open_source
+from simnmt.results import result as results
 from simnmt.results import run_directory as files
-from simnmt.results.result import RunResult
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
+from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from simnmt.report.charts import Panel
+
+
+class RunResult(results.RunResult):
+    """The result of a scenario, with the figures of its page for a notebook."""
+
+    __slots__ = ()
+
+    def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
+        """Return a figure of the page as a plotly figure, with the same data.
+
+        Args:
+            name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
+            workload: the workload shown; None: the first one that fits.
+            network: the network shown; None: the first one that fits.
+            options: the values of the figure's choices, such as `x="linear"`; left out, those that the page shows first.
+
+        Raises `InputError` for a name, a place or an option that does not exist.
+
+        Example:
+            >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
+            >>> result.figure("latency", network="cp2", x="linear").show()  # doctest: +SKIP
+        """
+        from plotly.graph_objects import Figure
+
+        from simnmt.report.charts import light_palette
+
+        panel = self._panel(name, workload, network)
+        known = {control.name: dict(control.options) for control in panel.controls}
+        for key, value in options.items():
+            if value not in known.get(key, {}):
+                choices = "; ".join(f"{control} = {', '.join(values)}" for control, values in known.items()) or "none"
+                raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {choices}")
+        chosen = tuple(options.get(control.name, control.shown) for control in panel.controls)
+        return Figure(panel.charts[chosen].figure(light_palette()))
+
+    def _panel(self, name: str, workload: str | None, network: str | None) -> Panel:
+        from simnmt.report.page import cell_panels, fit_panels, sweep_panels, view_of
+
+        places = [cell for cell in self.cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        if not places:
+            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.cells)
+            raise InputError(f"figure {name}: no results of {workload} on {network}", remedy=f"this run has: {known}")
+        cell = places[0]
+        panels = [*cell_panels(view_of(self, cell)), *fit_panels(cell, self.fits, cell.workload)]
+        panels += [panel for sweep, panel in sweep_panels(self) if network in (None, sweep.network)]
+        by_name = {panel.name: panel for panel in reversed(panels)}
+        if name not in by_name:
+            raise InputError(f"no figure {name}", remedy=f"the figures of this run are: {', '.join(sorted(by_name))}")
+        return by_name[name]
 
 
 def run(
@@ -60,7 +114,8 @@ def run(
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
-            result = run_plan(plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision)
+            measured = run_plan(plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision)
+        result = RunResult(**{field.name: getattr(measured, field.name) for field in fields(measured)})
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if source.scenario.published is not None:

@@ -41,7 +41,7 @@ FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
 HEAVY_ROOMS = {
     "simpy": {"world"},
-    "plotly": {"report"},
+    "plotly": {"report", "api"},
     "ciw": set(),
     "torch": {"kernels", "nmt", "streaming", "calibrate", "papers"},
     "sklearn": {"nmt"},

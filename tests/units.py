@@ -14,13 +14,12 @@ import pytest
 from simnmt.experiment import units as unit_module
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.units import Unit, UnitResult, run_unit
+from simnmt.results.requests import Requests, Trail
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 from simnmt.world.deciders import Beliefs
-from simnmt.world.requests import Requests
 from simnmt.world.simulation import DecideFor
-from simnmt.world.trail import Trail
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     runs: list[Run] = []
     simulate = unit_module.simulate
 
-    def noting(requests: Requests, decide_for: DecideFor, beliefs: Beliefs, pools: Any, **keywords: Any) -> Trail:
-        idle_pools = deepcopy(pools)
-        trail = simulate(requests, decide_for, beliefs, pools, **keywords)
+    def noting(requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, **keywords: Any) -> Trail:
+        idle_pools = deepcopy(servers)
+        trail = simulate(requests, decide_for, beliefs, servers, **keywords)
         runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
         return trail
 

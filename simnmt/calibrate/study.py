@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -21,6 +22,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from simnmt.base.configuration import Configuration
+from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
@@ -61,6 +63,11 @@ class GuardedRounds(Generic[T]):
 
     wanted: int
     rounds: tuple[tuple[T, RoundCheck], ...]
+
+    @property
+    def measured(self) -> int:
+        """Number of rounds."""
+        return len(self.rounds)
 
     @property
     def rejected(self) -> int:
@@ -184,6 +191,17 @@ def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
         message = first["msg"].removeprefix("Value error, ")
         what = f"no study: {key}: {message}" if key else f"no study: {message}"
         raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
+
+
+def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:
+    """Read files with `read`. Raises `InputError` if two have one `name`, and what `read` raises."""
+    by_name: dict[str, tuple[Path, T]] = {}
+    for path in paths:
+        content = read(path)
+        before, _ = by_name.setdefault(name(content), (path, content))
+        if before is not path:
+            raise InputError(f"{before} and {path}: two {kind} of {name(content)}", remedy="name one of them")
+    return [content for _, content in by_name.values()]
 
 
 def study_text(study: Configuration) -> str:

@@ -212,7 +212,16 @@ def topup(
 
     if p95_ms is not None and not 0.0 < p95_ms < 1e9:
         raise InputError(f"--p95-ms {p95_ms:g}: no time to hold", remedy="give milliseconds above 0")
-    _topup(out, profiles, p95_ms, requests, jobs or os.cpu_count() or 1, as_json)
+    from simnmt.papers.fni.devices import named_profiles
+    from simnmt.papers.fni.topup import reproduce
+
+    options: dict[str, Any] = {
+        "profiles": named_profiles(profiles) if profiles else None,
+        "p95_s": None if p95_ms is None else p95_ms / 1e3,
+        "requests": requests,
+        "jobs": jobs or os.cpu_count() or 1,
+    }
+    _write_report(out, "topup", lambda progress: reproduce(progress=progress, **options), as_json)
 
 
 @app.command()
@@ -238,7 +247,17 @@ def fused(
         raise InputError(f"--measure {measure}: no sentence to decode", remedy="give 1 or more")
     if model is not None and measure is None:
         raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
-    _fused(out, profiles, measure, model, requests, jobs or os.cpu_count() or 1, as_json)
+    from simnmt.papers.fni.devices import named_profiles
+    from simnmt.papers.fni.fused import reproduce
+
+    options: dict[str, Any] = {
+        "profiles": named_profiles(profiles) if profiles else None,
+        "measure": measure,
+        "model": model,
+        "requests": requests,
+        "jobs": jobs or os.cpu_count() or 1,
+    }
+    _write_report(out, "fused", lambda progress: reproduce(progress=progress, **options), as_json)
 
 
 @app.command()
@@ -329,29 +348,13 @@ def vocab(
 app.command()(sti)
 
 
-def _fused(
-    out: Path | None,
-    names: list[str] | None,
-    measure: int | None,
-    model: str | None,
-    requests: int | None,
-    jobs: int,
-    as_json: bool,
-) -> None:
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.fused_page import render_fused
-    from simnmt.papers.fni.fused_reproduction import as_text, reproduce
-    from simnmt.papers.fni.fused_reproduction import document as document_of
-
-    profiles = named_profiles(names) if names else None
-    with reserved_directory(out, "fused") as directory:
+def _write_report(out: Path | None, paper: str, run: Callable[[Callable[..., None] | None], Any], as_json: bool) -> None:
+    """Run a reproduction under a progress bar, write its page and document, and print it."""
+    with reserved_directory(out, paper) as directory:
         with progress_bar() as progress:
-            reproduction = reproduce(
-                profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress
-            )
-        document = document_of(reproduction)
-        write_reproduction(directory, document, render_fused(document))
-    print_reproduction(directory, document, as_text(reproduction), as_json)
+            report = run(progress).report()
+        write_reproduction(directory, report.document(), report.page())
+    print_reproduction(directory, report.document(), report.text(), as_json)
 
 
 def _sharp(
@@ -373,24 +376,6 @@ def _sharp(
         report = result.report()
         write_reproduction(directory, report.document(), report.page())
     print_reproduction(directory, report.document(), report.text(), as_json)
-
-
-def _topup(
-    out: Path | None, names: list[str] | None, p95_ms: float | None, requests: int | None, jobs: int, as_json: bool
-) -> None:
-    from simnmt.papers.fni.devices import named_profiles
-    from simnmt.papers.fni.topup_page import render_topup
-    from simnmt.papers.fni.topup_reproduction import as_text, reproduce
-    from simnmt.papers.fni.topup_reproduction import document as document_of
-
-    profiles = named_profiles(names) if names else None
-    with reserved_directory(out, "topup") as directory:
-        with progress_bar() as progress:
-            p95_s = None if p95_ms is None else p95_ms / 1e3
-            reproduction = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
-        document = document_of(reproduction)
-        write_reproduction(directory, document, render_topup(document))
-    print_reproduction(directory, document, as_text(reproduction), as_json)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.policy_setup import Truths
-from simnmt.policies.configuration import CNmtPolicy, NaivePolicy
+from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.policies.decision import Estimation
 from simnmt.results.number_text import percent_interval
 from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import change_percent, over_replications
@@ -31,11 +32,6 @@ LOSS_SOURCES: dict[str, Truths] = {
 
 The paper's "linear time model" is a scatter here: true times are a plane plus noise, so that what the plane misses is noise.
 """
-
-
-def gap_analysis_policy(scenario: Scenario) -> str | None:
-    """The policy that is analysed: the first of kind cnmt."""
-    return next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
 
 def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
@@ -193,22 +189,13 @@ def variants(scenario: Scenario) -> dict[str, str]:
     has it; else the first of its kind.
     """
     counterparts = {}
-    for kind in (CNmtPolicy, NaivePolicy):
-        alike = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, kind)}
+    estimating = {name: policy.estimation for name, policy in scenario.policies.items() if isinstance(policy, Estimation)}
+    for kind in dict.fromkeys(type(policy) for policy in estimating.values()):
+        alike = {name: policy for name, policy in estimating.items() if type(policy) is kind}
         for name, policy in list(alike.items())[1:]:
-            blind = [policy.model_copy(update=without) for without in _less_informed_settings(policy)]
-            twins = [other for one in blind for other, other_policy in alike.items() if other_policy == one]
+            twins = [other for blind in policy.less_informed for other, settings in alike.items() if settings == blind]
             counterparts[name] = twins[0] if twins else next(iter(alike))
     return counterparts
-
-
-def _less_informed_settings(policy: CNmtPolicy | NaivePolicy) -> Iterator[dict[str, Any]]:
-    if getattr(policy, "batch", "plain") != "plain":
-        yield {"batch": "plain"}
-    if policy.sees_backlog:
-        yield {"sees_backlog": False}
-    if policy.plan_state != "ignored":
-        yield {"plan_state": "ignored"}
 
 
 def baselines(scenario: Scenario) -> list[str]:

@@ -8,7 +8,7 @@ variation of the fit. (With one fit for all, Naive's intervals came out several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, blocks_of, write_columns
 from simnmt.experiment.inputs import Case
-from simnmt.experiment.routes import Routes, clock_kind, clock_pace_s, routes
+from simnmt.experiment.routes import Routes, clock_pace_s, routes
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
+from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
-from simnmt.results.request_log import Joules, Truth
+from simnmt.results.request_log import Truth
+from simnmt.results.requests import Joules, Requests
 from simnmt.scenario.configuration import FitConfiguration, Scenario
-from simnmt.workload.length_regression import LengthFit, fit_lengths
+from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.requests import Requests, Route
-from simnmt.world.simulation import Clients
+from simnmt.world.simulation import Clients, Route
 
 ACTIVE_SHARE_STREAM = "active share"
 """Of the draws: how much of the vocabulary a sentence needs is the sentence's own, so one draw serves all devices."""
@@ -80,6 +81,11 @@ class Learnt:
     """Per target; None where the policies take the profile's plane."""
     planes: tuple[ExecutionPlane, ...]
     """What the policies reckon with, per target."""
+
+    def knowledge(self, devices: Sequence[str]) -> Knowledge:
+        """Return what policies are made from."""
+        line = LengthRegression(self.lengths.len_slope, self.lengths.len_offset)
+        return Knowledge(devices, self.planes, self.fit_pairs, line)
 
 
 def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, replication: int) -> Learnt:
@@ -143,9 +149,10 @@ class Drawn:
     """What a unit's policies meet: the truth for the log, the columns for the world."""
 
     truth: Truth
-    """Where requests meet the network at moments of the policies' own, it stands for the network as such."""
-    requests: Requests[AnyColumn]
-    """In the order in which they are decided on."""
+    """In the order in which they are issued. Where requests meet the network at moments of the policies, its transfer times
+    stand for the network as such."""
+    requests: Truth
+    """The same in the order in which they are decided on, at the moments when they are."""
     decided_order: NDArray[np.int64] | None
     """Which request is decided on first, second and so on; None where that is the order in which they are issued."""
     issued_s: AnyColumn | None
@@ -164,13 +171,15 @@ class Drawn:
         if self.route is None:
             return None
         truth, at_s = self.truth, arrival_s if self.moments_s is None else self.moments_s
+        assert truth.tgt_len is not None
+        tgt_len = truth.tgt_len
 
         def transfer_s(rows: slice) -> tuple[Seconds, ...]:
-            return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], truth.tgt_len[rows]).transfer_s
+            return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows]).transfer_s
 
         whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, blocks_of(truth.all)), strict=True)))
         trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
-        return Truth(node, truth.src_len, truth.tgt_len, truth.execution_s, whole_s, trace_s, truth.joules)
+        return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
 
 
 def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: Learnt, replication: int, folder: Path) -> Drawn:
@@ -180,23 +189,23 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
     issued_s = arrivals.times(size, seed, replication, f"{case.name}/arrivals") if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
-    clock = clock_kind(scenario, case.name, network)
+    clock = scenario.clock_of(case.name, network)
     pace_s = clock_pace_s(scenario, case, network, network_routes)
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
     else:
         moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s if clock == "spread" or issued_s is None else issued_s
     columns = write_columns(folder, _blocks(scenario, case, learnt, replication, network_routes, issued_s, moments_s))
-    truth = Truth(
-        columns["node"],
-        columns["src_len"],
-        columns["tgt_len"],
-        _numbers(columns, "execution_s"),
-        _numbers(columns, "transfer_s"),
-        columns["rtt_time_s"],
-        tuple(_joules(case, target) for target in range(len(case.profiles))),
+    truth: Truth = Requests(
+        src_len=columns["src_len"],
+        tgt_len=columns["tgt_len"],
+        execution_s=_numbers(columns, "execution_s"),
+        node=columns["node"],
+        transfer_s=_numbers(columns, "transfer_s"),
+        rtt_time_s=columns["rtt_time_s"],
+        joules=tuple(_joules(case, target) for target in range(len(case.profiles))),
     )
-    requests, order = _order_by_decision(truth, columns, issued_s, case.batches or case.streams)
+    requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
     looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
     return Drawn(
@@ -205,7 +214,7 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         decided_order=order,
         issued_s=columns.get("issued_s"),
         routes=network_routes,
-        route=network_routes.route(truth.src_len[:], truth.tgt_len[:], run_moments_s) if looked_up else None,
+        route=network_routes.route(columns["src_len"][:], columns["tgt_len"][:], run_moments_s) if looked_up else None,
         moments_s=run_moments_s,
         pace_s=pace_s,
         clients=_clients(case, nodes, size, seed, replication),
@@ -291,20 +300,14 @@ def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
 
 
 def _order_by_decision(
-    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None, by_length: bool
-) -> tuple[Requests[AnyColumn], NDArray[np.int64] | None]:
-    """The columns as the deciders see them: a request is theirs once it has come over the access link.
-
-    `by_length`: whether some server needs to know how many tokens it has.
-    """
-    requests: Requests[AnyColumn] = Requests(
-        src_len=truth.src_len,
-        tgt_len=truth.tgt_len if by_length else None,
-        execution_s=truth.execution_s,
+    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None
+) -> tuple[Truth, NDArray[np.int64] | None]:
+    """Return the requests as the deciders see them: a request is theirs once it has come over the access link."""
+    requests = replace(
+        truth,
         uplink_s=_numbers(columns, "uplink_s"),
         downlink_s=_numbers(columns, "downlink_s"),
         arrival_s=issued_s,
-        node=truth.node,
         access_s=columns.get("access_s") if issued_s is None else None,
     )
     if issued_s is None or "access_up_s" not in columns:

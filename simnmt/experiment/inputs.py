@@ -11,13 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base import shipped_files
 from simnmt.base.configuration import EndOfSentence
 from simnmt.base.errors import InputError
 from simnmt.batching.configuration import batching_of
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.network.configuration import Network, load_network
-from simnmt.network.configuration import input_paths as network_paths
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
@@ -27,8 +25,8 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
-from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import (
     Lengths,
     count_fertility,
@@ -36,7 +34,6 @@ from simnmt.workload.configuration import (
     lengths_warnings,
     load_lengths,
     load_replayed_outliers,
-    named_inputs,
 )
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
@@ -198,27 +195,11 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
         ) from error
 
 
-def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
-    """Every file that the scenario reads, by the name it has there; `@name` files by that name."""
-    files: dict[str, Path] = {}
-    for part in scenario.workloads.values():
-        files |= named_inputs(part.lengths, base)
-        files |= {str(path): path for path in arrival_paths(part.arrivals, base)}
-    for net in scenario.networks.values():
-        files |= network_paths(net, base)
-    for device in scenario.devices:
-        for name in scenario.workloads:
-            profile = scenario.profile_of(device, name)
-            path = _profile_path(profile, base)
-            files[profile if profile.startswith("@") else str(path)] = path
-    return files
-
-
 def _read_case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
     lengths, read = scenario.workloads[name].lengths, list[DeviceProfile]()
     for device in scenario.devices:
         with _name_profile_in_errors(scenario, device, name, document):
-            read.append(read_profile(_profile_path(scenario.profile_of(device, name), base)))
+            read.append(read_profile(profile_path(scenario.profile_of(device, name), base)))
     with _name_key_in_errors(document, "workloads", name, "lengths"):
         table = load_lengths(lengths, base)
         warnings = lengths_warnings(lengths, table)
@@ -345,10 +326,6 @@ def _end_of_sentence(profiles: Sequence[DeviceProfile]) -> EndOfSentence:
     return (stepping or profiles)[0].length_unit.end_of_sentence
 
 
-def _profile_path(profile: str, base: Path) -> Path:
-    return shipped_files.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
-
-
 def _name_profile_in_errors(
     scenario: Scenario, device: str, workload: str, document: Document | None
 ) -> AbstractContextManager[None]:
@@ -401,7 +378,7 @@ def _checked_profile(
     conversion: Conversion | None,
 ) -> DeviceProfile:
     """Return the profile in the workload's unit. Raises `ProfileError` where it does not fit the workload."""
-    path = _profile_path(scenario.profile_of(device, name), base)
+    path = profile_path(scenario.profile_of(device, name), base)
     if conversion is not None:
         part = scenario.devices[device]
         units = f"{conversion.src_unit} and {conversion.tgt_unit}"

@@ -17,7 +17,6 @@ from simnmt.experiment.inputs import Case, Decoding, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries
-from simnmt.policies.configuration import OraclePolicy
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice, as_calibrated
@@ -73,7 +72,7 @@ def unmeasured_batch_costs(profile: DeviceProfile, decoding: Decoding) -> list[s
 def describe_endless_waits(plan: RunPlan) -> Iterator[str]:
     """Where what foresees batches cannot tell when one begins, as only who comes later decides it."""
     scenario = plan.scenario
-    foreseeing = [name for name, policy in scenario.policies.items() if isinstance(policy, OraclePolicy)]
+    foreseeing = [name for name, policy in scenario.policies.items() if policy.knows_truth]
     foreseeing += ["the misroutes (foresee_misroutes)"] if scenario.foresee_misroutes else []
     foreseeing += ["the gap analysis"] if scenario.gap_analysis else []
     for case in plan.cases.values():
@@ -94,7 +93,11 @@ def describe_no_batching(scenario: Scenario) -> Iterator[str]:
     """What is said of batches where there are none: taking `batching` away must not make a scenario wrong."""
     if any(device.batching is not None for device in scenario.devices.values()):
         return
-    hearing = [name for name, policy in scenario.policies.items() if getattr(policy, "batch", "plain") != "plain"]
+    hearing = [
+        name
+        for name, policy in scenario.policies.items()
+        if policy.estimation.hears_batches and not policy.estimation.sees_backlog
+    ]
     if hearing:
         yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
     if scenario.foresee_misroutes and not any(device.sti is not None for device in scenario.devices.values()):
@@ -230,7 +233,7 @@ def describe_no_streaming(scenario: Scenario) -> Iterator[str]:
     """What is said of plans where there are none: taking `sti` away must not make a scenario wrong."""
     if any(device.sti is not None for device in scenario.devices.values()):
         return
-    knowing = [name for name, policy in scenario.policies.items() if getattr(policy, "plan_state", "ignored") != "ignored"]
+    knowing = [name for name, policy in scenario.policies.items() if policy.estimation.plan_state != "ignored"]
     if knowing:
         yield f"No device streams its model, so there is no state of a plan to be known by {', '.join(knowing)}."
 

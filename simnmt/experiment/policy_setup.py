@@ -14,27 +14,14 @@ from numpy.typing import NDArray
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM as SHARES
 from simnmt.experiment.draws import Drawn, Learnt, more_s_per_tgt_token, standard_normal, uniform
 from simnmt.experiment.inputs import Case, Decoding
-from simnmt.policies import CNmt, Decide, Fixed, Oracle, Policy, TransferEstimate, constant_length, least_total
+from simnmt.policies import CNmt, Oracle, TransferEstimate, least_total
 from simnmt.policies.cnmt import PredictLength
-from simnmt.policies.configuration import (
-    CloudPolicy,
-    CNmtPolicy,
-    EdgePolicy,
-    FixedPolicy,
-    LastMeasured,
-    NaivePolicy,
-    OraclePolicy,
-    PolicyConfiguration,
-    Probing,
-    transfer_estimate,
-)
-from simnmt.policies.estimates import BatchView, PlanView
+from simnmt.policies.decision import Estimation, PolicySettings
+from simnmt.policies.estimates import BacklogView, BatchView, PlanView
+from simnmt.results.requests import Block
 from simnmt.scenario.configuration import Scenario
-from simnmt.workload.length_regression import LengthDistribution, LengthRegression
 from simnmt.world.deciders import Beliefs
-from simnmt.world.requests import Block
 from simnmt.world.simulation import DecideFor
-from simnmt.world.traffic import PredictedSeconds, StateDelays
 
 Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
@@ -47,12 +34,11 @@ class PolicySetup:
 
     decide_for: DecideFor
     beliefs: Beliefs
-    predicted_for: Callable[[Block], PredictedSeconds] | None
-    predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None
-    """Of the requests of a block, the tokens that it expects, where it hears of batches."""
-    plan_beyond_for: Callable[[Block], StateDelays] | None
+    expected_for: Callable[[Block], Sequence[Sequence[float]]] | None = None
+    """Of the requests of a block, per target, the seconds that it expects, or the tokens where it views batches."""
+    plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None
     """Of the requests of a block, what states of a streamed target take beyond its model in memory, where it knows states."""
-    predicted_tgt_len: PredictLength | None
+    predicted_tgt_len: PredictLength | None = None
     """What it assumes of target lengths; None where it assumes nothing."""
 
 
@@ -61,57 +47,44 @@ def set_up_policy(
     case: Case,
     learnt: Learnt,
     drawn: Drawn,
-    configuration: PolicyConfiguration,
+    settings: PolicySettings,
     replication: int,
     truths: Truths = frozenset(),
 ) -> PolicySetup:
-    """Set up the policy of a configuration for one unit. `truths`: what the gap analysis lets the policy know."""
-    queues = case.arrivals.discipline != "back_to_back"
-    sees_backlog = queues and bool(getattr(configuration, "sees_backlog", False))
-    is_oracle = isinstance(configuration, OraclePolicy)
-    estimating = getattr(configuration, "transfer_estimate", None) or LastMeasured(kind="last")
-    initial_ms = getattr(configuration, "initial_transfer_ms", None)
+    """Set up a policy for one unit. `truths`: what the gap analysis lets the policy know."""
+    queues, estimation = case.arrivals.discipline != "back_to_back", settings.estimation
+    knows_states = case.streams and estimation.plan_state == "known"
 
     def estimate(decider: int, target: int) -> TransferEstimate:
-        def rtt_s(at_s: float) -> float:
-            return drawn.routes.rtt_s(decider, target, at_s)
+        rtt_s = partial(drawn.routes.rtt_s, decider, target)
+        initial_ms = estimation.initial_transfer_ms
+        return estimation.transfer_estimate.estimate(rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
 
-        return transfer_estimate(estimating, rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
-
-    # A policy that sees queues must not count a device that batches as so many workers, each as fast as if alone.
-    hears = sees_backlog or (queues and getattr(configuration, "batch", "plain") == "reported")
-    knows_states = case.streams and getattr(configuration, "plan_state", "ignored") == "known"
     beliefs = Beliefs(
         estimate,
-        probes=isinstance(estimating, Probing),
-        sees_backlog=sees_backlog,
-        parallel=tuple(_parallel_requests(scenario, case.name, device) for device in scenario.devices),
-        batch_views=_batch_views(scenario, case, learnt) if hears else (),
-        true_transfer=is_oracle or "transfer" in truths,
+        probes=estimation.transfer_estimate.probes,
+        views=_views(scenario, case, learnt, estimation) if queues and estimation.hears_batches else (),
+        plan_views=_plan_views(case) if knows_states else (),
+        true_transfer=settings.knows_truth or "transfer" in truths,
         # The time that a streamed model's state takes is known as a wait is, back to back as well.
-        true_backlog=(queues or case.streams) and (is_oracle or "backlog" in truths),
-        **({"plan_views": _plan_views(case)} if knows_states else {}),
+        true_backlog=(queues or case.streams) and (settings.knows_truth or "backlog" in truths),
     )
-    if is_oracle:
-        return PolicySetup(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None, None, None)
-    policy = _policy(scenario, configuration, learnt)
+    if settings.knows_truth:
+        return PolicySetup(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs)
+    policy = settings.policy(learnt.knowledge(list(scenario.devices)))
+    predict: PredictLength | None = getattr(policy, "predicted_tgt_len", None)
     if not isinstance(policy, CNmt):
-        return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, None, None, None, None)
+        return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict)
     weighed_s, expected_s = _execution_estimates(scenario, case, drawn, policy, replication, truths)
     factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in truths else None
+    counts_tokens = [decoding is not None for decoding in case.decoding]
 
-    def decide_for(block: Block) -> Decide:
-        return least_total(weighed_s(block))
+    def expected_for(block: Block) -> Sequence[Sequence[float]]:
+        tgt_len = _true_tgt_len(drawn, block) if "lengths" in truths else policy.predict(block.src_len)
+        columns = zip(counts_tokens, expected_s(block), strict=True)
+        return [(tgt_len if tokens else seconds).tolist() for tokens, seconds in columns]
 
-    def predicted_for(block: Block) -> PredictedSeconds:
-        return [column.tolist() for column in expected_s(block)]
-
-    def predicted_tgt_len_for(block: Block) -> Sequence[float]:
-        true = _true_tgt_len(drawn, block) if "lengths" in truths else None
-        predicted: list[float] = (policy.predict(block.src_len) if true is None else true).tolist()
-        return predicted
-
-    def plan_beyond_for(block: Block) -> StateDelays:
+    def plan_beyond_for(block: Block) -> Sequence[Sequence[Sequence[float]] | None]:
         # What reads add is added to whatever the plane believes: how well that was fitted is not for the state to mend.
         return [
             None if streamed is None else streamed.beyond_s(block.src_len, 1.0 if factors is None else factors(target, block))
@@ -119,12 +92,11 @@ def set_up_policy(
         ]
 
     return PolicySetup(
-        decide_for,
+        lambda block: least_total(weighed_s(block)),
         beliefs,
-        predicted_for if sees_backlog else None,
-        predicted_tgt_len_for if any(beliefs.batch_views) else None,
+        expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
-        policy.predict,
+        predict,
     )
 
 
@@ -145,69 +117,43 @@ def _servers(scenario: Scenario, workload: str, device: str) -> int:
     return servers
 
 
-def _parallel_requests(scenario: Scenario, workload: str, device: str) -> int:
-    """Requests of one decider that may be executed side by side where none share a batch."""
-    part = scenario.devices[device]
-    return _servers(scenario, workload, device) * part.workers
+def _views(
+    scenario: Scenario, case: Case, learnt: Learnt, estimation: Estimation
+) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:
+    """Return, per target, how a view begins of what is under way there, where the policy looks.
 
-
-def _batch_views(scenario: Scenario, case: Case, learnt: Learnt) -> tuple[Callable[[], BatchView] | None, ...]:
-    """Per target that batches, how a view of its batch begins: with the costs of sentences of the fit pairs' mean lengths."""
+    A policy that sees queues must not count a device that batches as so many workers, each as fast as if alone.
+    """
     fit_pairs = learnt.fit_pairs
     steps = max(round(fit_pairs.mean_tgt_len), 1)
     src_len = max(round(fit_pairs.mean_src_len), 1)
 
-    def views_of(device: str, decoding: Decoding) -> Callable[[], BatchView]:
+    def batch_view(decoding: Decoding, servers: int) -> Callable[[], BatchView]:
+        """Return how the view of a batch begins: with the costs of sentences of the fit pairs' mean lengths."""
+
         def step_s(active: int) -> float:
             return decoding.cost.steps_at(active)(0, steps - 1) / steps
 
         def joining_s(sentences: int) -> float:
             return decoding.cost.encode_s([src_len] * sentences) + decoding.cost.refill_s(sentences)
 
-        batching, servers = decoding.batching, _servers(scenario, case.name, device)
+        batching = decoding.batching
         # Its tables of costs are made here, once, and shared by all deciders.
         return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
-    return tuple(
-        None if decoding is None else views_of(device, decoding)
-        for device, decoding in zip(scenario.devices, case.decoding, strict=True)
-    )
-
-
-def _policy(scenario: Scenario, configuration: PolicyConfiguration, learnt: Learnt) -> Policy:
-    devices = list(scenario.devices)
-    if isinstance(configuration, EdgePolicy):
-        return Fixed(0)
-    if isinstance(configuration, CloudPolicy):
-        return Fixed(len(devices) - 1)
-    if isinstance(configuration, FixedPolicy):
-        return Fixed(devices.index(configuration.device))
-    if isinstance(configuration, NaivePolicy):
-        mean = learnt.fit_pairs.mean_tgt_len if configuration.tgt_len is None else configuration.tgt_len
-        return CNmt(learnt.planes, constant_length(mean))
-    assert isinstance(configuration, CNmtPolicy)
-    if configuration.lengths == "line":
-        return CNmt(learnt.planes, length_regression(configuration, learnt).predict)
-    distribution = LengthDistribution.of(learnt.fit_pairs)
-    if configuration.minimises == "mean":
-        return CNmt(learnt.planes, distribution.mean)
-    low, high = (_quantile(distribution, share) for share in (0.05, 0.95))
-    return CNmt(learnt.planes, distribution.mean, (low, high))
-
-
-def _quantile(distribution: LengthDistribution, share: float) -> PredictLength:
-    return lambda src_len: distribution.quantile(src_len, share)
-
-
-def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegression:
-    """The line that C-NMT uses: the configured coefficients, the fitted ones where there are none."""
-    slope, offset = configuration.len_slope, configuration.len_offset
-    return LengthRegression(
-        learnt.lengths.len_slope if slope is None else slope, learnt.lengths.len_offset if offset is None else offset
-    )
+    views: list[Callable[[], BacklogView | BatchView] | None] = []
+    for device, decoding in zip(scenario.devices, case.decoding, strict=True):
+        servers = _servers(scenario, case.name, device)
+        if decoding is not None:
+            views.append(batch_view(decoding, servers))
+        else:
+            workers = scenario.devices[device].workers
+            views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
+    return tuple(views)
 
 
 def _true_tgt_len(drawn: Drawn, block: Block) -> Column:
+    assert drawn.truth.tgt_len is not None
     tgt_len: Column = drawn.truth.tgt_len[_rows(drawn, block)].astype(np.float64)
     return tgt_len
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,7 @@ from simnmt.network.configuration import Network
 from simnmt.network.link import Link
 from simnmt.results.number_text import duration
 from simnmt.results.summary import Row
-from simnmt.scenario.configuration import END_NODE, Scenario
-from simnmt.workload.arrivals import BackToBack
+from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
@@ -188,22 +186,10 @@ def routes(
     )
 
 
-ClockKind = Literal["pace", "spread", "time"]
-"""`time`: the run's own time, which `arrival` and `own` mean."""
-
 OFF_PACE = 3.0
 """Ratio of the clock's pace to the time that a request takes, up or down, from which a run is marked."""
 _ACCESS_SAMPLES = 1_000
 """Moments of a lap at which an access link is looked up."""
-
-
-def clock_kind(scenario: Scenario, workload: str, network: str) -> ClockKind:
-    """Return by which clock the requests of a workload meet the traces of a network."""
-    clock = scenario.networks[network].clock
-    if clock == "pace" or clock == "spread":
-        return clock
-    back_to_back = isinstance(scenario.workloads[workload].arrivals, BackToBack)
-    return "pace" if clock is None and back_to_back else "time"
 
 
 def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: Routes) -> float | None:
@@ -213,7 +199,7 @@ def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: R
     first target, over all pairs that requests are drawn from and one lap of the access links: the same in every replication,
     however many requests there are.
     """
-    clock = clock_kind(scenario, case.name, network)
+    clock = scenario.clock_of(case.name, network)
     if clock == "time":
         return None
     if clock == "spread":
@@ -270,7 +256,7 @@ def describe_clocks(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
             pace_s = here[0]["rtt_pace_s"] if here else None
             if pace_s is None:
                 continue
-            kind = clock_kind(scenario, workload, network)
+            kind = scenario.clock_of(workload, network)
             how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
             yield (
                 f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "

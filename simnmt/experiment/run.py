@@ -13,15 +13,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.experiment.comparisons import baselines, gap_analysis_policy, gap_rows, load_sweeps, variants
+from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import Case, RunPlan
 from simnmt.experiment.notes import fits, notes, warnings
-from simnmt.experiment.policy_setup import length_regression
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.units import Unit, UnitResult, devices, known_misroutes, run_unit
-from simnmt.policies import threshold
-from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
+from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
@@ -31,12 +29,9 @@ from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Row, RunKey, comparisons, rows, total_latencies_s, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
-from simnmt.workload.length_regression import LengthRegression
 
 Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
-_SINGLE_DEVICE_KINDS = (EdgePolicy, CloudPolicy, FixedPolicy)
-"""Kinds of policy that send every request to one device."""
 KEPT_MISROUTES = 3_000
 """Misrouted requests kept of each workload and network, dealt evenly to the policies."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
@@ -162,47 +157,33 @@ def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, dic
 
 
 def _roles(scenario: Scenario) -> Roles:
-    kinds = {name: type(policy) for name, policy in scenario.policies.items()}
+    policies = scenario.policies
     return Roles(
-        deployable=[name for name, kind in kinds.items() if kind is not OraclePolicy],
-        fixed=[name for name, kind in kinds.items() if kind in _SINGLE_DEVICE_KINDS],
-        oracle=next((name for name, kind in kinds.items() if kind is OraclePolicy), None),
+        deployable=[name for name, policy in policies.items() if not policy.knows_truth],
+        fixed=[name for name, policy in policies.items() if policy.single_device],
+        oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
         variants=variants(scenario),
     )
 
 
-def _length_line(scenario: Scenario, learnt: Learnt) -> LengthRegression:
-    """The length regression of the scenario's first C-NMT policy; the fitted one where it has none."""
-    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
-    return length_regression(cnmt, learnt)
-
-
 def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
-    transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
+    transfer_s, known = (
+        sum(result.mean_transfer_s for result in results) / len(results),
+        learnt.knowledge(list(scenario.devices)),
+    )
+    kept = {name: policy.kept_lengths(known, transfer_s) for name, policy in scenario.policies.items()}
     return Reason(
         transfer_s=transfer_s,
-        kept={name: kept for name in scenario.policies if (kept := _describe_kept_lengths(scenario, name, learnt, transfer_s))},
+        kept={name: lengths for name, lengths in kept.items() if lengths},
         best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
         queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
         devices=list(scenario.devices),
     )
 
 
-def _describe_kept_lengths(scenario: Scenario, policy: str, learnt: Learnt, transfer_s: float) -> str:
-    """The source lengths that a policy keeps at the first of two devices; empty where no single length divides them."""
-    configuration = scenario.policies[policy]
-    if not isinstance(configuration, CNmtPolicy) or configuration.lengths != "line" or len(learnt.planes) != 2:
-        return ""
-    line = length_regression(configuration, learnt)
-    border = threshold(*learnt.planes, line.slope, line.offset, transfer_s)
-    if border.kept in ("up to", "from"):
-        return f"{border.kept} {border.src_len:.0f} tokens"
-    return f"{border.kept} {border.src_len:.0f} and {border.upper:.0f} tokens" if border.kept in ("between", "outside") else ""
-
-
 def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:
     """The gap analysis of every workload and network; empty where none was asked for."""
-    policy = gap_analysis_policy(scenario)
+    policy = scenario.analysed_policy
     if policy is None or not scenario.gap_analysis:
         return []
     totals_s: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -216,7 +197,11 @@ def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> l
 def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
     assert result.truth is not None
     case = unit.case
-    line = _length_line(plan.scenario, result.learnt)
+    # The line of the first C-NMT policy; the fitted one where there is none.
+    cnmt = next(
+        (policy for policy in plan.scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt")
+    )
+    line = cnmt.line(result.learnt.knowledge([]).lengths)
     return Cell(
         workload=case.name,
         network=unit.network,
@@ -229,15 +214,15 @@ def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=case.kinds,
         profile_names=tuple(_profile_name(case, target) for target in range(len(case.profiles))),
         profile_warnings=tuple(tuple(doubt.message for doubt in doubts) for doubts in case.doubts),
-        logs=Logs(result.truth, result.passages),
+        logs=Logs(result.truth, result.trails),
         transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={
-            name: misroutes(result.truth, passage, KEPT_MISROUTES // len(result.passages))
-            for name, passage in result.passages.items()
+            name: misroutes(result.truth, trail, KEPT_MISROUTES // len(result.trails))
+            for name, trail in result.trails.items()
             if known_misroutes(plan.scenario, case)
         },
-        batches={name: passage.batches for name, passage in result.passages.items() if passage.batches},
-        streams={name: passage.streams for name, passage in result.passages.items() if passage.streams},
+        batches={name: trail.batches for name, trail in result.trails.items() if trail.batches},
+        streams={name: trail.streams for name, trail in result.trails.items() if trail.streams},
         planned=tuple(None if device is None else device.planned for device in case.streamed),
     )
 

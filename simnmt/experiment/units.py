@@ -7,53 +7,49 @@ it were never short of sentences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.comparisons import gap_analysis_policy, truths_by_source
+from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import Case, Decoding
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.network.configuration import Network
 from simnmt.policies.cnmt import PredictLength
-from simnmt.results.device_accounts import BoxesAccount, StreamAccount, stream_account
-from simnmt.results.request_log import STREAMED_COLUMNS, Passage, RequestLog, Truth, lost_s
+from simnmt.results.device_accounts import StreamAccount, stream_account
+from simnmt.results.request_log import RequestLog, Truth, lost_s
+from simnmt.results.requests import Trail
 from simnmt.results.summary import BatchesOfDevice, Device, RunKey, measure
 from simnmt.scenario.configuration import Scenario
-from simnmt.world.balancers import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec, decode_all
-from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.batch_pool import decode_all
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import simulate
-from simnmt.world.streaming_server import StreamingAccount, StreamingPool, StreamingServerSpec
 
 
-def decider_server(case: Case) -> BatchServerSpec | StreamingServerSpec | None:
-    """How each decider's own device batches or streams its model; None where it executes one by one, or nothing meets."""
-    return case.streamed_at(0) or (case.decoding[0] if case.batches else None)
+def server_specs(case: Case) -> list[ServerSpec | None]:
+    """Return, per target, how its boxes batch or stream their model; None where they execute one by one, or nothing meets."""
+    return [case.streamed_at(target) or (decoding if case.batches else None) for target, decoding in enumerate(case.decoding)]
 
 
-def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool | StreamingPool]:
+def servers(scenario: Scenario, case: Case, replication: int) -> list[Server]:
     """Return the servers of every target but the first."""
-    servers: list[Pool | BatchPool | StreamingPool] = []
-    for target, (name, decoding) in list(enumerate(zip(scenario.devices, case.decoding, strict=True)))[1:]:
-        streamed = case.streamed_at(target)
-        if streamed is not None:
-            balancer = _balancer(scenario, case, replication, name)
-            servers.append(StreamingPool(streamed, scenario.count_of(name, case.name), balancer))
-        elif decoding is None or not case.batches:
-            servers.append(_pool(scenario, case, replication, name))
+    made: list[Server] = []
+    for (name, device), spec in list(zip(scenario.devices.items(), server_specs(case), strict=True))[1:]:
+        count, balancer = scenario.count_of(name, case.name), _balancer(scenario, case, replication, name)
+        if spec is not None:
+            made.append(spec.servers(count, balancer))
+        elif isinstance(balancer, FewestTokens):
+            made.append(LeastWork(count, device.workers))
         else:
-            balancer = _balancer(scenario, case, replication, name)
-            servers.append(BatchPool(decoding, scenario.count_of(name, case.name), balancer))
-    return servers
+            made.append(FifoPool(count, device.workers, balancer))
+    return made
 
 
 def _balancer(scenario: Scenario, case: Case, replication: int, name: str) -> Balancer:
@@ -65,21 +61,6 @@ def _balancer(scenario: Scenario, case: Case, replication: int, name: str) -> Ba
     if balancer == "least_work":
         return FewestTokens()
     return LeastLoadedOfDrawn(_choices(scenario, case, replication, name, count, 2 if balancer == "two_choices" else 1))
-
-
-def _pool(scenario: Scenario, case: Case, replication: int, name: str) -> Pool:
-    count, balancer = scenario.count_of(name, case.name), scenario.balancer_of(name)
-    workers = scenario.devices[name].workers
-    if count == 1:
-        return OneServer(workers)
-    if balancer == "attached":
-        return Attached(count, workers)
-    if balancer == "round_robin":
-        return RoundRobin(count, workers)
-    if balancer == "least_work":
-        return LeastWork(count, workers)
-    choices = _choices(scenario, case, replication, name, count, 2 if balancer == "two_choices" else 1)
-    return DrawnChoices(choices, count, workers)
 
 
 def _choices(scenario: Scenario, case: Case, replication: int, device: str, count: int, drawn: int) -> NDArray[np.int16]:
@@ -154,7 +135,7 @@ class UnitResult:
     """Total latency by variant of the gap analysis; empty without one."""
     truth: Truth | None
     """Replication 0 alone brings its requests back."""
-    passages: dict[str, Passage]
+    trails: dict[str, Trail]
 
 
 def run_unit(unit: Unit) -> UnitResult:
@@ -167,14 +148,14 @@ def run_unit(unit: Unit) -> UnitResult:
     learnt = learn(case, tuple(scenario.devices), scenario.fit, scenario.seed, replication)
     drawn = draw(scenario, case, unit.network, unit.links, learnt, replication, unit.folder)
     numbers: dict[RunKey, dict[str, float | None]] = {}
-    passages: dict[str, Passage] = {}
+    trails: dict[str, Trail] = {}
     for number, (name, configuration) in enumerate(scenario.policies.items()):
         how = set_up_policy(scenario, case, learnt, drawn, configuration, replication)
         # Numbered, not named: a policy may be called what no file can.
-        measured, passage = _run_policy(unit, drawn, how, unit.folder / str(number))
+        measured, trail = _run_policy(unit, drawn, how, unit.folder / str(number))
         numbers[RunKey(case.name, unit.network, name, replication)] = measured
-        if passage is not None:
-            passages[name] = passage
+        if trail is not None:
+            trails[name] = trail
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=float((drawn.truth.best_target != 0).mean()),
@@ -182,7 +163,7 @@ def run_unit(unit: Unit) -> UnitResult:
         learnt=learnt,
         gap_totals_s=_gap_totals_s(unit, learnt, drawn),
         truth=drawn.truth if replication == 0 else None,
-        passages=passages,
+        trails=trails,
     )
 
 
@@ -200,45 +181,45 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-def _run_policy(unit: Unit, drawn: Drawn, how: PolicySetup, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
-    """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
-    passage = _passage(unit, drawn, how, judged=True)
+def _run_policy(unit: Unit, drawn: Drawn, how: PolicySetup, folder: Path) -> tuple[dict[str, float | None], Trail | None]:
+    """Return the numbers of one policy; and its trail, in files of a folder, as far as it is wanted: in replication 0."""
+    trail = _trail(unit, drawn, how, judged=True)
     of_unit = devices(unit.scenario, unit.case.name)
-    lost = lost_s(drawn.truth, passage) if known_misroutes(unit.scenario, unit.case) else None
-    log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
-    numbers = measure(log, lost, of_unit, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
+    lost = lost_s(drawn.truth, trail) if known_misroutes(unit.scenario, unit.case) else None
+    log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
+    numbers = measure(log, lost, of_unit, discipline, _batched(unit.case, log, trail), trail.streams)
     if how.predicted_tgt_len is None:
-        # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
+        # What predicts nothing uses no estimate of the transfer time, so there is none to be old.
         numbers["mean_estimate_age_s"] = None
-    numbers["probes_sent"] = float(passage.probes)
+    numbers["probes_sent"] = float(trail.probes)
     numbers["rtt_pace_s"] = drawn.pace_s
     if unit.replication != 0:
         return numbers, None
     folder.mkdir()
-    return numbers, passage.stored(folder)
+    return numbers, trail.stored(folder)
 
 
-def _batched(case: Case, truth: Truth, passage: Passage) -> list[BatchesOfDevice | None]:
+def _batched(case: Case, log: RequestLog, trail: Trail) -> list[BatchesOfDevice | None]:
     """Return each target's batches and how long they would have taken if always full; empty if no target batched."""
     batches: list[BatchesOfDevice | None] = []
-    for number, (account, decoding) in enumerate(zip(passage.batches, case.decoding, strict=False)):
+    for number, (account, decoding) in enumerate(zip(trail.batches, case.decoding, strict=False)):
         if account is None or decoding is None:
             batches.append(None)
             continue
-        there = np.flatnonzero(passage.target[:] == number)
-        batches.append(BatchesOfDevice(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
+        there = np.flatnonzero(trail.target[:] == number)
+        batches.append(BatchesOfDevice(account, saturated_s(decoding, log["src_len"][there], log["tgt_len"][there])))
     return batches
 
 
 def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     scenario = unit.scenario
-    name = gap_analysis_policy(scenario) if scenario.gap_analysis else None
+    name = scenario.analysed_policy if scenario.gap_analysis else None
     if name is None:
         return {}
     totals_s = {}
     for removed, truths in truths_by_source(unit.case.queues, unit.case.streams).items():
         how = set_up_policy(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, truths)
-        totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
+        totals_s[removed] = float(RequestLog(drawn.truth, _trail(unit, drawn, how))["latency_s"].sum())
     return totals_s
 
 
@@ -261,97 +242,57 @@ def _judged_share(scenario: Scenario, case: Case) -> float:
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
-def _passage(unit: Unit, drawn: Drawn, how: PolicySetup, *, judged: bool = False) -> Passage:
+def _trail(unit: Unit, drawn: Drawn, how: PolicySetup, *, judged: bool = False) -> Trail:
+    """Return what a policy makes of the requests, in the order in which they are issued."""
     scenario, case = unit.scenario, unit.case
-    first, workers = next((name, device.workers) for name, device in scenario.devices.items())
+    first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
     trail = simulate(
         drawn.requests,
         how.decide_for,
         how.beliefs,
-        pools(scenario, case, unit.replication),
+        servers(scenario, case, unit.replication),
         deciders=deciders,
-        workers=workers,
-        predicted_for=how.predicted_for,
+        workers=device.workers,
+        expected_for=how.expected_for,
         route=drawn.route,
         clients=drawn.clients,
         judged_share=_judged_share(scenario, case) if judged else 0.0,
-        **_batch_and_streaming_options(scenario, case, how),
+        local=server_specs(case)[0],
+        plan_beyond_for=how.plan_beyond_for,
     )
-    decided_s = trail.decided_s
-    node = drawn.requests.node if trail.node is None else trail.node
-    assert node is not None
-    server = np.where(trail.target == 0, node[:] % deciders, trail.server).astype(np.int32)
+    arrival_s, node = trail.arrival_s[:], drawn.requests.node if trail.node is None else trail.node
+    assert node is not None and trail.decided_s is not None and trail.measured_at_s is not None
     moments_s = drawn.moments_s
     if moments_s is not None and drawn.decided_order is not None:
         moments_s = moments_s[drawn.decided_order]
-    columns: dict[str, Any] = {
-        "target": trail.target,
-        "server": server,
-        "queue_s": trail.queue_s,
-        "estimate_s": trail.estimate_s,
-        "estimate_age_s": estimate_age_s(trail.arrival_s, decided_s, trail.measured_at_s, moments_s),
-    }
-    # Those that batches or streamed models alone have, where there are any.
-    names = ("execution_s", "first_token_s", "lost_s", *STREAMED_COLUMNS)
-    columns |= {name: column for name in names if (column := getattr(trail, name, None)) is not None}
-    if drawn.decided_order is not None:
-        columns = {name: _in_issue_order(column, drawn.decided_order) for name, column in columns.items()}
-    passage = Passage(
-        arrival_s=trail.arrival_s if drawn.issued_s is None else drawn.issued_s,
-        **columns,
+    trail = replace(
+        trail,
+        server=np.where(trail.target[:] == 0, node[:] % deciders, trail.server[:]).astype(np.int32),
+        estimate_age_s=estimate_age_s(arrival_s, trail.decided_s[:], trail.measured_at_s[:], moments_s),
         tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len[:].max())),
-        probes=trail.probes,
-        truth=drawn.own_truth(trail.arrival_s, node),
-        batches=trail.batches,
+        truth=drawn.own_truth(arrival_s, node),
+        decided_s=None,
+        measured_at_s=None,
+        node=None,
     )
-    if not case.streams:
-        return passage
-    log = RequestLog(drawn.truth, passage)
-    return replace(passage, streams=_stream_accounts(log, passage, trail.streamed))
+    if drawn.decided_order is not None:
+        trail = trail.in_order(drawn.decided_order)
+    if drawn.issued_s is not None:
+        trail = replace(trail, arrival_s=drawn.issued_s)
+    return replace(trail, streams=_stream_accounts(RequestLog(drawn.truth, trail), trail), streamed=())
 
 
-def _batch_and_streaming_options(scenario: Scenario, case: Case, how: PolicySetup) -> dict[str, Any]:
-    """What the world is told besides where servers batch, or stream their model."""
-    options: dict[str, Any] = {}
-    if case.batches or case.streams:
-        options["own"] = decider_server(case)
-    if case.batches:
-        options["predicted_tgt_len_for"] = how.predicted_tgt_len_for
-    if case.streams:
-        options["plan_beyond_for"] = how.plan_beyond_for
-    return options
-
-
-def _stream_accounts(
-    log: RequestLog, passage: Passage, accounts: Sequence[StreamingAccount | None]
-) -> tuple[StreamAccount | None, ...]:
-    """Return the account of each target's streamed model; None for a target without one."""
+def _stream_accounts(log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:
+    """Return the account of each target's streamed model; None for a target without one, and empty where none streams."""
+    if not trail.streamed:
+        return ()
     end_s = float((log["arrival_s"] + log["latency_s"]).max())
-
-    def account(target: int, streamed: StreamingAccount | None) -> StreamAccount | None:
-        if streamed is None:
-            return None
-        boxes = BoxesAccount(
-            boxes=streamed.boxes,
-            compute_s=streamed.compute_s,
-            read_s=streamed.read_s,
-            read_bytes=streamed.read_bytes,
-            peak_buffer_bytes=streamed.peak_preload_bytes,
-            peak_shard_bytes=streamed.peak_shard_bytes,
-            buffer_byte_s=streamed.preload_byte_s(end_s),
-            working_bytes=streamed.working_bytes,
-        )
-        return stream_account(log, target, len(streamed.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])
-
-    return tuple(account(target, streamed) for target, streamed in enumerate(accounts))
-
-
-def _in_issue_order(column: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
-    """From the order of the decisions back to that of the requests."""
-    issued = np.empty_like(column)
-    issued[order] = column
-    return issued
+    lost_s = None if trail.lost_s is None else trail.lost_s[:]
+    return tuple(
+        None if account is None else stream_account(log, target, len(account.by_state), account.until(end_s), lost_s)
+        for target, account in enumerate(trail.streamed)
+    )
 
 
 def _by_src_len(predict: PredictLength | None, longest: int) -> NDArray[np.float64]:

@@ -1,18 +1,33 @@
 """Policies: which device executes a request. Pure decisions; neither simpy nor torch.
 
-To read it, start with `decision.py` (the interface), then `cnmt.py` (C-NMT and its variants) and `estimates.py` (what a policy
-may see of transfers and queues). `configuration.py` lists the kinds that a scenario may name.
+To read it, start with `decision.py` (what a policy and its settings are), then `cnmt.py` (C-NMT and its variants) and
+`estimates.py` (what a policy may see of transfers and queues). The kinds that a scenario may name are registered here: a new
+one is a file and a line in `PolicyConfiguration`.
 """
 
-from simnmt.policies.baselines import Fixed, Oracle
-from simnmt.policies.cnmt import CNmt, constant_length
+from typing import Annotated, get_args
+
+from pydantic import Field
+
+from simnmt.policies.baselines import CloudPolicy, EdgePolicy, Fixed, FixedPolicy, Oracle, OraclePolicy
+from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
 from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
 from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEstimate, TransferEstimate
-from simnmt.policies.threshold import Threshold, threshold
+
+PolicyConfiguration = Annotated[
+    EdgePolicy | CloudPolicy | FixedPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")
+]
+"""What a scenario may say of a policy."""
+
+KINDS: tuple[str, ...] = tuple(
+    get_args(settings.model_fields["kind"].annotation)[0] for settings in get_args(get_args(PolicyConfiguration)[0])
+)
+"""Names that `kind` may take; a policy that bears one of them as its name need not say its kind."""
 
 __all__ = [
     "CLOUD",
     "GATEWAY",
+    "KINDS",
     "BacklogView",
     "BatchView",
     "CNmt",
@@ -21,6 +36,7 @@ __all__ = [
     "Oracle",
     "PlanView",
     "Policy",
+    "PolicyConfiguration",
     "ProbedEstimate",
     "Threshold",
     "TransferEstimate",

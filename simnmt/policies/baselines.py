@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from simnmt.policies.decision import Decide, least_total
+from simnmt.policies.decision import Decide, Knowledge, PolicySettings, least_total
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,32 +20,70 @@ class Fixed:
     target: int
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """A constant decision."""
+        """Return a constant decision."""
         target = self.target
         return lambda request, delay_s: target
 
-    def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Predicts nothing."""
-        return np.full(len(src_len), np.nan)
+
+class EdgePolicy(PolicySettings):
+    """Every request at the first device, where it is decided (GW-only)."""
+
+    kind: Literal["edge"]
+    single_device: ClassVar[bool] = True
+
+    def policy(self, knowledge: Knowledge) -> Fixed:
+        """Return the policy."""
+        return Fixed(0)
+
+
+class CloudPolicy(PolicySettings):
+    """Every request at the last device (Server-only)."""
+
+    kind: Literal["cloud"]
+    single_device: ClassVar[bool] = True
+
+    def policy(self, knowledge: Knowledge) -> Fixed:
+        """Return the policy."""
+        return Fixed(len(knowledge.devices) - 1)
+
+
+class FixedPolicy(PolicySettings):
+    """Every request at the device named."""
+
+    kind: Literal["fixed"]
+    device: Annotated[str, Field(min_length=1)]
+    """Name of the device, as `devices` has it."""
+    single_device: ClassVar[bool] = True
+
+    def policy(self, knowledge: Knowledge) -> Fixed:
+        """Return the policy."""
+        return Fixed(list(knowledge.devices).index(self.device))
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """Chooses the target with the least true latency of this very request.
 
-    The truth comes in by the constructor; whoever runs the oracle hands it true delays as well (the present transfer time,
+    The truth comes in by the constructor; whatever runs the oracle hands it true delays as well (the present transfer time,
     and what queues and the states of streamed models take). Back to back no policy is faster where models lie in memory.
     Elsewhere it is greedy: it looks at one request alone, so a policy that leaves a server free for later ones, or warm, may
     beat it.
     """
 
-    execution_s: Sequence[NDArray[np.float64]]
+    execution_s: Sequence[NDArray[np.float64]] = ()
     """True seconds per target, each of shape (requests,)."""
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """The rule of C-NMT on true times."""
+        """Return the rule of C-NMT on true times."""
         return least_total(self.execution_s)
 
-    def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Predicts nothing: it knows."""
-        return np.full(len(src_len), np.nan)
+
+class OraclePolicy(PolicySettings):
+    """True times of every device for each request and the present transfer times; takes the least."""
+
+    kind: Literal["oracle"]
+    knows_truth: ClassVar[bool] = True
+
+    def policy(self, knowledge: Knowledge) -> Oracle:
+        """Return an oracle that is yet to be told the true times of its requests."""
+        return Oracle()

@@ -1,26 +1,27 @@
-"""C-NMT: send a request wherever its predicted latency is least; Naive: the same with one length for all (CNMT-07, 09, 10)."""
+"""C-NMT: send a request to the target with the least predicted latency (CNMT-07, CNMT-09); Naive: the same with one length for
+all (CNMT-10); and the source length at which the rule changes its mind.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from simnmt.policies.decision import Decide, least_total
+from simnmt.policies.decision import Decide, Estimation, Knowledge, least_total
+from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
 PredictLength = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """Expected target tokens per source length; shape kept."""
-
-
-class BelievedPlane(Protocol):
-    """The execution time a policy reckons with, for one target."""
-
-    def seconds(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds; broadcasts over its arguments."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class CNmt:
     gateway itself.
     """
 
-    planes: Sequence[BelievedPlane]
+    planes: Sequence[ExecutionPlane]
     """One per target, in the targets' order."""
     predict: PredictLength
     """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
@@ -66,3 +67,121 @@ class CNmt:
 def constant_length(tgt_len: float) -> PredictLength:
     """One target length for every request: what makes the rule Naive (CNMT-10)."""
     return lambda src_len: np.full(len(src_len), tgt_len)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """For which source lengths the rule keeps a request at the gateway."""
+
+    kept: Literal["up to", "from", "between", "outside", "always", "never"]
+    """`up to` or `from` `src_len`; `between` `src_len` and `upper`, or `outside` of them; or whatever the length."""
+    src_len: float
+    """Tokens; NaN where the choice does not depend on the length."""
+    upper: float = math.nan
+    """Tokens; NaN where there is one border at most."""
+
+
+def threshold(
+    gateway: ExecutionPlane, cloud: ExecutionPlane, len_slope: float, len_offset: float, transfer_s: float
+) -> Threshold:
+    """Return where gateway and cloud take equally long under the length regression; a tie stays at the gateway (CNMT-09).
+
+    The predicted length is a line that is never below one token, so the difference of both devices' times is a line with one
+    bend at most, and the rule changes its mind twice at most. Lengths below 1 are left out: no request has them.
+    """
+    bend = (LEAST_TGT_LEN - len_offset) / len_slope if len_slope else math.inf
+    knots = [1.0, bend, math.inf] if 1.0 < bend < math.inf else [1.0, math.inf]
+    borders: list[float] = []
+    state = begins_kept = False
+    for number, (low, high) in enumerate(pairwise(knots)):
+        inside = low + 1.0 if math.isinf(high) else 0.5 * (low + high)
+        clamped = len_slope * inside + len_offset < LEAST_TGT_LEN
+        slope, offset = (0.0, LEAST_TGT_LEN) if clamped else (len_slope, len_offset)
+        per_tgt_token = gateway.s_per_tgt_token - cloud.s_per_tgt_token
+        per_src_token = (gateway.s_per_src_token - cloud.s_per_src_token) + per_tgt_token * slope
+        cost_of_sending = transfer_s + cloud.s_fixed - gateway.s_fixed - per_tgt_token * offset
+        if number == 0:
+            state = begins_kept = per_src_token * low <= cost_of_sending
+        # Ever farther along this part, a difference that grows ends the keeping, and one that falls begins it.
+        turns = per_src_token > 0.0 if state else per_src_token < 0.0
+        border = cost_of_sending / per_src_token if turns else math.inf
+        if max(border, low) < high:
+            borders.append(max(border, low))
+            state = not state
+    if not borders:
+        return Threshold("always" if begins_kept else "never", math.nan)
+    if len(borders) == 1:
+        return Threshold("up to" if begins_kept else "from", borders[0])
+    return Threshold("outside" if begins_kept else "between", borders[0], borders[1])
+
+
+class NaivePolicy(Estimation):
+    """C-NMT's rule with one target length for all: the mean over the fit pairs."""
+
+    kind: Literal["naive"]
+    tgt_len: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Target tokens assumed for every request; left out: the mean of the fit pairs."""
+
+    def policy(self, knowledge: Knowledge) -> CNmt:
+        """Return the policy."""
+        return CNmt(
+            knowledge.planes, constant_length(knowledge.fit_pairs.mean_tgt_len if self.tgt_len is None else self.tgt_len)
+        )
+
+
+class CNmtPolicy(Estimation):
+    """C-NMT: the rule with target lengths predicted from source lengths."""
+
+    kind: Literal["cnmt"]
+    len_slope: Annotated[float, Field(ge=-1e3, le=1e3)] | None = None
+    """Target tokens per source token; left out: fitted on the fit pairs."""
+    len_offset: Annotated[float, Field(ge=-1e6, le=1e6)] | None = None
+    """Target tokens of an empty source; left out: fitted on the fit pairs."""
+    lengths: Literal["line", "distribution"] = "line"
+    """What is learnt of target lengths: a line over the source length (the paper's), or their distribution for each."""
+    minimises: Literal["mean", "p95"] = "mean"
+    """The expected latency of each request, or its 95th percentile over the target lengths it may have."""
+    batch: Literal["plain", "reported"] = "plain"
+    """What is reckoned of a device that batches: the plane, as if each request were alone there, or with what its answers last
+    reported of the batch in flight and of those that wait; with `sees_backlog` that is always so."""
+
+    @model_validator(mode="after")
+    def _lengths_that_suffice(self) -> CNmtPolicy:
+        if self.minimises == "p95" and self.lengths == "line":
+            what = "minimises: p95 needs to know how target lengths spread (write lengths: distribution beside it)"
+            raise PydanticCustomError("needs_distribution", what)
+        if self.lengths == "distribution" and (self.len_slope is not None or self.len_offset is not None):
+            what = "lengths: distribution uses no line (remove len_slope and len_offset, or write lengths: line)"
+            raise PydanticCustomError("line_not_used", what)
+        return self
+
+    @property
+    def hears_batches(self) -> bool:
+        """Whether it reckons with what devices that batch report of their batches."""
+        return self.sees_backlog or self.batch == "reported"
+
+    def line(self, fitted: LengthRegression) -> LengthRegression:
+        """Return the line of the rule: the coefficients that are set, the fitted ones in place of others."""
+        slope, offset = self.len_slope, self.len_offset
+        return LengthRegression(fitted.slope if slope is None else slope, fitted.offset if offset is None else offset)
+
+    def policy(self, knowledge: Knowledge) -> CNmt:
+        """Return the policy."""
+        if self.lengths == "line":
+            return CNmt(knowledge.planes, self.line(knowledge.lengths).predict)
+        lengths = LengthDistribution.of(knowledge.fit_pairs)
+        if self.minimises == "mean":
+            return CNmt(knowledge.planes, lengths.mean)
+        low, high = (partial(lengths.quantile, q=share) for share in (0.05, 0.95))
+        return CNmt(knowledge.planes, lengths.mean, (low, high))
+
+    def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
+        """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
+        if self.lengths != "line" or len(knowledge.planes) != 2:
+            return ""
+        (gateway, cloud), line = knowledge.planes, self.line(knowledge.lengths)
+        border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
+        if border.kept in ("up to", "from"):
+            return f"{border.kept} {border.src_len:.0f} tokens"
+        two = border.kept in ("between", "outside")
+        return f"{border.kept} {border.src_len:.0f} and {border.upper:.0f} tokens" if two else ""

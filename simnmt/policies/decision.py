@@ -1,30 +1,161 @@
-"""What a decision is: a request and the delays of its targets in, the target's number out."""
+"""What a policy is: settings that a scenario names, a rule that is prepared once, and decisions on plain floats.
+
+A new policy is one file with its `PolicySettings`, and one line in `simnmt.policies`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from simnmt.base.configuration import Configuration
+from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
+from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.workload.length_regression import LengthRegression
+from simnmt.workload.length_table import LengthTable
 
 GATEWAY, CLOUD = 0, 1
 """The targets of the paper's deployment. With more, targets are numbered as `devices` names them; 0 is where it is decided."""
 
 Decide = Callable[[int, Sequence[float]], int]
-"""`decide(request, delay_s)`: `delay_s[k]` is what target k is now believed to cost beside execution, in seconds."""
+"""`decide(request, delay_s)`: return the target of a request, by its row in what was prepared; `delay_s[k]` is what target k is
+now believed to cost beside execution, in seconds."""
 
 
 class Policy(Protocol):
-    """Chooses a target for each request, in two phases."""
+    """Chooses a target for each request, in two phases.
+
+    A policy that assumes target lengths also has `predicted_tgt_len(src_len)`, in tokens.
+    """
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
         """Do once, for all requests, what does not depend on the moment of a decision; `src_len` in tokens."""
         ...
 
-    def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Target tokens the policy reckons with, shape of `src_len`; NaN where it does not predict."""
-        ...
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What a policy may be made from: all that is known of devices and lengths before the first request."""
+
+    devices: Sequence[str]
+    planes: Sequence[ExecutionPlane]
+    """Of each device, as fitted or as the profile has it."""
+    fit_pairs: LengthTable
+    lengths: LengthRegression
+    """Fitted on these pairs."""
+
+
+class LastMeasured(Configuration):
+    """The transfer time of the last offloaded request that was answered."""
+
+    kind: Literal["last"]
+    probes: ClassVar[bool] = False
+    """Whether the estimate asks by itself."""
+
+    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+        """Return a new belief about one target's transfer time; `rtt_s`: the true round-trip time at a moment, for probes."""
+        return TransferEstimate(initial_s)
+
+
+class Smoothed(Configuration):
+    """An exponentially weighted mean of what was measured."""
+
+    kind: Literal["smoothed"]
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.125
+    """Of each new measurement; 1 leaves the last one alone. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
+    probes: ClassVar[bool] = False
+
+    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+        """Return a new belief."""
+        return TransferEstimate(initial_s, self.weight)
+
+
+class Probing(Configuration):
+    """A probe, a round trip without payload, whenever nothing was heard for an interval."""
+
+    kind: Literal["probing"]
+    interval_s: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0
+    """Silence after which a probe is sent."""
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Of each new measurement, a probe's or a request's; 1 leaves the last one alone."""
+    probes: ClassVar[bool] = True
+
+    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+        """Return a new belief."""
+        return ProbedEstimate(initial_s, self.interval_s, rtt_s, self.weight)
+
+
+def _kind_alone(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+def _or_kind_alone(schema: dict[str, Any]) -> None:
+    schema["oneOf"].append({"enum": ["last", "smoothed", "probing"], "type": "string"})
+
+
+TransferEstimateSettings = Annotated[
+    LastMeasured | Smoothed | Probing,
+    Field(discriminator="kind", json_schema_extra=_or_kind_alone),
+    BeforeValidator(_kind_alone),
+]
+"""`last`, `smoothed` or `probing`, or a mapping with one of these as its `kind`."""
+
+
+class PolicySettings(Configuration):
+    """What a scenario says of a policy, and what makes the policy from it."""
+
+    knows_truth: ClassVar[bool] = False
+    """Whether it is told true execution and transfer times, so that nobody could deploy it."""
+    single_device: ClassVar[bool] = False
+    """Whether it sends every request to one device."""
+
+    def policy(self, knowledge: Knowledge) -> Policy:
+        """Return the policy."""
+        raise NotImplementedError
+
+    @property
+    def estimation(self) -> Estimation:
+        """What it believes of its targets."""
+        return Estimation()
+
+    def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
+        """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
+        return ""
+
+
+class Estimation(PolicySettings):
+    """Settings of a policy that needs an estimate of the transfer time."""
+
+    initial_transfer_ms: Annotated[float, Field(ge=0.0, le=1e7)] | None = None
+    """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once."""
+    transfer_estimate: TransferEstimateSettings = LastMeasured(kind="last")
+    """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed` or `probing`."""
+    sees_backlog: bool = False
+    """Add the wait that the policy can see: its own device's queue, and at the others what it sent there itself."""
+    plan_state: Literal["ignored", "known"] = "ignored"
+    """How a device that streams its model from the disk is estimated: by the plane, as if the planned model lay in memory, or
+    with what its present state adds to that: its own device's as it is, another's as its answers told and as time went by."""
+
+    @property
+    def hears_batches(self) -> bool:
+        """Whether it reckons with what devices that batch report of their batches."""
+        return self.sees_backlog
+
+    @property
+    def less_informed(self) -> list[Estimation]:
+        """The same policy without one of the things that it sees beyond the paper's."""
+        blind = {"batch": "plain", "sees_backlog": False, "plan_state": "ignored"}
+        return [self.model_copy(update={name: plain}) for name, plain in blind.items() if getattr(self, name, plain) != plain]
+
+    @property
+    def estimation(self) -> Estimation:
+        """The policy's settings themselves."""
+        return self
 
 
 def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:

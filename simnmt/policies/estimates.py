@@ -12,7 +12,7 @@ from copy import copy
 from heapq import heappush, heapreplace
 from itertools import pairwise
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class TransferEstimate:
@@ -23,6 +23,9 @@ class TransferEstimate:
     """
 
     __slots__ = ("_weight", "measured_at_s", "next_s", "value_s")
+
+    probes_sent: int = 0
+    """Only `ProbedEstimate` sends any."""
 
     def __init__(self, initial_s: float, weight: float = 1.0) -> None:
         self.value_s = initial_s
@@ -89,6 +92,44 @@ class ProbedEstimate(TransferEstimate):
                 self.next_s += self._interval_s
 
 
+class View(Protocol):
+    """What a decider believes of the requests under way at one target, from what it sent and what answers reported."""
+
+    at_entry: bool
+    """Whether `sent` and `added_s` take the moment at which the request is believed to reach the target, or the present."""
+
+    def added_s(self, at_s: float, expected: float) -> float:
+        """Return the seconds beyond the plane that a request of this moment is believed to take; changes nothing."""
+        ...
+
+    def sent(self, at_s: float, expected: float) -> int:
+        """Note a request that is sent; returns its number, to be handed back to `reported`.
+
+        `expected`: of its execution, seconds or tokens, whichever the view counts.
+        """
+        ...
+
+    def reported(self, number: int, wait_s: float, report: Any, at_s: float) -> None:
+        """Take in an answer that came at `at_s`: how long its request waited, and what the server reported with it."""
+        ...
+
+
+class StateView(Protocol):
+    """What a decider believes of the state of a target that streams its model."""
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
+        ...
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """Note a request that sets out."""
+        ...
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Take in the state in which the request was executed, and when that ended by the decider's clock."""
+        ...
+
+
 class _SentRequest(NamedTuple):
     """What was believed of a request when it was sent."""
 
@@ -124,32 +165,7 @@ class BacklogView:
     and a mirror that is only moved 0.76.
     """
 
-    __slots__ = (
-        "_behind_s",
-        "_busy_s",
-        "_empty_wait_s",
-        "_found_empty",
-        "_free_at_s",
-        "_gap_s",
-        "_grown_s",
-        "_heard_s",
-        "_last",
-        "_last_number",
-        "_last_start_s",
-        "_last_wait_s",
-        "_now_s",
-        "_parallel",
-        "_reports",
-        "_sent",
-        "_shift_s",
-        "_times_empty",
-        "_under_way",
-        "_unused",
-        "_waiting_share",
-        "_work_s",
-        "others_share",
-    )
-
+    at_entry = True
     SHARE_MEMORY, WAIT_MEMORY, FADE = 256, 64, 64
     """Answers over which the others' share and the wait in an empty mirror are learnt; mean gaps between answers' requests
     after whose silence half of both is forgotten."""
@@ -186,8 +202,8 @@ class BacklogView:
         self._grown_s, self._busy_s = 0.0, 0.0
         """What the wait grew by beyond the mirror's while the pool was surely busy, and for how long that was."""
 
-    def wait_s(self, entry_s: float) -> float:
-        """How long a request that entered at `entry_s` is believed to wait, at least 0; nothing changes."""
+    def added_s(self, entry_s: float, expected: float = 0.0) -> float:
+        """Return the wait, at least 0, that is believed of a request that enters at `entry_s`; has no side effects."""
         wait_s = self._mirrored_s(entry_s - self._lag_s(entry_s))
         empty_wait_s = self._empty_wait_s
         if wait_s < empty_wait_s:
@@ -221,7 +237,7 @@ class BacklogView:
         self._work_s += execution_s / self._parallel
         return number
 
-    def reported(self, number: int, wait_s: float) -> None:
+    def reported(self, number: int, wait_s: float, report: Any = None, at_s: float = 0.0) -> None:
         """An answer came: what `sent` returned for its request, and how long this really waited, by the pool's own clock.
 
         A duration, as all that C-NMT measures: clocks need no synchronisation (CNMT-11), and what the way there took beyond
@@ -303,29 +319,7 @@ class BatchView:
     `docs/policies.md` says how near it comes to the truth.
     """
 
-    __slots__ = (
-        "_alone_s",
-        "_end_s",
-        "_heard_s",
-        "_last_others",
-        "_left_behind",
-        "_lengthened",
-        "_mean_others",
-        "_modelled_s",
-        "_reports",
-        "_sent",
-        "_servers",
-        "_size",
-        "_slower_s",
-        "_step_alone_s",
-        "_tgt_len",
-        "_threshold",
-        "_time_away_s",
-        "_together_s",
-        "_under_way",
-        "_waited_s",
-    )
-
+    at_entry = False
     MEMORY, PRIOR = 64, 8
     """Reports over which all that is learnt is learnt; waits just as modelled, of a mean output's time each, that are supposed
     before."""
@@ -395,9 +389,10 @@ class BatchView:
         self._under_way[number] = now_s, self._wait_s(self._present(now_s))
         return number
 
-    def reported(self, number: int, wait_s: float, active: int, waiting: int, at_s: float) -> None:
-        """An answer came at `at_s`: how long its request had waited there until its encoding began, and how many were left in
-        its batch, and waited, when it was done."""
+    def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
+        """Take in an answer that came at `at_s`: how long its request waited there for its encoding, and as `report` how many
+        were left in its batch, and waited, when it was done."""
+        active, waiting = report
         sent_s, modelled_s = self._under_way.pop(number)
         self._reports += 1
         memory = self._reports if self._reports < self.MEMORY else self.MEMORY

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from simnmt.base import VERSION
+from simnmt.base.errors import InputError
+from simnmt.base.files import written_whole
 from simnmt.report.charts import packed
 from simnmt.report.typography import typeset
 
@@ -38,7 +40,7 @@ def render_template(template: str, scripts: Sequence[str], *, style: str = "", *
             version=VERSION,
             style=asset("page.css") + Markup(style),
             script=Markup("\n").join(map(asset, scripts)),
-            plotly=Markup(packed_plotly() if {"charts.js", "page.js", "plain_plots.js"} & {*scripts} else ""),
+            plotly=Markup(packed_plotly() if "charts.js" in scripts else ""),
             **content,
         )
     )
@@ -53,15 +55,6 @@ def _environment() -> Environment:
     return environment
 
 
-def fill_template(template: str, scripts: Sequence[str], drawings: Iterable[Record], **content: Any) -> str:
-    """Return a page, see `render_template`; `drawings`: sections of figures, each with a `content` that the scripts draw."""
-    packed_drawings = [
-        {**drawing, "packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
-        for drawing in drawings
-    ]
-    return render_template(template, scripts, drawings=packed_drawings, **content)
-
-
 def _prose(text: str) -> Markup:
     """Return text with its numbers set as everywhere, and what stands in backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))
@@ -72,10 +65,13 @@ def asset(name: str) -> Markup:
     return Markup((_HERE / name).read_text(encoding="utf-8"))
 
 
-def embedded_json(content: Mapping[str, Any]) -> Markup:
-    """Return JSON that may stand inside a script element: no character of it can end the element or begin another."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+def write_page(path: str | os.PathLike[str], text: str) -> None:
+    """Write a page whole or not at all. Raises `InputError` if the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 
 
 @cache

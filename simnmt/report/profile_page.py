@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.errors import InputError
-from simnmt.base.files import written_whole
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.report import thinning
-from simnmt.report.page_template import embedded_json, render_template
+from simnmt.report.charts import Axis, Chart, Mark, Panel, pack, panel
+from simnmt.report.page_template import render_template, write_page
 
 POINTS = 4_000
 """Of cells, predicted against measured."""
@@ -24,20 +23,18 @@ MOST_LINES = 6
 """Of positions or source lengths, one line each."""
 
 Floats = NDArray[np.float64]
-Plot = dict[str, Any]
 
 
-def profile_plots(profile: DeviceProfile) -> list[Plot]:
-    """The plots that the profile has numbers for, ready for JSON: title, caption, axes, and series of points and lines."""
-    plots = [*_execution_plots(profile)]
+def profile_panels(profile: DeviceProfile) -> list[Panel]:
+    """Return the figures that the profile has numbers for."""
+    panels = _execution_panels(profile)
     if profile.step is not None:
-        plots.append(
-            _grid_plot("Decode step by batch", "position", profile.step, profile.step.position, profile.step.cost.seconds)
-        )
+        step = profile.step
+        panels.append(_grid_panel("Decode step by batch", "position", step, step.position, step.cost.seconds))
     if profile.encoder is not None:
         encoder = profile.encoder
-        plots.append(_grid_plot("Encoder by batch", "source length", encoder, encoder.src_len, profile.encoder.cost.seconds))
-    return plots + _disk_plots(profile) + ([] if profile.sti is None else _streaming_plots(profile.sti))
+        panels.append(_grid_panel("Encoder by batch", "source length", encoder, encoder.src_len, encoder.cost.seconds))
+    return panels + _disk_panels(profile) + ([] if profile.sti is None else _streaming_panels(profile.sti))
 
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
@@ -55,16 +52,15 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
     return length.astype(np.float64), middle, np.sqrt(variance), many
 
 
-def _execution_plots(profile: DeviceProfile) -> list[Plot]:
-    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
-    if not samples:
-        return [_plane_plot(profile)]
+def _execution_panels(profile: DeviceProfile) -> list[Panel]:
+    if not any(sample.batch == 1 for sample in profile.execution.samples):
+        return [_plane_panel(profile)]
     length, mean, sd, count = means_per_tgt_len(profile)
     caption = "Mean time per target length; the band is one standard deviation of single executions either way."
-    series = [
-        _series("line", "mean + sd", length, mean + sd, role="band"),
-        _series("line", "mean - sd", length, np.maximum(mean - sd, 0.0), role="band-to"),
-        _series("points", "mean", length, mean, size=8),
+    low, high = (thinning.numbers(1e3 * edge, 6) for edge in (np.maximum(mean - sd, 0.0), mean + sd))
+    marks = [
+        Mark("band", length.tolist(), [], "one standard deviation", "rtt", low=low, high=high, opacity=0.25, hover=""),
+        _points("mean", length, mean, size=8.0),
     ]
     if length.size >= 2:
         offset, slope = np.polynomial.polynomial.polyfit(length, mean, 1, w=np.sqrt(count))
@@ -73,13 +69,12 @@ def _execution_plots(profile: DeviceProfile) -> list[Plot]:
         r2 = f"R2 {1.0 - float((count * off**2).sum()) / spread:.4f}, " if spread > 0.0 and length.size > 2 else ""
         mse = 1e6 * float(np.average(off**2, weights=count))
         caption += f" Line through the means: {1e3 * slope:.4g} x target + {1e3 * offset:.4g} ms; {r2}MSE {mse:.4g} ms^2."
-        ends = np.array([length[0], length[-1]])
-        series.insert(2, _series("line", "fitted line", ends, offset + slope * ends))
-    by_length = _plot("Time by target length", caption, "target length, tokens", "time, ms", series)
-    return [by_length, _predicted_plot(profile)]
+        ends = length[[0, -1]]
+        marks.insert(1, _line("fitted line", ends, offset + slope * ends))
+    return [_panel("Time by target length", caption, "target length, tokens", marks), _predicted_panel(profile)]
 
 
-def _predicted_plot(profile: DeviceProfile) -> Plot:
+def _predicted_panel(profile: DeviceProfile) -> Panel:
     samples = [sample for sample in profile.execution.samples if sample.batch == 1]
     measured = np.array([sample.mean_s for sample in samples])
     src = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
@@ -93,60 +88,68 @@ def _predicted_plot(profile: DeviceProfile) -> Plot:
     summed_up = any(sample.src_len_mean is not None for sample in samples)
     which = "a target length at its mean source length" if summed_up else "a cell"
     fitted = "" if profile.reconciliation is None else ", of the plane fitted to whole executions alone"
-    return _plot(
-        "Predicted against measured",
+    caption = (
         f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
         f"of all points {percent(mean_error)}; held out{fitted}, on the means of undisturbed repeats, "
-        f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}.",
-        "measured, ms",
-        "predicted, ms",
-        [
-            _series("line", "equal", ends, ends, role="guide"),
-            _series("points", "cell", measured[kept], predicted[kept], labels=labels),
-        ],
-        log=True,
-        x_ms=True,
+        f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}."
     )
+    marks = [
+        _line("equal", 1e3 * ends, ends, dash="dot", width=1.2, colour="soft", hover=""),
+        _points("cell", 1e3 * measured[kept], predicted[kept], text=labels, opacity=0.7, hover="%{y:,.4~g} ms: %{text}"),
+    ]
+    return _panel("Predicted against measured", caption, "measured, ms", marks, y="predicted, ms", log=True)
 
 
-def _plane_plot(profile: DeviceProfile) -> Plot:
+def _plane_panel(profile: DeviceProfile) -> Panel:
     (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
     tgt = np.array([tgt_low, tgt_high], np.float64)
     sources = sorted({src_low, (src_low + src_high) // 2, src_high})
-    return _plot(
-        "Time by target length",
-        f"The plane alone: no samples come with this profile ({profile.execution.kind}).",
-        "target length, tokens",
-        "time, ms",
-        [_series("line", f"source {src}", tgt, profile.of_forced_lengths.plane.seconds(src, tgt)) for src in sources],
-    )
+    plane = profile.of_forced_lengths.plane
+    marks = [_line(f"source {src}", tgt, plane.seconds(src, tgt), place) for place, src in enumerate(sources)]
+    caption = f"The plane alone: no samples come with this profile ({profile.execution.kind})."
+    return _panel("Time by target length", caption, "target length, tokens", marks)
 
 
-def _grid_plot(title: str, along: str, block: StepBlock | EncoderBlock, lengths: tuple[int, ...], seconds: Any) -> Plot:
+def _grid_panel(
+    title: str, along: str, block: StepBlock | EncoderBlock, lengths: tuple[int, ...], seconds: Callable[[Floats, int], Floats]
+) -> Panel:
     batch = np.array(block.batch, np.float64)
     fine = np.unique(np.concatenate([batch, np.linspace(batch[0], batch[-1], 60)]))
     columns = np.unique(np.linspace(0, len(lengths) - 1, min(MOST_LINES, len(lengths))).round().astype(int)).tolist()
-    series = []
-    for order, column in enumerate(columns):
-        name = f"{along} {lengths[column]}"
-        series.append(_series("line", name, fine, seconds(fine, lengths[column]), colour=order))
+    marks = []
+    for place, column in enumerate(columns):
+        marks.append(_line(f"{along} {lengths[column]}", fine, seconds(fine, lengths[column]), place))
         if block.seconds is not None:
-            measured = np.array([row[column] for row in block.seconds])
-            series.append(_series("points", name, batch, measured, colour=order, role="of-line"))
+            marks.append(_points("", batch, np.array([row[column] for row in block.seconds]), place))
         judges = [(size, second) for size, length, second in block.judged_cells if length == lengths[column]]
         if judges:
             size, second = np.array(judges).T
-            series.append(_series("points", f"{name}, only to judge", size, second, colour=order, role="judge"))
-    table = block.form == "table"
-    form = "an interpolated table, which passes through what was measured" if table else "a linear form"
+            marks.append(_points("", size, second, place, symbol="circle-open"))
+    form = "an interpolated table, which passes through what was measured" if block.form == "table" else "a linear form"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
     some_judge = "open ones only to judge, " if block.judged_cells else ""
-    error = f"held-out error {percent(block.heldout_error)}{how}"
-    caption = f"Points were measured, {some_judge}lines are {form}; {error}."
-    return _plot(title, caption, "batch, sentences", "time, ms", series)
+    caption = f"Points were measured, {some_judge}lines are {form}; held-out error {percent(block.heldout_error)}{how}."
+    spikes = _spikes(block, lengths)
+    return _panel(title, caption + (f" {spikes}" if spikes else ""), "batch, sentences", marks)
 
 
-def _disk_plots(profile: DeviceProfile) -> list[Plot]:
+SPIKE = 1.15
+"""A batch size whose median time exceeds that of a larger one by this factor is named."""
+
+
+def _spikes(block: StepBlock | EncoderBlock, lengths: tuple[int, ...]) -> str:
+    """Return a sentence on batch sizes that are slower than a larger one at most lengths; empty without any."""
+    if block.seconds is None:
+        return ""
+    times = np.array(block.seconds)
+    later = np.minimum.accumulate(times[::-1])[::-1][1:]
+    slower = (times[:-1] > SPIKE * later).sum(axis=1) * 2 > len(lengths)
+    sizes = [str(size) for size, spikes in zip(block.batch, slower.tolist(), strict=False) if spikes]
+    how = "the table keeps the spike" if block.form == "table" else "the line passes below it"
+    return f"Measured slower than a larger batch: size {', '.join(sizes)}; {how}." if sizes else ""
+
+
+def _disk_panels(profile: DeviceProfile) -> list[Panel]:
     block = profile.disk
     if block is None:
         return []
@@ -154,73 +157,112 @@ def _disk_plots(profile: DeviceProfile) -> list[Plot]:
     ends = (size.min(), size.max()) if size.size else (1e4, 1e8)
     fine = np.geomspace(ends[0], ends[1], 60)
     name = "interpolated table" if block.form == "table" else "fixed part + bytes / bandwidth"
-    series = [_series("line", name, fine / 1e6, profile.disk_cost.seconds(fine))]
+    marks = [_line(name, fine / 1e6, profile.disk_cost.seconds(fine))]
     if size.size:
-        series.append(
-            _series("points", "median of cold reads", size / 1e6, np.array([sample.median_s for sample in block.samples]))
-        )
+        medians = np.array([sample.median_s for sample in block.samples])
+        marks.append(_points("median of cold reads", size / 1e6, medians))
     r2 = "" if block.r2 is None or block.form == "table" else f"R2 {block.r2:.4f}, "
     caption = f"One read by its size; {r2}held-out error {percent(block.heldout_error)}."
-    return [_plot("Disk", caption, "size, MB", "time, ms", series, log=True)]
+    return [_panel("Disk", caption, "size, MB", marks, log=True)]
 
 
-def _streaming_plots(block: StiBlock) -> list[Plot]:
-    """T_comp by width, T_io by the record's size (STI-07, STI-08)."""
-    series = [
-        _series("line", f"{timing.length} tokens", np.arange(1.0, 1.0 + len(timing.seconds)), np.array(timing.seconds))
-        for timing in block.compute.lengths[:MOST_LINES]
+def _streaming_panels(block: StiBlock) -> list[Panel]:
+    """Return T_comp by width and T_io by the record's size (STI-07, STI-08)."""
+    marks = [
+        _line(f"{timing.length} tokens", np.arange(1.0, 1.0 + len(timing.seconds)), np.array(timing.seconds), place)
+        for place, timing in enumerate(block.compute.lengths[:MOST_LINES])
     ]
     error = f"Medians, unpacking at 6 bits included; held-out error {percent(block.compute.heldout_error)}."
     io = block.io
     size, median = np.array([read.bytes for read in io.reads], np.float64), np.array([read.median_s for read in io.reads])
     fine = np.geomspace(size[0], size[-1], 60)
     reads = [
-        _series("line", "fixed part + bytes / bandwidth", fine / 1e6, io.s_fixed + fine / io.bytes_per_s),
-        _series("points", "median of one shard", size / 1e6, median),
+        _line("fixed part + bytes / bandwidth", fine / 1e6, io.s_fixed + fine / io.bytes_per_s),
+        _points("median of one shard", size / 1e6, median),
     ]
     r2 = "" if io.r2 is None else f"; R2 {io.r2:.4f}"
     caption = f"One shard of 2, 3, 4, 5, 6 and 32 bits, from the left{r2}."
     return [
-        _plot("Streamed layer by width", error, "shards of the layer", "time, ms", series),
-        _plot("Streamed shard by size", caption, "record, MB", "time, ms", reads, log=True),
+        _panel("Streamed layer by width", error, "shards of the layer", marks),
+        _panel("Streamed shard by size", caption, "record, MB", reads, log=True),
     ]
 
 
-def _plot(title: str, caption: str, x: str, y: str, series: list[Plot], *, log: bool = False, x_ms: bool = False) -> Plot:
-    if x_ms:
-        series = [curve | {"x": thinning.numbers(1e3 * np.asarray(curve["x"]))} for curve in series]
-    return {"title": title, "caption": caption, "x": x, "y": y, "log": log, "series": series}
+def _panel(title: str, caption: str, x: str, marks: list[Mark], *, y: str = "time, ms", log: bool = False) -> Panel:
+    chart = Chart(marks, Axis(x, log=log, from_zero=True), Axis(y, log=log, from_zero=True))
+    return panel(title, title, f"{title}: {y} over {x}", lambda: chart, caption=caption)
 
 
-def _series(form: str, name: str, x: Floats, seconds: Floats, **more: Any) -> Plot:
-    return {"form": form, "name": name, "x": thinning.numbers(x, 9), "y": thinning.numbers(1e3 * seconds, 6), **more}
+def _line(
+    name: str, x: Floats, seconds: Floats, place: int | None = None, *, dash: str = "solid", width: float = 2.0,
+    colour: str = "accent", hover: str = "%{y:,.4~g} ms at %{x:,.4~g}",
+) -> Mark:  # fmt: skip
+    """Return the line at `place` among its neighbours, or a single one; seconds are drawn as milliseconds."""
+    shade = colour if place is None else f"policy-{place}"
+    heights = thinning.numbers(1e3 * seconds, 6)
+    return Mark("line", thinning.numbers(x, 9), heights, name, shade, dash, width, hover=hover)
+
+
+def _points(
+    name: str, x: Floats, seconds: Floats, place: int | None = None, *, size: float = 6.0, symbol: str = "circle",
+    text: Sequence[str] | None = None, opacity: float = 1.0, hover: str = "%{y:,.4~g} ms at %{x:,.4~g}",
+) -> Mark:  # fmt: skip
+    """Return points in the colour of the line at `place`, or of a single one; seconds are drawn as milliseconds."""
+    shade = "accent" if place is None else f"policy-{place}"
+    heights = thinning.numbers(1e3 * seconds, 6)
+    return Mark(
+        "points",
+        thinning.numbers(x, 9),
+        heights,
+        name,
+        shade,
+        size=size,
+        symbol=symbol,
+        text=text,
+        opacity=opacity,
+        hover=hover,
+    )
+
+
+def describe_trust(profile: DeviceProfile) -> str:
+    """Return in one or two sentences how far the profile's numbers can be trusted."""
+    kind, doubts = profile.execution.kind, profile_doubts(profile)
+    if kind != "measured":
+        return (
+            f"These numbers are {kind}, not measured: they show consistency with their source and prove nothing about a device."
+        )
+    errors = {name: error for name, error in heldout_errors(profile).items() if error is not None}
+    worst = max(errors, key=errors.__getitem__, default=None)
+    error = "No held-out error is known."
+    if worst is not None:
+        many = f"of all {len(errors)} cost models" if len(errors) > 1 else "of the cost model"
+        error = f"The greatest held-out error {many} is {percent(errors[worst])} ({worst})."
+    if not doubts:
+        return f"Measured without a warning. {error}"
+    return f"Measured, with {len(doubts)} warning{'s' if len(doubts) > 1 else ''}; the first: {doubts[0].message}. {error}"
 
 
 def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DeviceProfile]) -> None:
     """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(render_profiles(profiles), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+    write_page(path, render_profiles(profiles))
 
 
 def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
-    """The page as text; the same profiles give the same text, and every name that came with the input is escaped."""
-    plots = [profile_plots(profile) for profile in profiles]
-    return render_template(
-        "profile_page.html.j2",
-        ("plain_plots.js", "profile_page.js"),
-        name=", ".join(profile.name for profile in profiles),
-        sections=[
+    """Return the page as text; the same profiles give the same text, and every name that came with the input is escaped."""
+    several = len(profiles) > 1
+    sections = []
+    for place, profile in enumerate(profiles):
+        panels = profile_panels(profile)
+        sections.append(
             {
-                "index": index,
-                "name": profile.name,
-                "title": title(profile),
+                "id": f"profile-{place}",
+                "title": (f"{profile.name}: " if several else "") + title(profile),
+                "lead": describe_trust(profile),
                 "facts": facts(profile),
-                "plots": [{"at": at, "title": plot["title"], "caption": plot["caption"]} for at, plot in enumerate(plotted)],
+                "remarks": (),
+                "panels": panels,
+                "packed": pack(panels),
             }
-            for index, (profile, plotted) in enumerate(zip(profiles, plots, strict=True))
-        ],
-        content=embedded_json({"profiles": plots}),
-    )
+        )
+    name = ", ".join(profile.name for profile in profiles)
+    return render_template("facts_page.html.j2", ("charts.js",), eyebrow="simnmt profile", name=name, sections=sections)

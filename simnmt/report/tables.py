@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from simnmt.report.typography import DASH, THIN, is_number, number, typeset, typeset_interval
 from simnmt.results import RunResult
 from simnmt.results.number_text import duration, format_number
@@ -308,10 +310,13 @@ MOST_CARDS = 2
 def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """One card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
     policies = {cell_of(record): record["policy"] for record in result.recommendations}
-    return [
-        {**verdict, "policy": policies.get(cell_of(verdict)), "colour": colours.get(policies.get(cell_of(verdict)) or "")}
-        for verdict in result.verdicts
-    ]
+    cards = []
+    for verdict in result.verdicts:
+        policy = policies.get(cell_of(verdict))
+        before, deploy, after = verdict["sentence"].partition(f"deploy {policy}")
+        sentence = escape(before) + (Markup("deploy <strong>{}</strong>").format(policy) if deploy else "") + escape(after)
+        cards.append({**verdict, "sentence": sentence, "policy": policy, "colour": colours.get(policy or "")})
+    return cards
 
 
 def overview(result: RunResult, colours: Mapping[str, int]) -> dict[str, Any] | None:

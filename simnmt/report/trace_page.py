@@ -1,19 +1,18 @@
-"""The page of RTT and bandwidth traces: facts and plots in one HTML file that opens without a network."""
+"""The page of RTT and bandwidth traces: facts and figures in one HTML file that opens without a network."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simnmt.base.errors import InputError
-from simnmt.base.files import written_whole
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import autocorrelation, format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
-from simnmt.report.page_template import embedded_json, render_template
+from simnmt.report.charts import Axis, Chart, Mark, Panel, pack, panel
+from simnmt.report.page_template import render_template, write_page
 
 POINTS = 4_000
 """Of a series; its peaks and troughs stay."""
@@ -23,56 +22,69 @@ MOST_OUTAGES = 2_000
 
 def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
     """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(render_traces(name, traces), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+    write_page(path, render_traces(name, traces))
 
 
 def render_traces(name: str, traces: Sequence[Trace]) -> str:
-    """The page as text; the same traces give the same text, and every name that came with the input is escaped."""
-    summaries = [summarise(trace) for trace in traces]
-    return render_template(
-        "trace_page.html.j2",
-        ("plain_plots.js", "trace_page.js"),
-        name=name,
-        sections=[
-            {"index": index, "title": format_title(summary), "summary": summary, "facts": format_facts(summary)}
-            for index, summary in enumerate(summaries)
-        ],
-        content=embedded_json({"series": [trace_plots(trace) for trace in traces]}),
-    )
+    """Return the page as text; the same traces give the same text, and every name that came with the input is escaped."""
+    sections = []
+    for place, trace in enumerate(traces):
+        summary, panels = summarise(trace), trace_panels(trace)
+        sections.append(
+            {
+                "id": f"series-{place}",
+                "title": format_title(summary),
+                "lead": summary.source,
+                "facts": format_facts(summary),
+                "remarks": summary.said,
+                "panels": panels,
+                "packed": pack(panels),
+            }
+        )
+    return render_template("facts_page.html.j2", ("charts.js",), eyebrow="simnmt trace", name=name, sections=sections)
 
 
-def trace_plots(trace: Trace) -> dict[str, Any]:
-    """The content of one trace's plots, ready for JSON: milliseconds or Mbit/s, because a person reads them."""
+def trace_panels(trace: Trace) -> list[Panel]:
+    """Return the figures of one trace: over time, its distribution and its memory; milliseconds or Mbit/s."""
     lap_s = trace.duration_s
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
     length_s, unit_of_time = time_unit(lap_s)
+    title = f"{NOUN[trace.quantity]}, {unit}"
     kept = thinning.extremes(trace.value, POINTS)
-    value, until_s = trace.value * per_unit, np.append(trace.time_s, lap_s)
+    value, until = trace.value * per_unit, np.append(trace.time_s, lap_s) / length_s
+    time = thinning.numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7)
+    hover = f"%{{y:,.4~g}} {unit} at %{{x:.4~g}} {unit_of_time}"
+    series = Mark("line", time, np.append(value[kept], value[-1]), colour="accent", width=1.2, step=True, hover=hover)
+    lost = _outages(trace, until, unit_of_time)
+    over_time = Chart([series, *lost], Axis(f"time, {unit_of_time}"), Axis(title, from_zero=True))
     arrived = value[~trace.lost]
     grid = thinning.shares(arrived.size)
-    lags = range(1, min(MOST_LAGS, len(value) // 4) + 1)
-    return {
-        "what": NOUN[trace.quantity],
-        "unit": unit,
-        "time_unit": unit_of_time,
-        "time": thinning.numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7),
-        "value": thinning.numbers(np.append(value[kept], value[-1])),
-        "outages": _outages(trace, until_s / length_s),
-        "share": [round(share, 7) for share in grid.tolist()],
-        "quantile": thinning.numbers(thinning.quantiles(arrived, grid)),
-        "lag": list(lags),
-        "autocorrelation": [autocorrelation(trace, lag) for lag in lags],
-    }
+    quantiles = thinning.numbers(thinning.quantiles(arrived, grid))
+    share = np.round(grid, 7).tolist()
+    symbol = "circle" if quantiles and quantiles[0] == quantiles[-1] else ""
+    curve = Mark("line", quantiles, share, colour="accent", symbol=symbol, hover=f"%{{y:.2%}} up to %{{x:,.4~g}} {unit}")
+    distribution = Chart([curve], Axis(title), Axis("share of samples", span=(0.0, 1.01), tick_format=".0%"))
+    lags = list(range(1, min(MOST_LAGS, len(value) // 4) + 1))
+    correlation = [autocorrelation(trace, lag) for lag in lags]
+    least = min((height for height in correlation if height is not None), default=0.0)
+    bars = Mark("bars", lags, correlation, colour="accent", hover="%{y:.3f} at lag %{x}")
+    memory = Chart([bars], Axis("lag, samples"), Axis("autocorrelation", span=(1.05 * min(least, 0.0) - 0.02, 1.02)))
+    return [
+        panel("time", "Over time, lost samples held", f"{title} over time", lambda: over_time, across=True),
+        panel("distribution", "Share of samples up to a value", f"Distribution of {title}", lambda: distribution),
+        panel("memory", "Autocorrelation by lag", f"Autocorrelation of {title} by lag", lambda: memory),
+    ]
 
 
-def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
-    """Begin, end and a break of each run of lost samples, in the time unit of the plot."""
+def _outages(trace: Trace, until: NDArray[np.float64], unit: str) -> list[Mark]:
+    """Return a mark with begin, end and a break of each run of lost samples; none if no sample was lost."""
     begins, ends = (edges[:MOST_OUTAGES] for edges in lost_runs(trace.lost))
     points: list[float | None] = []
     for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
         points += [round(begin, 7), round(end, 7), None]
-    return points
+    if not points:
+        return []
+    floor = [None if at is None else 0.0 for at in points]
+    return [
+        Mark("line", points, floor, "lost", "bad", width=4.0, symbol="circle", size=5.0, hover=f"lost at %{{x:.5~g}} {unit}")
+    ]

@@ -6,8 +6,8 @@ memory, or in the *turn* of an engagement for which its buffer was filled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from math import isnan, nan
 from typing import Any
 
@@ -359,9 +359,28 @@ class BoxesAccount:
     """Most that the buffer of preloaded and cached shards held at one box; the working buffer is beside it (STI-23)."""
     peak_shard_bytes: int
     """Most that one box held of packed shards, in the buffer and read for requests, if these go when their request ends."""
-    buffer_byte_s: float
-    """Bytes held in these buffers times the seconds that they were."""
     working_bytes: int
+    """Beside the buffer, while a request is computed."""
+    buffer_byte_s: float = 0.0
+    """Bytes held in these buffers times the seconds that they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingAccount:
+    """What the boxes of one target that streams its model did, as the world counts it."""
+
+    by_state: tuple[int, ...]
+    """Requests by state: cold, first turn and so on."""
+    stall_s: float
+    """By which executions took longer than with nothing to be read."""
+    totals: BoxesAccount
+    """Of all boxes together; bytes held are counted by `until`."""
+    preload_byte_s: Callable[[float], float] = field(repr=False)
+    """Bytes held in the buffers times seconds, until a moment at which all requests have been answered."""
+
+    def until(self, end_s: float) -> BoxesAccount:
+        """Return the totals of a run that ended at a moment."""
+        return replace(self.totals, buffer_byte_s=self.preload_byte_s(end_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,11 +17,13 @@ from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
-from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.policies import KINDS, PolicyConfiguration
+from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.workload import arrivals as arrivals_room
 from simnmt.workload import configuration as workload_room
+from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 
 MEGABYTE = 10**6
@@ -189,6 +191,8 @@ DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-
 """Part of column names, such as `cloud_load`."""
 END_NODE = "end_node"
 """The device of which every end node has one."""
+ClockKind = Literal["pace", "spread", "time"]
+"""`time`: the run's own time, which `arrival` and `own` mean."""
 Balancer = Literal["attached", "round_robin", "least_work", "two_choices", "random"]
 
 
@@ -322,6 +326,19 @@ class Scenario(Configuration):
     def count_of(self, device: str, workload_name: str) -> int:
         """Boxes of a kind that a workload meets."""
         return self.workloads[workload_name].end_nodes if device == END_NODE else self.devices[device].count or 1
+
+    def clock_of(self, workload: str, network: str) -> ClockKind:
+        """Return by which clock the requests of a workload meet the traces of a network."""
+        clock = self.networks[network].clock
+        if clock == "pace" or clock == "spread":
+            return clock
+        back_to_back = isinstance(self.workloads[workload].arrivals, BackToBack)
+        return "pace" if clock is None and back_to_back else "time"
+
+    @property
+    def analysed_policy(self) -> str | None:
+        """The policy of the gap analysis: the first of kind cnmt; None where there is none."""
+        return next((name for name, policy in self.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
     def balancer_of(self, device: str) -> Balancer:
         """Which box of a kind a request enters."""

@@ -16,7 +16,7 @@ from pydantic_core.core_schema import ModelSchema
 from simnmt.base import shipped_files
 from simnmt.base.configuration import Configuration
 from simnmt.base.files import written_whole
-from simnmt.policies.configuration import KINDS
+from simnmt.policies import KINDS
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
 

@@ -1,6 +1,6 @@
 """The SimPy world: end nodes, gateways and servers in tiers, the links between them, and the requests that pass through.
 
-To read it, start with `simulation.py` (what goes in and comes out), then `traffic.py` (how one request is decided and served),
-then `fifo_server.py`, `batch_server.py` or `streaming_server.py` (one server of each kind, and its pool). `deciders.py` keeps
-what a policy may see. It imports neither a model nor a page.
+To read it, start with `simulation.py` (the three disciplines), then `traffic.py` (how one request is decided on and sent), then
+`server.py` (the protocol of every kind of server). The kinds are `fifo_server.py`, `batch_pool.py` and `streaming_server.py`; a
+fourth is a class of its own. `deciders.py` keeps what a policy may see. The room imports neither a model nor a page.
 """

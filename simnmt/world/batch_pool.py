@@ -6,7 +6,7 @@ a cost that does not grow with the queue. `decode_all` runs a single server with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush
 from math import inf
@@ -17,9 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.world.balancers import Balancer, BatchEntry, ByNode
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
-from simnmt.world.clock import SERVER_ACTS, Clock, Event
+from simnmt.world.clock import SERVER_ACTS, Event
+from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Serve, Server, Site
+
+Arriving = tuple[int, int, int, float]
+"""Request, source and target tokens, and when it arrives: the arguments of `BatchServer.arrive`."""
 
 
 class ForeseenServer:
@@ -37,10 +40,10 @@ class ForeseenServer:
         self._later: BatchServer | None = None
         """The server as it will be; told of all who have come to it."""
 
-    def arrived(self, entry: BatchEntry) -> None:
-        """A request has entered."""
+    def arrived(self, sentence: Arriving) -> None:
+        """Note a sentence that has come to the server."""
         if self._later is not None:
-            self._later.arrive(entry.request, entry.src_len, entry.tgt_len, entry.entry_s)
+            self._later.arrive(*sentence)
 
     def later(self) -> BatchServer | None:
         """The server at the moment at which enough wait; None where no more do now."""
@@ -63,7 +66,7 @@ class _TrialServer:
     def __init__(self, foreseen: ForeseenServer) -> None:
         self._later = foreseen.later()
         self._server = foreseen.server if self._later is not None else foreseen.server.copy()
-        self._come: list[BatchEntry] = []
+        self._come: list[Arriving] = []
         self._tokens = 0
 
     def advance(self, now_s: float) -> None:
@@ -76,29 +79,29 @@ class _TrialServer:
         """At a moment; where many wait, at present, with those who have come since."""
         return self._server.work_left(min(now_s, self._server.next_s)) + self._tokens
 
-    def arrive(self, entry: BatchEntry) -> None:
-        """A request would enter."""
+    def arrive(self, sentence: Arriving) -> None:
+        """Let a sentence enter."""
         if self._later is None:
-            self._server.arrive(entry.request, entry.src_len, entry.tgt_len, entry.entry_s)
+            self._server.arrive(*sentence)
         else:
-            self._come.append(entry)
-            self._tokens += entry.tgt_len
+            self._come.append(sentence)
+            self._tokens += sentence[2]
 
-    def finish_s(self, last: BatchEntry) -> float:
-        """Return when `last`, the last request to enter, would finish."""
+    def finish_s(self, last: Arriving) -> float:
+        """Return when `last`, the last sentence to enter, would finish."""
         server = self._server
         if self._later is not None:
             server = self._later.copy()
             for earlier in self._come:
-                server.arrive(earlier.request, earlier.src_len, earlier.tgt_len, earlier.entry_s)
+                server.arrive(*earlier)
         server.foretells = True
-        now_s = last.entry_s
+        request, _, _, now_s = last
         while True:
             if server.next_s == inf:
                 server.close(now_s)
             now_s = server.next_s
             for sentence in server.act():
-                if sentence.request == last.request:
+                if sentence.request == request:
                     return sentence.finish_s
 
 
@@ -130,124 +133,109 @@ class BatchServerSpec:
     batching: Batching
     cost: ServerCost
 
-
-class BatchPool:
-    """The servers of one tier, idle at first. Entries come in order of time; between them the servers are to be let act."""
-
-    __slots__ = ("_balancer", "_foreseen", "servers")
-
-    def __init__(self, batched: BatchServerSpec, servers: int = 1, balancer: Balancer | None = None) -> None:
-        """`balancer`: None: as the nodes are attached."""
-        times = StepTimes(batched.cost)
-        self.servers: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(servers)]
-        self._foreseen = [ForeseenServer(server, batched.batching) for server in self.servers]
-        self._balancer = ByNode() if balancer is None else balancer
-
-    def enter(self, entry: BatchEntry) -> int:
-        """Let a request enter; returns the number of its server, whose `next_s` may have changed."""
-        chosen = self._balancer.chosen(self.servers, entry)
-        self.servers[chosen].arrive(entry.request, entry.src_len, entry.tgt_len, entry.entry_s)
-        self._foreseen[chosen].arrived(entry)
-        return chosen
-
-    def finish_s(self, entry: BatchEntry, ahead: Iterable[BatchEntry]) -> float:
-        """Return when `entry` would finish if it entered after the requests in `ahead`. Has no side effects.
-
-        A batch that waits for company waits until it is due, or full with those who are known to come; one that would wait
-        for ever does not. Where more wait than `ForeseenServer` says, a balancer that compares servers is taken to compare
-        what they have to do at present, and not at the moment of entry.
-        """
-        servers = ForeseenServers(self._foreseen)
-        balancer = self._balancer.copy()
-        for arriving in (*ahead, entry):
-            servers.now_s = arriving.entry_s
-            chosen = balancer.chosen(servers, arriving)
-            servers[chosen].arrive(arriving)
-        return servers[chosen].finish_s(entry)
-
-    def account(self) -> BatchAccount:
-        """Of all servers together."""
-        first, *others = (server.account.finished() for server in self.servers)
-        return first.merged(others)
-
-
-OnCompletion = Callable[[Any, Sentence, int, int], None]
-"""`done(carried, sentence, active, waiting)`: a request is done; so many are then left in its batch, and wait there."""
+    def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> BatchPool:
+        """Return so many idle servers; `balancer`: None: as the nodes are attached."""
+        return BatchPool(self, boxes, balancer)
 
 
 class _ServerEvent(Event):
     """A server is to act at a moment; if that is no longer when it is to, nothing happens."""
 
-    __slots__ = ("at_s", "server")
+    __slots__ = ("at_s", "box")
 
     at_s: float
-    server: int
+    box: int
 
 
-class BatchTier:
-    """Lets the servers of a pool act in time, and tells when a request is done."""
+class BatchPool(Server):
+    """The servers of one tier, which act on the clock."""
 
-    __slots__ = ("_armed", "_callbacks", "_carried", "_clock", "_done", "_first", "pool")
+    records = frozenset({"execution_s", "first_token_s"})
+    needs_tgt_len = True
 
-    def __init__(self, clock: Clock, pool: BatchPool, first: int, done: OnCompletion) -> None:
-        """`first`: the number of the first server among all that are on the clock."""
-        self.pool = pool
-        self._clock = clock
-        self._first = first
-        self._done = done
-        self._armed: list[set[float]] = [set() for _ in pool.servers]
-        """Per server, the moments at which it is on the clock."""
-        self._carried: dict[int, Any] = {}
-        """By request, what is handed back when it is done."""
+    def __init__(self, batched: BatchServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
+        """`balancer`: None: as the nodes are attached."""
+        times = StepTimes(batched.cost)
+        self.boxes: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(boxes)]
+        self._foreseen = [ForeseenServer(box, batched.batching) for box in self.boxes]
+        self._balancer = ByNode() if balancer is None else balancer
+        self._armed: list[set[float]] = [set() for _ in self.boxes]
+        """By box, the moments at which it is on the clock."""
+        self._events: dict[int, RequestEvent] = {}
+        """By request that is here."""
         self._callbacks = (self._acts,)
 
-    def enter(self, entry: BatchEntry, carried: Any) -> int:
-        """A request reaches the tier; returns the number of its server."""
-        self._carried[entry.request] = carried
-        number = self.pool.enter(entry)
-        self._arm(number)
-        return number
+    def open(self, site: Site) -> Serve:
+        """Take the place in the world: a request takes its turn at a box, which answers when it acts."""
+        self._site = site
+        return self._reaches
+
+    def _reaches(self, event: Any) -> None:
+        request, row, now_s, lengths = event.request, event.row, event.entry_s, self._site.layout.lengths
+        self._events[request] = event
+        box = self._balancer.chosen(self.boxes, now_s, request, row[1])
+        sentence = request, row[lengths], row[lengths + 1], now_s
+        self.boxes[box].arrive(*sentence)
+        self._foreseen[box].arrived(sentence)
+        self._arm(box)
+
+    def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
+        """Return what `arrival` would take beyond execution alone after the requests in `ahead`. Has no side effects.
+
+        A batch that waits for company waits until it is due, or full with those who are known to come; one that would wait
+        for ever does not. Where more wait than `ForeseenServer` says, a balancer that compares servers is taken to compare
+        what they have to do at present, and not at the moment of entry.
+        """
+        boxes, balancer, layout = ForeseenServers(self._foreseen), self._balancer.copy(), self._site.layout
+        for boxes.now_s, request, row in (*ahead, arrival):
+            chosen = balancer.chosen(boxes, boxes.now_s, request, row[1])
+            sentence = request, row[layout.lengths], row[layout.lengths + 1], boxes.now_s
+            boxes[chosen].arrive(sentence)
+        return boxes[chosen].finish_s(sentence) - boxes.now_s - float(row[layout.execution(self._site.target)])
 
     def close(self) -> bool:
-        """Nothing is left to happen, so nobody comes: who waits for company is let go; whether there was anyone."""
-        waits = False
-        for number, server in enumerate(self.pool.servers):
-            if server.holds:
-                waits = True
-                server.close(self._clock.now_s)
-                self._arm(number)
-        return waits
+        """Let go whoever waits for company, as nothing is left to happen; return whether there was anyone."""
+        holding = [number for number, box in enumerate(self.boxes) if box.holds]
+        for number in holding:
+            self.boxes[number].close(self._site.clock.now_s)
+            self._arm(number)
+        return bool(holding)
 
     def account(self) -> BatchAccount:
-        """Of all servers together."""
-        return self.pool.account()
+        """Return the account of all boxes together."""
+        first, *others = (box.account.finished() for box in self.boxes)
+        return first.merged(others)
 
-    def _arm(self, number: int) -> None:
-        at_s, armed = self.pool.servers[number].next_s, self._armed[number]
-        if at_s not in armed and at_s < _NEVER_S:
+    def _arm(self, box: int) -> None:
+        at_s, armed = self.boxes[box].next_s, self._armed[box]
+        if at_s not in armed and at_s < inf:
             armed.add(at_s)
             event = _ServerEvent()
-            event.at_s, event.server = at_s, number
+            event.at_s, event.box = at_s, box
             event.callbacks = self._callbacks
-            heappush(self._clock.heap, (at_s, SERVER_ACTS, self._first + number, event))
+            heappush(self._site.clock.heap, (at_s, SERVER_ACTS, self._site.first_box + box, event))
 
     def _acts(self, event: Any) -> None:
-        number, now_s = event.server, event.at_s
-        self._armed[number].discard(now_s)
-        server = self.pool.servers[number]
+        box, now_s = event.box, event.at_s
+        self._armed[box].discard(now_s)
+        server = self.boxes[box]
         if server.next_s != now_s:
             return
-        carried, done, passes = self._carried, self._done, self._clock.passes
+        passes = self._site.clock.passes
         while True:
             for sentence in server.act():
-                done(carried.pop(sentence.request), sentence, *server.left)
+                self._answer(sentence, box, server.left)
             now_s = server.next_s
-            if not (now_s < _NEVER_S and passes(now_s)):
+            if not (now_s < inf and passes(now_s)):
                 break
-        self._arm(number)
+        self._arm(box)
 
-
-_NEVER_S = float("inf")
+    def _answer(self, sentence: Sentence, box: int, left: tuple[int, int]) -> None:
+        """Let the answer of a sentence that is done set out; it reports how many were left in its batch, and wait."""
+        event, site, finish_s = self._events.pop(sentence.request), self._site, sentence.finish_s
+        site.trail["execution_s"][event.request] = finish_s - sentence.begin_s
+        site.trail["first_token_s"][event.request] = sentence.first_s - event.entry_s
+        site.answer(event, sentence.begin_s, finish_s, box, finish_s, left)
 
 
 Column = NDArray[np.float64]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
 from heapq import heappop, heappush
 from math import ceil, inf, nan
 from typing import Protocol
@@ -100,36 +101,6 @@ class BatchServer:
     form of the steps since, never a sum under way, so a server that takes each step has the same times to the bit. Whoever
     is done leaves before anything else happens, which is part of the step that ends so.
     """
-
-    __slots__ = (
-        "_account",
-        "_active",
-        "_awaiting_first",
-        "_base_s",
-        "_batcher",
-        "_cost",
-        "_finish_sum",
-        "_joined",
-        "_joining",
-        "_keeps_sources",
-        "_leave_s",
-        "_more_s",
-        "_position",
-        "_sentences",
-        "_sources",
-        "_step",
-        "_take_s",
-        "_threshold",
-        "_times",
-        "_to_completion",
-        "_until",
-        "_waiting",
-        "_waiting_tokens",
-        "_weighs_sources",
-        "foretells",
-        "left",
-        "next_s",
-    )
 
     def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None, foretells: bool = False) -> None:
         """`times`: of the same cost, shared by servers. `foretells`: see there."""
@@ -420,9 +391,7 @@ class BatchServer:
 
     def copy(self) -> BatchServer:
         """A server in the same state, for asking what would happen; it keeps no account."""
-        other = BatchServer.__new__(BatchServer)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other._batcher = self._batcher.copy()
         # Of a sentence that is held only times are set that nobody asks a guess for.
         other._sentences = self._sentences.copy()

@@ -6,11 +6,10 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import repeat
 from math import inf
+from typing import Any, Protocol
 
-from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEstimate, TransferEstimate
-from simnmt.world.fifo_server import create_fifo_server
+from simnmt.policies.estimates import StateView, TransferEstimate, View
 
 Answer = tuple[float, int, int, float, int, float]
 """When it is received, request, target, the transfer time it measures, what the view of the backlog knows the request by, and
@@ -126,16 +125,12 @@ class Beliefs:
     """A new belief about the transfer time of (decider, target)."""
     probes: bool = False
     """Whether the beliefs renew themselves by probes."""
-    sees_backlog: bool = False
-    """Whether the queues that a decider can see count: what it keeps and sends, and what starts and answers tell of it."""
-    parallel: tuple[int, ...] = ()
-    """Workers of each target, over all its servers, which the view of a backlog reckons with."""
-    batch_views: tuple[Callable[[], BatchView] | None, ...] = ()
-    """Per target, a new belief about its batch, where the decider reckons with what the target reports of it; such a target's
-    backlog is part of that. Empty: nowhere."""
-    plan_views: tuple[Callable[[], PlanView] | None, ...] = ()
-    """Per target, a new belief about its state, where the target streams its model and the decider reckons with that; of its
-    own device the decider knows the state itself. Empty: nowhere."""
+    views: tuple[Callable[[], View] | None, ...] = ()
+    """Per target, a new belief about what is under way there, where the decider counts what it keeps and sends, and what
+    answers report of it. Empty: nowhere."""
+    plan_views: tuple[Callable[[], StateView] | None, ...] = ()
+    """Per target, a new belief about its state, where the target streams its model and the decider counts that; the state of
+    its own device the decider knows. Empty: nowhere."""
     true_transfer: bool = False
     """Whether it is handed the present transfer times themselves, as the oracle is."""
     true_backlog: bool = False
@@ -143,17 +138,20 @@ class Beliefs:
 
     @property
     def only_heard(self) -> bool:
-        """Return whether the delays change only when an answer arrives, as in the paper."""
-        true_delays = self.true_transfer or self.true_backlog
-        return not (self.probes or self.sees_backlog or any(self.batch_views) or any(self.plan_views) or true_delays)
+        """Whether the delays change only when an answer arrives, as in the paper."""
+        return not (self.probes or any(self.views) or any(self.plan_views) or self.true_transfer or self.true_backlog)
 
-    def views(self) -> list[BacklogView | BatchView | None]:
-        """New views of what is under way at each target; empty where nothing of the kind counts."""
-        if not (self.sees_backlog or any(self.batch_views)):
-            return []
-        backlogs = map(BacklogView, self.parallel) if self.sees_backlog else repeat(None)
-        views = self.batch_views or repeat(None, len(self.parallel))
-        return [backlog if view is None else view() for view, backlog in zip(views, backlogs, strict=False)]
+
+class Device(Protocol):
+    """A device that executes requests in their order."""
+
+    def serve(self, entry_s: float, service_s: float) -> float:
+        """Return when a request that enters now starts to execute."""
+        ...
+
+    def work_left(self, now_s: float) -> float:
+        """Return the seconds until a request could start."""
+        ...
 
 
 class Decider:
@@ -161,55 +159,42 @@ class Decider:
 
     __slots__ = ("answers", "delay_s", "device", "estimates", "number", "plans", "reports", "views", "watches")
 
-    def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
-        self.number = number
-        self.device = create_fifo_server(workers)
+    def __init__(
+        self, number: int, targets: int, device: Device, beliefs: Beliefs, device_state: StateView | None = None
+    ) -> None:
+        """`device`: which executes what the decider keeps, unless that is a server; `device_state`: what it knows of that."""
+        self.number, self.device = number, device
         self.answers = Answers()
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]
         """The transfer time that is believed of each target; the list that a policy is shown."""
-        self.views = beliefs.views()
+        self.views = [None if view is None else view() for view in beliefs.views]
         self.plans = {target: view() for target, view in enumerate(beliefs.plan_views) if view is not None}
-        """By target, what is believed of its state; of its own device that is the device's to say."""
+        """By target, what is believed of its state; of its own device, what it knows."""
+        if 0 in self.plans and device_state is not None:
+            self.plans[0] = device_state
         self.watches = bool(self.views or any(self.plans))
         """Whether it is to note what it sends."""
-        self.reports: dict[int, tuple[int, int]] = {}
-        """By request, what the answer on its way says of a batch that is viewed: how many were left active and waiting."""
+        self.reports: dict[int, Any] = {}
+        """By request, what the answer on its way reports of its server, where a view takes that in."""
 
-    def hear(self, now_s: float, waited_s: Sequence[float], states: Sequence[int] = ()) -> None:
-        """Learn from the answers received since the last decision.
-
-        `waited_s`: by request, the reported wait; `states`: by request, the state of a target that streams its model.
-        """
-        estimates, views, plans, delay_s = self.estimates, self.views, self.plans, self.delay_s
+    def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
+        """Learn from the answers received since the last decision; `waited_s`: by request, the reported wait."""
+        estimates, views, plans, delay_s, watches = self.estimates, self.views, self.plans, self.delay_s, self.watches
         for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
             estimate = estimates[target]
             estimate.learn(transfer_s, received_s)
             delay_s[target] = estimate.value_s
-            if views:
-                view = views[target]
-                if isinstance(view, BatchView):
-                    view.reported(sent_as, waited_s[request], *self.reports.pop(request), received_s)
-                elif view is not None:
-                    view.reported(sent_as, waited_s[request])
-            if target in plans:
-                self.told(target, request, states[request], received_s - transfer_s / 2)
-
-    def sends(self, target: int, request: int, entry_s: float) -> None:
-        """A request sets out for a target, which it is believed to reach at a moment."""
-        plan = self.plans.get(target) if target else None
-        if plan is not None:
-            plan.sent(request, entry_s)
-
-    def told(self, target: int, request: int, state: int, done_s: float) -> None:
-        """Record the state in which an answered request was executed and when it ended; ignores the decider's device (0)."""
-        plan = self.plans.get(target) if target else None
-        if plan is not None:
-            plan.reported(request, state, done_s)
+            if watches:
+                report = self.reports.pop(request, None)
+                if views and (view := views[target]) is not None:
+                    view.reported(sent_as, waited_s[request], report, received_s)
+                if target in plans:
+                    plans[target].reported(request, report, received_s - transfer_s / 2)
 
     def learn(self, target: int, transfer_s: float, at_s: float) -> None:
-        """A transfer time was measured."""
+        """Take in a transfer time that was measured."""
         estimate = self.estimates[target]
         estimate.learn(transfer_s, at_s)
         self.delay_s[target] = estimate.value_s
@@ -223,5 +208,5 @@ class Decider:
 
     @property
     def probes_sent(self) -> int:
-        """So far, to all targets."""
-        return sum(estimate.probes_sent for estimate in self.estimates if isinstance(estimate, ProbedEstimate))
+        """Probes sent so far, to all targets."""
+        return sum(estimate.probes_sent for estimate in self.estimates)

@@ -20,28 +20,33 @@ from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn
 from simnmt.policies.decision import Decide
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import Pool
-from simnmt.world.requests import Block, Requests, Route, Row, RowLayout
-from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
-from simnmt.world.traffic import PredictedSeconds, StateDelays, Traffic
-from simnmt.world.trail import Trail
+from simnmt.world.server import Row, Server, ServerSpec
+from simnmt.world.traffic import Prepared, Traffic
+
+Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
+"""`route(request, node, moment_s)`: seconds up and down per remote target at that moment, and from the end node to its decider
+and back: the links as time goes by."""
 
 
 def back_to_back(
     traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
 ) -> Iterator[float]:
-    """An estimate is one request old at best. `route`: on an own clock, the links as time goes by.
+    """Yield the moments at which requests end; `route`: the links as time goes by, where that depends on the answers.
 
-    Nothing waits, but a box that streams its model remembers when it last had something to do.
+    Nothing waits, so an estimate is one request old at best; but a box that streams its model remembers when it last had
+    something to do.
     """
-    trail, deciders, count = traffic.trail, traffic.deciders, len(traffic.deciders)
-    places = RowLayout(len(requests.execution_s))
-    plain, last = beliefs.only_heard, places.targets - 1
-    streamed = traffic.streaming.enter
-    foresees = traffic.totals_s if streamed and traffic.judged_share > 0.0 else None
+    trail, deciders, count, layout = traffic.trail, traffic.deciders, len(traffic.deciders), traffic.layout
+    arrivals_s, targets, estimates_s, measured_at_s = (
+        trail[name] for name in ("arrival_s", "target", "estimate_s", "measured_at_s")
+    )
+    plain, last = beliefs.only_heard, layout.targets - 1
+    execution, uplink, downlink = layout.execution(0), layout.uplink(0), layout.downlink(0)
+    alone = traffic.alone
+    judges = bool(alone) and "lost_s" in trail
     now_s = 0.0
     for block in requests.blocks():
         prepare(block)
@@ -52,34 +57,31 @@ def back_to_back(
             on_access_s = 0.0 if access_s is None else access_s[in_block]
             if route is not None:
                 uplink_s, downlink_s, there_s, back_s = route(request, row[1], now_s)
-                row = (*places.routed(row, now_s, uplink_s, downlink_s), *row[places.lengths :])
+                row = layout.routed(row, now_s, uplink_s, downlink_s)
                 on_access_s = there_s + back_s
             decider = deciders[row[1] % count]
-            foreseen_s = None if foresees is None else foresees(decider, request, row, now_s)
-            delay_s = decider.delay_s if plain else traffic.delays(decider, request, in_block, row, now_s)
-            target = decide(in_block, delay_s)
+            foreseen_s = traffic.totals_s(decider, request, row, now_s) if judges else ()
+            target = decide(in_block, decider.delay_s if plain else traffic.delays(decider, request, in_block, row, now_s))
             estimate = decider.estimates[last]
-            trail.arrival_s[request] = now_s
-            trail.target[request] = target
-            trail.estimate_s[request] = estimate.value_s
-            trail.measured_at_s[request] = estimate.measured_at_s
-            if foreseen_s is not None:
-                trail.lost_s[request] = foreseen_s[target] - min(foreseen_s)
-            if target in streamed:
-                entry_s = now_s + row[places.uplink(target)] if target else now_s
-                decider.sends(target, request, now_s + decider.estimates[target].value_s / 2)
-                _, finish_s, _ = streamed[target](entry_s, request, row)
-                now_s = finish_s + on_access_s
-                if target:
-                    transfer_s = row[places.uplink(target)] + row[places.downlink(target)]
-                    now_s += row[places.downlink(target)]
-                    decider.told(target, request, trail.state[request], now_s - on_access_s - transfer_s / 2)
-                    decider.learn(target, transfer_s, now_s)
-            elif target == 0:
-                now_s += row[2] + on_access_s
+            arrivals_s[request] = now_s
+            targets[request] = target
+            estimates_s[request] = estimate.value_s
+            measured_at_s[request] = estimate.measured_at_s
+            if foreseen_s:
+                trail["lost_s"][request] = foreseen_s[target] - min(foreseen_s)
+            transfer_s = row[uplink + target] + row[downlink + target] if target else 0.0
+            plan = decider.plans.get(target) if target else None
+            if plan is not None:
+                plan.sent(request, now_s + decider.estimates[target].value_s / 2)
+            if target in alone:
+                entry_s = now_s + row[uplink + target] if target else now_s
+                _, finish_s, report, _ = alone[target](entry_s, request, row)
+                now_s = finish_s + on_access_s + (row[downlink + target] if target else 0.0)
+                if plan is not None:
+                    plan.reported(request, report, now_s - on_access_s - transfer_s / 2)
             else:
-                transfer_s = row[places.uplink(target)] + row[places.downlink(target)]
-                now_s += row[places.execution(target)] + transfer_s + on_access_s
+                now_s += row[execution + target] + transfer_s + on_access_s
+            if target:
                 decider.learn(target, transfer_s, now_s)
             yield now_s
 
@@ -91,7 +93,7 @@ def open_loop(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable
     """
     handle = traffic.handler()
     assert requests.arrival_s is not None
-    np.frombuffer(traffic.trail.arrival_s)[:] = requests.arrival_s
+    np.frombuffer(traffic.trail["arrival_s"])[:] = requests.arrival_s
     for block in requests.blocks():
         prepare(block)
         first = block.first
@@ -126,7 +128,7 @@ class _RequestInTransit(Event):
     request: int
     in_block: int
     row: Row
-    prepared: tuple[Any, Any, Any, Any]
+    prepared: Prepared
 
 
 class ClosedLoop:
@@ -139,7 +141,6 @@ class ClosedLoop:
         self._heap = clock.heap
         self._clients = clients
         self._requests = requests
-        self._places = RowLayout(len(requests.execution_s))
         self._prepare = prepare
         self._client_of: dict[int, tuple[_Client, float]] = {}
         """Client, and how long the answer travels from decider to end node, by request under way."""
@@ -149,7 +150,6 @@ class ClosedLoop:
     def begin(self, traffic: Traffic, route: Route) -> None:
         """Let every client think once, and then ask."""
         self._traffic, self._route = traffic, route
-        self._carries_more = self._requests.tgt_len is not None or bool(traffic.streaming.pools)
         self._handle = traffic.handler()
         self._blocks = iter(self._requests.blocks())
         self._rows: Iterator[tuple[int, Row]] = iter(())
@@ -171,9 +171,8 @@ class ClosedLoop:
         request, self._issued = self._issued, self._issued + 1
         uplink_s, downlink_s, there_s, back_s = self._route(request, client.node, now_s)
         decided_s = now_s + there_s
-        routed = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
-        row = (*routed, *row[self._places.lengths :]) if self._carries_more else routed
-        self._traffic.trail.arrival_s[request] = now_s
+        row = self._traffic.layout.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
+        self._traffic.trail["arrival_s"][request] = now_s
         self._decided_s[request] = decided_s
         self._node[request] = client.node
         self._client_of[request] = client, back_s
@@ -189,9 +188,10 @@ class ClosedLoop:
     def _reaches_decider(self, asked: Any) -> None:
         # A block may have ended since it was issued: the policy prepared for its own block decides.
         traffic = self._traffic
-        present, traffic.prepared = traffic.prepared, asked.prepared
+        present = traffic.prepared
+        traffic.prepare(asked.prepared)
         self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
-        traffic.prepared = present
+        traffic.prepare(present)
 
     def _next_row(self) -> tuple[int, Row]:
         for in_block, row in self._rows:
@@ -221,59 +221,48 @@ def simulate(
     requests: Requests[AnyColumn],
     decide_for: DecideFor,
     beliefs: Beliefs,
-    pools: Sequence[Pool | BatchPool | StreamingPool],
+    servers: Sequence[Server],
     *,
     deciders: int = 1,
     workers: int = 1,
-    predicted_for: Callable[[Block], PredictedSeconds] | None = None,
+    expected_for: Callable[[Block], Sequence[Sequence[float]]] | None = None,
     route: Route | None = None,
     clients: Clients | None = None,
-    own: BatchServerSpec | StreamingServerSpec | None = None,
-    predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None = None,
-    plan_beyond_for: Callable[[Block], StateDelays] | None = None,
+    local: ServerSpec | None = None,
+    plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None,
     judged_share: float = 0.0,
 ) -> Trail:
-    """Run every request through the world.
+    """Run every request through the world, and return its trail.
 
-    `pools`: the servers of every target but the first, new for each run. `deciders`: devices that decide; end node n's is n
-    modulo their number; each executes `workers` requests side by side. `predicted_for`: the seconds of execution per target
-    that the policy expects of a block, where it sees backlogs. `route`: the links as time goes by, where the requests' own
-    columns do not hold them. `clients`: closed loop; it needs a `route`. With queues the true delays handed to an oracle hold
-    unless a later request overtakes this one on the uplink or joins its batch.
-
-    A target batches where its pool does, and the first where `own` says how each decider's device does, which then has no
-    `workers`. The requests need a `tgt_len`, their `execution_s` is that of a sentence alone; back to back nothing meets, so
-    nothing batches. `predicted_tgt_len_for`: the tokens that the policy expects of a block, where it sees batches.
-    `judged_share`: of the requests, for which the trail holds `lost_s`, each as dear as an oracle's decision; back to back all
-    or none, and only where a target streams.
-
-    A target streams its model where its pool does, and the first where `own` says how, which then has one worker. Of such a
-    target `execution_s` is the time of its plan with nothing to be read; an oracle's beliefs must hold the true backlog, back
-    to back as well, as what a state costs beyond that is told with it. `plan_beyond_for`: by state, the seconds that the policy
-    expects beyond its plane, where it views states.
+    Args:
+        requests: with a `tgt_len` where a server takes a step for each token; `execution_s` is the time of a request alone, of
+            a streamed model with nothing to be read.
+        decide_for: prepares the policy for a block.
+        beliefs: what its deciders know of delays. To be told true delays of a streamed model, an oracle needs the true backlog
+            back to back as well. With queues true delays hold unless a later request overtakes this one or joins its batch.
+        servers: of every target but the first, new for each run. Back to back nothing meets, so nothing batches.
+        deciders: devices that decide; end node n's is n modulo their number.
+        workers: requests that each decider executes side by side, where no `local` is given.
+        expected_for: per target, what the policy expects of each request of a block in the unit of the target's view: seconds
+            of execution, or tokens where it batches; needed where `beliefs` has views.
+        route: the links as time goes by, where the requests' own columns do not hold them.
+        clients: closed loop; it needs a `route`.
+        local: how each decider's own device works if it is no first-in first-out server.
+        plan_beyond_for: by target and state, the seconds that the policy expects beyond its plane, where it views states.
+        judged_share: of the requests, for which the trail holds `lost_s`, each as dear as an oracle's decision; back to back
+            all or none, and only where a target streams.
     """
     clock = Clock()
 
     def prepare(block: Block) -> None:
-        traffic.decide = decide_for(block)
-        if predicted_for is not None:
-            traffic.predicted = predicted_for(block)
-        if predicted_tgt_len_for is not None:
-            traffic.predicted_tgt_len = predicted_tgt_len_for(block)
-        if plan_beyond_for is not None:
-            traffic.beyond = plan_beyond_for(block)
+        expected = () if expected_for is None else expected_for(block)
+        beyond = () if plan_beyond_for is None else plan_beyond_for(block)
+        traffic.prepare(Prepared(decide_for(block), expected, beyond))
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered
-    own_pool = (
-        None
-        if own is None
-        else StreamingPool(own, deciders)
-        if isinstance(own, StreamingServerSpec)
-        else BatchPool(own, deciders)
-    )
-    has_lengths = requests.tgt_len is not None
-    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, judged_share, has_lengths)
+    local_server = None if local is None else local.servers(deciders)
+    traffic = Traffic(clock, requests, servers, deciders, workers, beliefs, answered, local_server, judged_share)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from sys import float_info
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.results.device_accounts import BoxesAccount, StreamingAccount
+from simnmt.results.requests import STREAMED_COLUMNS, Block
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, PlannedCompute, StreamedState
-from simnmt.world.balancers import Balancer, BatchEntry, ByNode
-from simnmt.world.fifo_server import CopiedOnUse
-from simnmt.world.requests import Row
+from simnmt.world.server import Alone, Arrival, Balancer, ByNode, CopiedOnUse, Row, Serve, Server, Site
 
 Column = NDArray[np.float64]
 
@@ -66,10 +69,9 @@ class StreamingServerSpec:
         for state in self.states:
             state.from_read_s(self.compute, 1)
 
-    @property
-    def needs_tgt_len(self) -> bool:
-        """Whether it takes steps."""
-        return self.compute.decoder_layers > 0
+    def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> StreamingPool:
+        """Return so many idle boxes; `balancer`: None: as the nodes are attached."""
+        return StreamingPool(self, boxes, balancer)
 
     @property
     def columns(self) -> int:
@@ -126,35 +128,6 @@ StreamingOutcome = tuple[float, float, int, float]
 with nothing to be read that took: the processor waited for reads, or was slowed by them."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingAccount:
-    """What the boxes of one target did with the requests sent there, all together."""
-
-    boxes: int
-    requests: int
-    by_state: tuple[int, ...]
-    """Requests by state: cold, first turn and so on."""
-    compute_s: float
-    """Of computing, as long as it takes with nothing to be read: neither waits nor what reads slow it by."""
-    stall_s: float
-    """By which executions took longer than with nothing to be read."""
-    read_s: float
-    """In which a disk read."""
-    read_bytes: int
-    peak_preload_bytes: int
-    """Most that the buffer of one box held."""
-    peak_shard_bytes: int
-    """Most that it held with what it read besides, if nothing of that goes before its request ends."""
-    working_bytes: int
-    """Beside the buffer, while a request is computed."""
-    ledgers: tuple[StreamingServer, ...] = field(repr=False)
-    """The boxes as they stood after their last requests."""
-
-    def preload_byte_s(self, end_s: float) -> float:
-        """Bytes held times seconds until a moment at which all requests have been answered."""
-        return sum(box.preload_byte_s(end_s) for box in self.ledgers)
-
-
 class StreamingServer:
     """One device with its disk; entries come in order of time.
 
@@ -162,38 +135,6 @@ class StreamingServer:
     request ahead. Which state a request meets is settled when it enters, since nobody overtakes. O(1) a request. Where reads
     slow computing, they slow that of their own request; that of the one before, on which they run ahead, is left as it was.
     """
-
-    __slots__ = (
-        "_begun_s",
-        "_cached_bytes",
-        "_changes_at_s",
-        "_counts",
-        "_deferred",
-        "_disk_free_s",
-        "_engaged_s",
-        "_following",
-        "_held_byte_s",
-        "_kept_bytes",
-        "_last_shard_bytes",
-        "_lifecycle",
-        "_offset",
-        "_phase",
-        "_phases",
-        "_preload_bytes",
-        "_read_s",
-        "_shard_bytes",
-        "_slowing",
-        "_streamed_bytes",
-        "_whole",
-        "compute_s",
-        "filled_bytes",
-        "filled_s",
-        "free_s",
-        "peak_bytes",
-        "peak_shard_bytes",
-        "stall_s",
-        "state",
-    )
 
     def __init__(self, streamed: StreamingServerSpec) -> None:
         self.free_s = -inf
@@ -372,71 +313,116 @@ class StreamingServer:
 
     def copy(self) -> StreamingServer:
         """A box in the same state, for asking what would happen; it keeps an account of its own."""
-        other = StreamingServer.__new__(StreamingServer)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other._counts = [counts.copy() for counts in self._counts]
         return other
 
 
-StreamingEntry = tuple[float, int, Row]
-"""When a request reaches the tier, its number, and its row."""
+class DeviceState:
+    """What a device that streams its own model knows of its state: the state itself."""
+
+    def __init__(self, box: StreamingServer) -> None:
+        self._box = box
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Return what the state adds to the plane."""
+        return beyond_s[self._box.next_state(entry_s)][in_block]
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """Note nothing: the box changes by itself."""
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Note nothing."""
 
 
-class StreamingPool:
-    """The boxes of one tier, cold at first; entries come in order of time.
+_ROUNDING = 1.0 + 1e-9
+_RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
+
+
+class StreamingPool(Server):
+    """The boxes of one tier, cold at first; requests enter in order of time.
 
     A balancer that compares boxes compares how long their processors are busy: it knows queues, and nothing of memories.
     """
 
-    __slots__ = ("_attached", "_balancer", "_execution", "boxes", "columns_at", "streamed")
+    records = frozenset(_RECORDS)
 
     def __init__(self, streamed: StreamingServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
         """`balancer`: None: as the nodes are attached."""
         self.streamed = streamed
         self.boxes: Sequence[StreamingServer] = [StreamingServer(streamed) for _ in range(boxes)]
         self._balancer = ByNode() if balancer is None else balancer
-        self._attached = boxes == 1 or isinstance(self._balancer, ByNode)
-        self.place(0, 0)
+        self.needs_tgt_len, self.columns = streamed.compute.decoder_layers > 0, streamed.columns
 
-    def place(self, execution: int, columns_at: int) -> None:
-        """Where rows hold the execution here, and from where on what `StreamingServerSpec.row_columns` gives."""
-        self._execution, self.columns_at = execution, columns_at
+    def row_columns(self, block: Block, execution_s: Column) -> list[list[float]]:
+        """Return the columns of `StreamingServerSpec.row_columns`."""
+        return self.streamed.row_columns(block.src_len, block.tgt_len, execution_s)
+
+    def open(self, site: Site) -> Serve:
+        """Take the place in the world. What becomes of a request is known on entry."""
+        self._execution, self._added = site.layout.execution(site.target), site.added
+        execute = self.alone = self._execution_at(site)
+
+        def reaches(event: Any) -> None:
+            begin_s, finish_s, state, box = execute(event.entry_s, event.request, event.row)
+            site.answer(event, begin_s, finish_s, box, begin_s, state)
+
+        return reaches
+
+    def _execution_at(self, site: Site) -> Alone:
+        """Return what lets a request enter and records its execution, by the plans that hold when it enters."""
+        trail, enter = site.trail, self.enter
+        execution_s, first_token_s, states, stall_s, missed = (trail[name] for name in _RECORDS)
+        phases = self.streamed.phases()
+        changes_at_s = [at_s for at_s, _, _ in phases[1:]]
+        columns = [(self._added + offset, streamed.deadline_s * _ROUNDING) for _, streamed, offset in phases]
+
+        def execute(entry_s: float, request: int, row: Row) -> tuple[float, float, int, int]:
+            (begin_s, finish_s, state, stalled_s), box = enter(entry_s, request, row)
+            trail["queue_s"][request] = begin_s - entry_s
+            trail["server"][request] = box if site.target else 0
+            execution_s[request] = finish_s - begin_s
+            latency_s = finish_s - entry_s
+            after_first, within_s = columns[bisect_right(changes_at_s, entry_s)]
+            first_token_s[request] = latency_s - row[after_first]
+            states[request], stall_s[request] = state, stalled_s
+            missed[request] = latency_s - row[after_first + 1] > within_s
+            return begin_s, finish_s, state, box
+
+        return execute
 
     def enter(self, entry_s: float, request: int, row: Row) -> tuple[StreamingOutcome, int]:
-        """Let a request enter; what becomes of it, and at which box."""
-        boxes = self.boxes
-        if self._attached:  # what `ByNode` would say as well
-            chosen = row[1] % len(boxes)
-        else:
-            chosen = self._balancer.chosen(boxes, BatchEntry(entry_s, request, 0, 0, row[1]))
-        return boxes[chosen].serve(entry_s, row[self._execution], row, self.columns_at + 2), chosen
+        """Let a request enter; return what becomes of it, and at which box."""
+        chosen = self._balancer.chosen(self.boxes, entry_s, request, row[1])
+        return self.boxes[chosen].serve(entry_s, row[self._execution], row, self._added + 2), chosen
 
-    def finish_s(self, entry: StreamingEntry, ahead: Iterable[StreamingEntry]) -> float:
-        """When a request would end that enters after those `ahead` of it, in their order; nothing changes."""
-        trial = StreamingPool.__new__(StreamingPool)
-        trial.streamed, trial.boxes = self.streamed, CopiedOnUse(self.boxes)
-        trial._balancer, trial._attached = self._balancer.copy(), self._attached
-        trial.place(self._execution, self.columns_at)
-        for earlier in ahead:
-            trial.enter(*earlier)
-        (_, finish_s, _, _), _ = trial.enter(*entry)
-        return finish_s
+    def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
+        """Return what `arrival` would take beyond execution alone after the requests in `ahead`. Has no side effects."""
+        trial = copy(self)
+        trial.boxes, trial._balancer = CopiedOnUse(self.boxes), self._balancer.copy()
+        for entry_s, request, row in (*ahead, arrival):
+            (_, finish_s, _, _), _ = trial.enter(entry_s, request, row)
+        return finish_s - entry_s - float(row[self._execution])
+
+    def state_view(self, box: int) -> DeviceState:
+        """Return what the device that has this box knows of its state."""
+        return DeviceState(self.boxes[box])
 
     def account(self) -> StreamingAccount:
-        """Of all boxes."""
-        reads = [box.reads() for box in self.boxes]
-        by_state = tuple(map(sum, zip(*(box.by_state for box in self.boxes), strict=True)))
+        """Return the account of all boxes."""
+        boxes = tuple(self.boxes)
+        reads = [box.reads() for box in boxes]
         return StreamingAccount(
-            boxes=len(self.boxes),
-            requests=sum(by_state),
-            by_state=by_state,
-            compute_s=sum(box.compute_s for box in self.boxes),
-            stall_s=sum(box.stall_s for box in self.boxes),
-            read_s=sum(read_s for read_s, _ in reads),
-            read_bytes=sum(read_bytes for _, read_bytes in reads),
-            peak_preload_bytes=max(box.peak_bytes for box in self.boxes),
-            peak_shard_bytes=max(box.peak_shard_bytes for box in self.boxes),
-            working_bytes=max(streamed.working_bytes for _, streamed, _ in self.streamed.phases()),
-            ledgers=tuple(self.boxes),
+            by_state=tuple(map(sum, zip(*(box.by_state for box in boxes), strict=True))),
+            stall_s=sum(box.stall_s for box in boxes),
+            totals=BoxesAccount(
+                boxes=len(boxes),
+                compute_s=sum(box.compute_s for box in boxes),
+                read_s=sum(read_s for read_s, _ in reads),
+                read_bytes=sum(read_bytes for _, read_bytes in reads),
+                peak_buffer_bytes=max(box.peak_bytes for box in boxes),
+                peak_shard_bytes=max(box.peak_shard_bytes for box in boxes),
+                working_bytes=max(streamed.working_bytes for _, streamed, _ in self.streamed.phases()),
+            ),
+            preload_byte_s=lambda end_s: sum(box.preload_byte_s(end_s) for box in boxes),
         )

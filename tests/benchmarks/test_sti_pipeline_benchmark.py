@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from benchmarks import sti_pipeline, sti_pipeline_told, sti_unpack  # noqa: E402
+from benchmarks import sti_pipeline, sti_unpack  # noqa: E402
 from simnmt.papers.sti.pipeline import PipelineMeasurement  # noqa: E402
 from simnmt.profile.streaming_cost import (  # noqa: E402
     BITS,
@@ -96,7 +96,7 @@ def test_all_parts_run_on_a_small_store(tmp_path: Path, monkeypatch: pytest.Monk
         assert each["stall_s"] <= each["measured_s"]
     assert again["bars"] == []
     assert [(each["pace_mb"], each["length"]) for each in again["costs"][1:]] == [(80.0, 4), (200.0, 4)]
-    assert "No bar is judged: the model is not of BERT's base size." in sti_pipeline_told.told(figures)
+    assert "No bar is judged: the model is not of BERT's base size." in sti_pipeline.format_figures(figures)
 
 
 def test_every_way_of_unpacking_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

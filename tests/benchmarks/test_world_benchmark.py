@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import world
 from benchmarks.inputs import cnmt_inputs, end_nodes
-from simnmt.world.trail import Trail
+from simnmt.results.requests import Trail
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SIZES = (100, 500, 1_000)

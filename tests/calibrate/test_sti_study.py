@@ -35,16 +35,16 @@ from tests.streaming.made_encoder import made_weights
 
 
 def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
-    own = study()
-    write_study(tmp_path / "study.json", own)
-    assert read_study(tmp_path / "study.json", Study) == own
-    right = np.random.default_rng(1).random(own.task.examples) < 0.7
-    packed = own.uniform[0].outcome.model_copy(update={"correct": packed_correct(right)})
-    assert (packed.right(own.task.examples) == right).all()
+    small_study = study()
+    write_study(tmp_path / "study.json", small_study)
+    assert read_study(tmp_path / "study.json", Study) == small_study
+    right = np.random.default_rng(1).random(small_study.task.examples) < 0.7
+    packed = small_study.uniform[0].outcome.model_copy(update={"correct": packed_correct(right)})
+    assert (packed.right(small_study.task.examples) == right).all()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "messages"),
     [
         ({"task": {"examples": 999}}, "outcomes of other than 999 examples"),
         ({"devices": []}, "none of the devices"),
@@ -52,12 +52,12 @@ def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_
         ({"odd": 1}, "odd"),
     ],
 )
-def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any], messages: str, tmp_path: Path) -> None:
     held = study().model_dump(mode="json")
     for key, value in change.items():
         held[key] = held[key] | value if isinstance(value, dict) else value
     (tmp_path / "study.json").write_text(json.dumps(held))
-    with pytest.raises(CalibrationError, match=said):
+    with pytest.raises(CalibrationError, match=messages):
         read_study(tmp_path / "study.json", Study)
 
 
@@ -80,10 +80,10 @@ def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
 
 def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> None:
     """STI-12; a way that ends late says so, and no plan without a flag waits for more than a shard (STI-15)."""
-    own = study()
-    reads = {device.name: device.io_s[32] for device in own.devices}
-    for point in (*own.grid, *own.sizes):
-        drawn = point.timeline(next(device for device in own.devices if device.name == point.device))
+    small_study = study()
+    reads = {device.name: device.io_s[32] for device in small_study.devices}
+    for point in (*small_study.grid, *small_study.sizes):
+        drawn = point.timeline(next(device for device in small_study.devices if device.name == point.device))
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.misses == (point.latency_s > point.deadline_s * (1 + 1e-9))
         if point.method == "STI" and not point.flagged:
@@ -94,11 +94,11 @@ def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> Non
 
 def test_plans_compute_as_many_shards_as_any_pipeline_and_hold_no_more_than_their_buffer() -> None:
     """STI-19: STI's n x m is no less than that of a StdPL, where that one keeps the deadline."""
-    own = study()
-    plans = {(p.device, p.deadline_share): p.shards for p in own.grid if p.method == "STI" and p.preload_share == 0.0}
-    in_time = [point for point in own.grid if point.method.startswith("StdPL") and not point.misses]
+    small_study = study()
+    plans = {(p.device, p.deadline_share): p.shards for p in small_study.grid if p.method == "STI" and p.preload_share == 0.0}
+    in_time = [point for point in small_study.grid if point.method.startswith("StdPL") and not point.misses]
     assert in_time and all(plans[point.device, point.deadline_share] >= point.shards for point in in_time)
-    for point in own.grid:
+    for point in small_study.grid:
         if point.preload_share is not None:
             assert point.held_bytes <= point.preload_bytes
         elif point.method in ("Load&Exec", "StdPL-2", "StdPL-6", "StdPL-32"):
@@ -160,8 +160,8 @@ def test_other_settings_measure_anew_and_a_named_part_is_measured_again() -> Non
 
 def test_what_many_plans_come_to_is_answered_once() -> None:
     imagined = Imagined()
-    found = measure(begun(), bench(imagined), parts=["uniform", "grid", "sizes", "upgrades"])
-    assert sum(run.evaluations for run in found.runs) + 1 == imagined.calls < len(found.outcomes) / 2
+    measured = measure(begun(), bench(imagined), parts=["uniform", "grid", "sizes", "upgrades"])
+    assert sum(run.evaluations for run in measured.runs) + 1 == imagined.calls < len(measured.outcomes) / 2
 
 
 def test_raised_shards_are_as_many_by_importance_as_at_random_and_drawn_alike_each_time() -> None:
@@ -173,10 +173,10 @@ def test_raised_shards_are_as_many_by_importance_as_at_random_and_drawn_alike_ea
             asked.append(bits)
             return super().evaluate(bits)
 
-    found = measure(begun(), bench(Listening()), parts=["upgrades"])
+    measured = measure(begun(), bench(Listening()), parts=["upgrades"])
     raised = [sum(width == 6 for width in bits.values()) for bits in asked if set(bits.values()) == {2, 6}]
-    assert set(raised) == {case.raised for case in found.upgrades} == {2, 6}
-    assert found.upgrades == measure(begun(), bench(), parts=["upgrades"]).upgrades
+    assert set(raised) == {case.raised for case in measured.upgrades} == {2, 6}
+    assert measured.upgrades == measure(begun(), bench(), parts=["upgrades"]).upgrades
 
 
 def test_the_exact_planner_is_no_worse_than_the_greedy_one_unless_that_one_waits() -> None:
@@ -188,7 +188,7 @@ def test_the_exact_planner_is_no_worse_than_the_greedy_one_unless_that_one_waits
 TEXTS = ["a fine film", "a dull film", "fine and warm", "dull and cold", "warm film", "cold film and dull"] * 3
 SMALL = StudySettings(
     deadline_shares=(0.5, 1.0), size_shares=(0.0, 0.05), size_deadlines=(0.5,), depths=(0.5,), upgrades=((1.0, 0.5, 0.5),),
-    random_orders=2,
+    random_orders=2, small_deadlines=(1.0,), small_buffers=(1.0,),
 )  # fmt: skip
 
 
@@ -216,33 +216,33 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp_path: Path) -> None:
     """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
     store, task = places
-    said: list[str] = []
+    messages: list[str] = []
     apart = task.with_name("ranking.tsv")
-    found = studied(store, task, importance_task=apart, out=tmp_path / "s.json", say=said.append)
-    assert found.name == "tiny on films" and found.importance.evaluations == 9
-    assert found.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != found.task.sha256
-    assert (found.importance.task, found.importance.examples, found.importance.shared) == ("ranking.tsv", 3, 1)
-    assert (found.model.layers, found.model.heads, found.task.examples) == (2, 4, 18)
-    whole = next(each for each in found.uniform if (each.layers, each.slices, each.bits) == (2, 4, 32))
+    measured = studied(store, task, importance_task=apart, out=tmp_path / "s.json", say=messages.append)
+    assert measured.name == "tiny on films" and measured.importance.evaluations == 9
+    assert measured.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != measured.task.sha256
+    assert (measured.importance.task, measured.importance.examples, measured.importance.shared) == ("ranking.tsv", 3, 1)
+    assert (measured.model.layers, measured.model.heads, measured.task.examples) == (2, 4, 18)
+    whole = next(entry for entry in measured.uniform if (entry.layers, entry.slices, entry.bits) == (2, 4, 32))
     assert whole.outcome.agreement == 1.0
-    assert found.store.shard_bytes[2] < found.store.shard_bytes[6] < found.store.shard_bytes[32]
-    said.clear()
-    assert studied(store, task, out=tmp_path / "s.json", say=said.append) == found
-    assert not said and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
+    assert measured.store.shard_bytes[2] < measured.store.shard_bytes[6] < measured.store.shard_bytes[32]
+    messages.clear()
+    assert studied(store, task, out=tmp_path / "s.json", say=messages.append) == measured
+    assert not messages and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
     with pytest.raises(CalibrationError, match="another importance"):
         studied(store, task, importance_on_task=True, out=tmp_path / "s.json")
 
 
 def test_a_look_at_the_first_examples_tells_the_largest_class_of_these(places: tuple[Path, Path]) -> None:
     store, task = places
-    found = studied(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
-    assert (found.task.examples, found.task.largest_class) == (5, 0.6) and found.importance.examples == 5
+    measured = studied(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
+    assert (measured.task.examples, measured.task.largest_class) == (5, 0.6) and measured.importance.examples == 5
 
 
 def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
     places: tuple[Path, Path], make_profile: Any, tmp_path: Path
 ) -> None:
-    """A model of random weights gains from an order that was found on what judges it."""
+    """A model of random weights gains from an order that was measured on what judges it."""
     store, task = places
     sums = {"task_sha256": hashlib.sha256(task.read_bytes()).hexdigest()}
     ranked = made_block(fingerprint=None, device_name="a phone", importance=sti_block(2, 4, 16, 32)["importance"] | sums)
@@ -259,20 +259,9 @@ def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
         with pytest.raises(CalibrationError, match="--importance-task") as error:
             studied(store, task, **given)
         assert "\n" not in str(error.value)
-    found = studied(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, parts=["greedy"])
-    assert found.importance.task_sha256 == found.task.sha256
-    assert found.importance.order == ranked.importance.order  # type: ignore[union-attr]
-
-
-def test_a_profiles_order_counts_where_it_was_found_on_the_examples_that_are_asked_for(
-    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
-) -> None:
-    store, task = places
-    write_profile(tmp_path / "p.json", make_profile(sti=made_block(fingerprint=None, device_name="a phone")))
-    given: dict[str, Any] = {"profiles": [tmp_path / "p.json"], "parts": ["greedy"]}
-    assert studied(store, task, **given).importance.task_sha256 == "1" * 64
-    found = studied(store, task, importance_task=task.with_name("ranking.tsv"), **given)
-    assert found.importance.task == "ranking.tsv"
+    measured = studied(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, parts=["greedy"])
+    assert measured.importance.task_sha256 == measured.task.sha256
+    assert measured.importance.order == ranked.importance.order  # type: ignore[union-attr]
 
 
 def made_block(**changed: Any) -> StiBlock:
@@ -280,17 +269,25 @@ def made_block(**changed: Any) -> StiBlock:
     return StiBlock.model_validate_json(json.dumps(sti_block(2, 4, 16, 32) | changed))
 
 
-def test_a_profile_gives_its_importance_and_a_device(places: tuple[Path, Path], make_profile: Any, tmp_path: Path) -> None:
+def test_a_profile_gives_a_device_and_its_importance_unless_other_examples_are_asked_for(
+    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
+) -> None:
     store, task = places
     named = made_block(fingerprint=None, device_name="a phone")
     write_profile(tmp_path / "phone.json", make_profile(sti=named))
-    found = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid"])
-    assert [device.name for device in found.devices][-1] == "a phone" and found.devices[-1].kind == "synthetic"
-    assert found.importance.task_sha256 == "1" * 64 and found.length == 32
-    assert (found.devices[-1].embed_s, found.devices[-1].head_s) == (0.0004, 0.0006)
+    measured = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid"])
+    assert [device.name for device in measured.devices][-1] == "a phone" and measured.devices[-1].kind == "synthetic"
+    assert measured.importance.task_sha256 == "1" * 64 and measured.length == 32
+    assert (measured.devices[-1].embed_s, measured.devices[-1].head_s) == (0.0004, 0.0006)
+    options: dict[str, Any] = {"profiles": [tmp_path / "phone.json"], "importance_task": task.with_name("ranking.tsv")}
+    assert studied(store, task, parts=["greedy"], **options).importance.task == "ranking.tsv", "not the profile's order"
     write_profile(tmp_path / "other.json", make_profile(sti=made_block()))
     with pytest.raises(CalibrationError, match="another model's shards"):
         studied(store, task, profiles=[tmp_path / "other.json"])
+    larger = StiBlock.model_validate_json(json.dumps(sti_block(3, 4, 16, 32) | {"fingerprint": None}))
+    write_profile(tmp_path / "larger.json", make_profile(sti=larger))
+    with pytest.raises(CalibrationError, match="other sizes than the store's"):
+        studied(store, task, profiles=[tmp_path / "larger.json"], importance_on_task=True)
     write_profile(tmp_path / "plain.json", make_profile())
     with pytest.raises(CalibrationError, match="no block sti"):
         studied(store, task, profiles=[tmp_path / "plain.json"])
@@ -301,22 +298,24 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
 ) -> None:
     """As long as a layer each, and all of it half as long again while the disk reads."""
     store, task = places
-    own = sti_block(2, 4, 16, 32, lengths=(32,))
-    for each in own["compute"]["lengths"]:
-        each["embed_s"] = each["head_s"] = each["seconds"][-1]
-    own["compute"]["slowed_by_reads"] = [1.5] * 4
-    block = StiBlock.model_validate_json(json.dumps(own | {"fingerprint": None, "device_name": "a phone"}))
+    small_study = sti_block(2, 4, 16, 32, lengths=(32,))
+    for entry in small_study["compute"]["lengths"]:
+        entry["embed_s"] = entry["head_s"] = entry["seconds"][-1]
+    small_study["compute"]["slowed_by_reads"] = [1.5] * 4
+    block = StiBlock.model_validate_json(json.dumps(small_study | {"fingerprint": None, "device_name": "a phone"}))
     write_profile(tmp_path / "phone.json", make_profile(sti=block))
-    found = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid", "greedy"])
-    device = found.devices[-1]
+    measured = studied(store, task, profiles=[tmp_path / "phone.json"], parts=["grid", "greedy"])
+    device = measured.devices[-1]
     assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
-    points = [each for each in found.grid if each.device == "a phone"]
+    points = [entry for entry in measured.grid if entry.device == "a phone"]
     for point in points:
         drawn = point.timeline(device)
         assert point.deadline_s == pytest.approx(point.deadline_share * 4 * device.comp_s[-1])
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.latency_s >= device.embed_s + point.busy_s + device.head_s - 1e-12
-    assert {(each.layers, each.slices) for each in points if each.deadline_share == 1.0 and "Model" in each.method} == {(2, 4)}
+    assert {(entry.layers, entry.slices) for entry in points if entry.deadline_share == 1.0 and "Model" in entry.method} == {
+        (2, 4)
+    }
 
 
 def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measured(
@@ -337,11 +336,11 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
         (InputError, store, task, task),
         (CalibrationError, store, task, tmp_path / "s.json"),
     ]
-    for error, own, examples, out in wrong:
-        said: list[str] = []
+    for error, small_study, examples, out in wrong:
+        messages: list[str] = []
         with pytest.raises(error) as refused:
-            studied(own, examples, importance_on_task=True, out=out, say=said.append)
-        assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
+            studied(small_study, examples, importance_on_task=True, out=out, say=messages.append)
+        assert "\n" not in str(refused.value) and not [line for line in messages if line.startswith(PARTS)]
 
 
 def test_settings_of_nothing_are_refused() -> None:

@@ -200,7 +200,7 @@ def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_
 ) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
     (counted,) = cells(translator.model, contexts, contexts.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
-    decoded = decode(translator, development(made, translator, 20), clusters)
+    decoded = decode(translator, development(made, translator, 10), clusters)
     assert 0.0 < counted.identical < 1.0
     assert decoded.identical == pytest.approx(counted.identical)
     assert decoded.dense.bleu is None
@@ -266,7 +266,7 @@ def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translatio
 def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(
     made: Path, translator: Translator, clusters: ClusterSet, batch: int, least: int
 ) -> None:
-    lines = held_out(direction(made), 7)[1].sources
+    lines = held_out(direction(made), 4)[1].sources
     sentences = Sentences.of(translator, Sample([*lines, *lines], None))
 
     ordered = sentences.in_batch_order(batch)

@@ -12,7 +12,7 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.source import open_source
+from simnmt.scenario.source import open_source
 from simnmt.scenario.yaml_text import write_document
 from tests.campaigns.harness import SCALE, assert_short_lines, mutate_bytes, run_cases
 

@@ -23,7 +23,8 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_comparison import compare_profiles, comparison_text
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
-from simnmt.report.profile_page import profile_plots
+from simnmt.report.charts import pack
+from simnmt.report.profile_page import profile_panels
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
 from tests.network.test_process import known
@@ -44,7 +45,7 @@ def use_profile(profile: DeviceProfile, path: Path) -> None:
     for one, other in ((profile, whole), (whole, profile)):
         json.dumps(compare_profiles(one, other).as_json(), allow_nan=False)
     assert comparison_text(["a", "b"], [profile, profile])
-    json.dumps(profile_plots(profile), allow_nan=False)
+    pack(profile_panels(profile))
 
 
 def use_study(study: Any, path: Path) -> None:

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.experiment.source import check_topology
 from simnmt.scenario.configuration import Scenario, resolved
 from simnmt.scenario.document import Document, document_of, parse_document, read_document
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import check_topology
 from simnmt.scenario.template import schema_text
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document

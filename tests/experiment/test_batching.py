@@ -13,9 +13,9 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.draws import learn
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.notes import notes
-from simnmt.experiment.source import open_source
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.profile_file import read_profile
+from simnmt.scenario.source import open_source
 
 GOOD = """\
 version: 1

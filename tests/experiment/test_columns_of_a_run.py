@@ -40,14 +40,14 @@ def test_what_a_unit_sends_back_does_not_grow_with_its_requests(make_scenario: M
         unit = unit_of(plan_of(make_scenario(workloads=OPEN, requests=requests)))
         folder = tmp_path / str(requests)
         sent.append(pickle.dumps(run_unit(replace(unit, folder=folder))))
-        assert isinstance(pickle.loads(sent[-1]).passages["cnmt"].queue_s, Column)
+        assert isinstance(pickle.loads(sent[-1]).trails["cnmt"].queue_s, Column)
         assert 200 < sum(path.stat().st_size for path in files_in(folder)) / requests < 300
     assert abs(len(sent[1]) - len(sent[0])) < 5_000  # longer sentences may lengthen what is predicted by length
 
 
 def test_later_replications_keep_no_passages(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = run_unit(replace(unit_of(plan_of(make_scenario(workloads=OPEN)), replication=1), folder=tmp_path / "unit"))
-    assert (result.truth, result.passages) == (None, {})
+    assert (result.truth, result.trails) == (None, {})
     assert {path.parent for path in files_in(tmp_path / "unit")} == {tmp_path / "unit"}
 
 
@@ -93,7 +93,7 @@ def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario, d
     same = [(longer.truth.src_len, shorter.truth.src_len), (longer.truth.tgt_len, shorter.truth.tgt_len)]
     same += [*zip(longer.truth.execution_s, shorter.truth.execution_s, strict=True), (longer.truth.node, shorter.truth.node)]
     if "poisson" in str(keys["workloads"]):
-        same.append((longer.passages["edge"].arrival_s, shorter.passages["edge"].arrival_s))
+        same.append((longer.trails["edge"].arrival_s, shorter.trails["edge"].arrival_s))
         same += zip(longer.truth.transfer_s, shorter.truth.transfer_s, strict=True)
     for ours, theirs in same:
         np.testing.assert_array_equal(ours[: fewer["requests"]], theirs[:])

@@ -12,10 +12,10 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import RunPlan, read_inputs
-from simnmt.experiment.source import open_source
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.results import RunResult
+from simnmt.scenario.source import open_source
 from tests.profile.made_decoder import decoder_block, stages_s, variant
 from tests.profile.made_profile import whole_profile
 

@@ -52,7 +52,7 @@ def test_what_is_lost_is_the_wait_that_another_device_would_have_saved(make_scen
     scenario = crowded(make_scenario, policies={"edge": {}}, requests=500)
     scenario["devices"]["cloud"]["count"] = 50
     result = unit_module.run_unit(unit_of(plan_of(scenario)))
-    truth, passage = result.truth, result.passages["edge"]
+    truth, passage = result.truth, result.trails["edge"]
     assert truth is not None and passage.lost_s is not None
     here_s = passage.queue_s[:] + truth.total_s(0, truth.all)
     there_s = truth.total_s(1, truth.all)

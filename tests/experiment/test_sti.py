@@ -16,9 +16,9 @@ from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.notes import notes
 from simnmt.experiment.policy_setup import set_up_policy
-from simnmt.experiment.source import open_source
 from simnmt.experiment.streaming_setup import StreamedDevice, covering_length
 from simnmt.results import device_accounts as told_of
+from simnmt.scenario.source import open_source
 from simnmt.streaming.plan import engagement
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 from tests.profile.made_sti import sti_block

@@ -12,11 +12,11 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.source import open_source
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.results import RunResult
+from simnmt.scenario.source import open_source
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_vocabulary import BY_SENTENCE, CLUSTERED, LISTED, S_PER_SHARE, restricted

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from simnmt.policies import CNmt, Decide, Oracle, constant_length
-from simnmt.world.requests import Requests
+from simnmt.results.requests import Requests, Trail
 from simnmt.world.simulation import DecideFor, simulate
-from simnmt.world.trail import Trail
 from tests.units import Run, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]

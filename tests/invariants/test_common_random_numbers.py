@@ -295,7 +295,7 @@ def test_what_policies_learn_they_learn_from_the_pairs_to_fit_on(
     fit_pairs, evaluated_pairs = done.learnt.fit_pairs, done.learnt.evaluated_pairs
     # Ten inferences on each of the two devices, and the 2,000 requests of the run.
     assert sampled == {(fit_pairs.pairs, 10): 2, (evaluated_pairs.pairs, 2_000): 1}
-    assert set(done.passages["naive"].tgt_len_by_src_len[1:]) == {fit_pairs.mean_tgt_len}
+    assert set(done.trails["naive"].tgt_len_by_src_len[1:]) == {fit_pairs.mean_tgt_len}
     assert fit_pairs.mean_tgt_len != evaluated_pairs.mean_tgt_len
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.comparisons import gap_analysis_policy, gap_rows, truths_by_source
+from simnmt.experiment.comparisons import gap_rows, truths_by_source
 from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 
@@ -111,7 +111,7 @@ def test_without_being_asked_nothing_is_analysed(make_tiers: MakeScenario) -> No
 
 def test_the_first_cnmt_is_the_subject(make_tiers: MakeScenario) -> None:
     scenario = make_tiers(policies={"edge": {}, "naive": {}, "b": {"kind": "cnmt"}, "a": {"kind": "cnmt"}})
-    assert gap_analysis_policy(plan_of(scenario).scenario) == "b"
+    assert plan_of(scenario).scenario.analysed_policy == "b"
     assert "unseen queues" not in truths_by_source(queues=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +15,9 @@ import simnmt
 from simnmt.policies import TransferEstimate
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
+from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import OneServer
-from simnmt.world.requests import Requests
+from simnmt.world.fifo_server import FifoPool
 from simnmt.world.simulation import simulate
 from tests.units import plan_of, unit_of, watched
 
@@ -303,9 +304,9 @@ class TestManyGateways:
                 return belief
 
             beliefs: Beliefs = replace(run.beliefs, estimate=estimate)
-            pools = [OneServer(10_000) for _ in run.idle_pools]
-            predicted_for = run.keywords["predicted_for"]
-            trail = simulate(alone, run.decide_for, beliefs, pools, predicted_for=predicted_for)
+            pools = [FifoPool(workers=10_000) for _ in run.idle_pools]
+            expected_for = run.keywords["expected_for"]
+            trail = simulate(alone, run.decide_for, beliefs, pools, expected_for=expected_for)
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
                 np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
         assert np.count_nonzero(run.trail.queue_s) > 20
@@ -337,6 +338,6 @@ def test_a_view_reckons_with_the_boxes_that_its_decider_can_reach(
     devices["region"] |= {"count": 4, "workers": 3, "balancer": "attached"}
     devices["cloud"] |= {"count": 5, "workers": 1, "balancer": "least_work"}
     (run,), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
-    assert run.beliefs.parallel == (1, 2 * 3, 5)
+    assert [view.args for view in run.beliefs.views if isinstance(view, partial)] == [(1,), (2 * 3,), (5,)]
     reached = {frozenset(node % 4 for node in range(12) if node % 6 == decider) for decider in range(6)}
     assert {len(boxes) for boxes in reached} == {2}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.source import open_source
 from simnmt.experiment.units import run_unit
+from simnmt.scenario.source import open_source
 from tests.units import plan_of, unit_of
 
 MakeScenario = Callable[..., dict[str, Any]]

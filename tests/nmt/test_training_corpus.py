@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus
-from simnmt.nmt.training.learner import Lengths, epoch_batches, padded
+from simnmt.nmt.training.learner import Lengths, epoch_batches
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 
@@ -130,4 +131,4 @@ def test_every_epoch_has_an_order_of_its_own_and_little_padding() -> None:
 
 
 def test_padding_stands_behind_the_sentence() -> None:
-    assert padded([[5, 6, 3], [7, 3]], 0).tolist() == [[5, 6, 3], [7, 3, 0]]
+    assert pad([[5, 6, 3], [7, 3]], 0)[0].tolist() == [[5, 6, 3], [7, 3, 0]]

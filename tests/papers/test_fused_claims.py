@@ -11,15 +11,23 @@ import pytest
 from simnmt.calibrate.decoder_speeds import RealSpeed
 from simnmt.papers.fni.devices import FusedDecoder, fused_decoders
 from simnmt.papers.fni.fused_claims import device_claims, paper_claims, predicted_speed_up, real_claims
-from simnmt.papers.fni.fused_stages import Key, SetStages
 from simnmt.papers.fni.offline import Speed
-from tests.papers.fused_stand_ins import fused_profile
+from simnmt.papers.fni.published import OutputTimes
+from simnmt.papers.fni.stages import Key, SetStages
+from simnmt.papers.kit.claim import ClaimRecord
+from tests.papers.fni_stand_ins import fused_profile
+
+
+def cell(test_set: str, beam: int, rest_s: tuple[float, float, float], *layer_s: float) -> SetStages:
+    """`rest_s`: encoder, refills and body; `layer_s`: product, product beside the kernel, three steps, fused."""
+    return SetStages(OutputTimes("made-up", "measured", test_set, beam, *layer_s), *rest_s)
+
 
 STAGES = {
-    ("europarl", 1): SetStages("made-up", 1, "europarl", 5.0, 0.5, 20.0, 25.62, 34.43, 26.47, 7.94),
-    ("europarl", 5): SetStages("made-up", 5, "europarl", 10.0, 2.0, 110.0, 112.9, 155.39, 115.04, 67.58),
-    ("opensubtitles", 1): SetStages("made-up", 1, "opensubtitles", 4.0, 0.5, 12.0, 21.47, 26.03, 21.94, 5.70),
-    ("opensubtitles", 5): SetStages("made-up", 5, "opensubtitles", 8.0, 1.0, 60.0, 79.66, 120.61, 80.01, 42.91),
+    ("europarl", 1): cell("europarl", 1, (5.0, 0.5, 20.0), 25.62, 26.47, 34.43, 7.94),
+    ("europarl", 5): cell("europarl", 5, (10.0, 2.0, 110.0), 112.9, 115.04, 155.39, 67.58),
+    ("opensubtitles", 1): cell("opensubtitles", 1, (4.0, 0.5, 12.0), 21.47, 21.94, 26.03, 5.70),
+    ("opensubtitles", 5): cell("opensubtitles", 5, (8.0, 1.0, 60.0), 79.66, 80.01, 120.61, 42.91),
 }
 """Tables 2 and 3, with shares as the text has them."""
 TOTALS = {
@@ -55,15 +63,19 @@ def speeds(changed: Mapping[tuple[str, int, str, bool], float | tuple[float, flo
 
 
 def stages(changed: dict[tuple[str, int], dict[str, float]] | None = None) -> dict[tuple[str, int, str], SetStages]:
-    return {
-        ("made-up", beam, test_set): replace(own, **(changed or {}).get((test_set, beam), {}))
-        for (test_set, beam), own in STAGES.items()
-    }
+    """`changed`: seconds in place of those of `STAGES`."""
+    by_key = {}
+    for (test_set, beam), set_stages in STAGES.items():
+        seconds = (changed or {}).get((test_set, beam), {})
+        outside = {name: value for name, value in seconds.items() if name == "body_s"}
+        layer = replace(set_stages.layer, **{name: value for name, value in seconds.items() if name != "body_s"})
+        by_key["made-up", beam, test_set] = replace(set_stages, layer=layer, **outside)
+    return by_key
 
 
-def verdicts(records: list[dict[str, Any]]) -> dict[str, str]:
-    assert len({record["id"] for record in records}) == len(records)
-    return {record["bare"]: record["verdict"] for record in records}
+def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
+    assert len({record.id for record in records}) == len(records)
+    return {record.identifier: record.verdict for record in records}
 
 
 def test_every_claim_holds_on_what_the_paper_says(decoders: list[FusedDecoder]) -> None:
@@ -105,7 +117,7 @@ def test_a_claim_on_speeds_flips(
 
 
 def test_a_product_that_was_timed_once_for_both_decides_nothing(decoders: list[FusedDecoder]) -> None:
-    same = {key: {"product_fused_s": own.product_s} for key, own in STAGES.items()}
+    same = {key: {"product_fused_s": own.layer.product_s} for key, own in STAGES.items()}
     assert verdicts(device_claims(decoders, stages(same), speeds()))["FNI-15 (c)"] == "not measurable here"
 
 
@@ -141,60 +153,60 @@ def test_a_real_decoder_is_held_against_amdahls_prediction() -> None:
 def test_a_translation_that_changes_is_forgiven_as_a_near_tie_alone() -> None:
     """FNI-11."""
     tied = real_claims([real(equal=98, near_ties=2)])[0]
-    assert tied["verdict"] == "holds" and "98 of 100 the same, 2 near ties" in tied["ours"]
+    assert tied.verdict == "holds" and "98 of 100 the same, 2 near ties" in tied.ours
     changed = real_claims([real(), real(equal=99, disagreements=1)])[0]
-    assert changed["verdict"] == "does not hold" and "1 differ without one" in changed["ours"]
+    assert changed.verdict == "does not hold" and "1 differ without one" in changed.ours
 
 
-def test_a_gain_so_small_that_no_gain_would_have_been_foretold_as_well_is_said_to_be_no_test() -> None:
+def test_a_gain_so_small_that_no_gain_would_have_been_predicted_as_well_is_said_to_be_no_test() -> None:
     """FNI-17: within 10 % of 1.04 lies 1 too."""
     small = real(test_set="opensubtitles", fused_s=(9.6, 9.8, 9.5), stages_s=real().stages_s | {"fused": 2.6, "product": 3.0})
     both = real_claims([real(), small])[1]
-    assert both["verdict"] == "holds"
-    assert "no gain passes too: OpenSubtitles, beam 1" in both["why"] and "Europarl" not in both["why"]
-    assert both["ours"] == "Europarl, beam 1: +25.0 %, foretold +25.0 %; OpenSubtitles, beam 1: +4.2 %, foretold +4.2 %"
+    assert both.verdict == "holds"
+    assert "no gain passes too: OpenSubtitles, beam 1" in both.why and "Europarl" not in both.why
+    assert both.ours == "Europarl, beam 1: +25.0 %, predicted +25.0 %; OpenSubtitles, beam 1: +4.2 %, predicted +4.2 %"
 
 
 def test_of_a_product_that_changed_it_is_told_what_fusing_alone_gains(decoders: list[FusedDecoder]) -> None:
     """FNI-13 leaves the product alone: of 50 s 20 are saved, 15 of them in the product."""
-    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 5.0)
+    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
     assert own.predicted == pytest.approx(50 / 30) and own.predicted_product_left_alone == pytest.approx(50 / 45)
     records = device_claims(decoders, dict.fromkeys(stages(), own), speeds())
-    (record,) = (each for each in records if each["bare"] == "FNI-15 (c)")
-    assert record["verdict"] == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record["why"]
+    (record,) = (each for each in records if each.identifier == "FNI-15 (c)")
+    assert record.verdict == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record.why
 
 
-def claims_of(decoders: list[FusedDecoder], found: dict[tuple[str, int, str], SetStages]) -> dict[str, dict[str, Any]]:
-    return {each["bare"]: each for each in device_claims(decoders, found, speeds())}
+def claims_of(decoders: list[FusedDecoder], found: dict[tuple[str, int, str], SetStages]) -> dict[str, ClaimRecord]:
+    return {record.identifier: record for record in device_claims(decoders, found, speeds())}
 
 
 def test_a_claim_on_beam_5_is_judged_beside_figures_of_beam_5_alone(decoders: list[FusedDecoder]) -> None:
     """Where fused takes longer at beam 1, that is no evidence against FNI-15 (a), nor for it."""
     slow = stages({(key, 1): {"fused_s": 60.0} for key in ("europarl", "opensubtitles")})
     at_5, larger = (claims_of(decoders, slow)[bare] for bare in ("FNI-15 (a)", "FNI-15 (b)"))
-    assert at_5["verdict"] == "holds"
-    assert at_5["ours"] == "Europarl, beam 5: 2.30; OpenSubtitles, beam 5: 2.81"
-    assert at_5["published"] == at_5["ours"]
-    assert "beam 1" in larger["ours"] and "beam 5" in larger["ours"]
-    assert "takes no softmax" in larger["why"] and "adds the bias within the product" in larger["why"]
+    assert at_5.verdict == "holds"
+    assert at_5.ours == "Europarl, beam 5: 2.30; OpenSubtitles, beam 5: 2.81"
+    assert at_5.published == at_5.ours
+    assert "beam 1" in larger.ours and "beam 5" in larger.ours
+    assert "takes no softmax" in larger.why and "adds the bias within the product" in larger.why
 
 
 def test_a_gain_that_is_the_products_blocks_is_said_to_be_theirs(decoders: list[FusedDecoder]) -> None:
     """FNI-16 (h) is of fusing, which leaves the product alone; ours multiplies in blocks."""
-    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 5.0)
+    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
     found = claims_of(decoders, dict.fromkeys(stages(), own))
-    assert "multiplies block by block, which plain torch does not" in found["FNI-15 (c)"]["why"]
-    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"]["why"]
-    same = claims_of(decoders, {key: replace(each, product_fused_s=each.product_s) for key, each in stages().items()})
-    assert "product" not in same["FNI-16 (h)"]["why"]
+    assert "multiplies block by block, which plain torch does not" in found["FNI-15 (c)"].why
+    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"].why
+    same = claims_of(decoders, stages({key: {"product_fused_s": each.layer.product_s} for key, each in STAGES.items()}))
+    assert "product" not in same["FNI-16 (h)"].why
 
 
 def test_a_gain_by_another_cause_than_fusing_does_not_hold(decoders: list[FusedDecoder]) -> None:
     """FNI-16 (h): faster by the product's blocks alone, with the three steps no faster, is not what the paper claims."""
-    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 10.0)
-    records = {each["bare"]: each for each in device_claims(decoders, dict.fromkeys(stages(), own), speeds())}
-    assert records["FNI-16 (h)"]["verdict"] == "does not hold"
-    assert "by another cause than fusing: Europarl, beam 1" in records["FNI-16 (h)"]["why"]
+    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 10.0)
+    records = claims_of(decoders, dict.fromkeys(stages(), own))
+    assert records["FNI-16 (h)"].verdict == "does not hold"
+    assert "by another cause than fusing: Europarl, beam 1" in records["FNI-16 (h)"].why
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0.0006, "not distinguishable"), (0.05, "holds"), (-0.05, "does not hold")])
@@ -219,10 +231,10 @@ def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
     decoders: list[FusedDecoder], more: float, verdict: str, bare: str, strategy: str, over: float
 ) -> None:
     changed = {("opensubtitles", beam, strategy, True): 1 / (over + more) for beam in (1, 5)}
-    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == bare)
-    assert record["verdict"] == verdict
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each.identifier == bare)
+    assert record.verdict == verdict
     unclear = "within 1 point, which step costs cannot tell: OpenSubtitles, beam 1, OpenSubtitles, beam 5"
-    assert (unclear in record["why"]) == (verdict == "not distinguishable")
+    assert (unclear in record.why) == (verdict == "not distinguishable")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +253,7 @@ def test_seeds_that_disagree_are_not_called_gains_too_small_to_tell(
     """FNI-16 (h): of two seeds one may show a gain of 5 %, which step costs can tell very well."""
     totals = 1 / (1 + gains[0]), 1 / (1 + gains[1])
     changed = {("opensubtitles", 1, "mini", True): totals}
-    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == "FNI-16 (h)")
-    assert record["verdict"] == verdict
-    reasons = [text for text in record["why"].split("; ") if "1 point" in text]
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each.identifier == "FNI-16 (h)")
+    assert record.verdict == verdict
+    reasons = [text for text in record.why.split("; ") if "1 point" in text]
     assert reasons == ([f"{reason}: OpenSubtitles, beam 1"] if reason else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.papers.fni.fused_published import TABLES, derived
+from simnmt.papers.fni.published import TABLES, OutputTimes, derived
 
 RECOMPUTED = {
     ("europarl", 1): (3.32, 34.43, -76.94, 4.34, 1.745),
@@ -15,10 +15,7 @@ RECOMPUTED = {
 
 
 @pytest.mark.parametrize("row", TABLES, ids=lambda row: f"{row.test_set}-{row.beam}")
-def test_sums_changes_and_ratios_follow_from_the_printed_seconds(row: object) -> None:
-    from simnmt.papers.fni.fused_published import OutputTimes
-
-    assert isinstance(row, OutputTimes)
+def test_sums_changes_and_ratios_follow_from_the_printed_seconds(row: OutputTimes) -> None:
     product, three, fused, ratio, layer = RECOMPUTED[row.test_set, row.beam]
     assert round(row.product_percent, 2) == product and round(row.three_s, 2) == three
     assert round(row.fused_percent, 2) == fused and round(row.ratio, 2) == ratio and round(row.layer_ratio, 3) == layer

@@ -1,8 +1,9 @@
-"""The whole reproduction of the fused kernel in small, and `simnmt reproduce fused`."""
+"""The fused output layer reproduced in small: JSON, text, page, and `simnmt reproduce fused`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,28 +16,38 @@ from simnmt.base.errors import InputError
 from simnmt.calibrate.decoder_speeds import RealSpeed
 from simnmt.cli.reproduce import app
 from simnmt.papers.fni import offline
-from simnmt.papers.fni.fused_page import render_fused
-from simnmt.papers.fni.fused_reproduction import Reproduction, as_text, reproduce
-from simnmt.papers.fni.fused_reproduction import document as document_of
+from simnmt.papers.fni.fused import Reproduction, reproduce
+from simnmt.papers.kit.report import PaperReport
 from simnmt.profile.profile_file import write_profile
-from tests.papers.fused_stand_ins import fused_profile
-from tests.papers.topup_stand_ins import profile
+from tests.papers.fni_stand_ins import fused_profile, profile
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_sets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(offline, "SENTENCES", {"europarl": 1_500, "opensubtitles": 1_500})
+        patched.setattr(offline, "SENTENCES", {"europarl": 1_000, "opensubtitles": 1_000})
         yield
 
 
 @pytest.fixture(scope="module")
-def found() -> Reproduction:
-    return reproduce(profiles=[fused_profile(product_fused=0.9), profile("silent")])
+def reproduction() -> Reproduction:
+    return reproduce(profiles=[fused_profile(HOSTILE, product_fused=0.9, box=HOSTILE), profile("silent")])
 
 
-def test_every_device_that_tells_of_fusing_has_all_its_numbers(found: Reproduction) -> None:
-    tables = {table["id"]: table["rows"] for table in document_of(found)["tables"]}
+@pytest.fixture(scope="module")
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    return reproduction.report().document()
+
+
+@pytest.fixture(scope="module")
+def page(reproduction: Reproduction) -> str:
+    return reproduction.report().page()
+
+
+def test_every_device_with_a_fused_variant_has_all_its_numbers(document: dict[str, Any]) -> None:
+    tables = {table["id"]: table["rows"] for table in document["tables"]}
     assert len(tables["table-2-3"]) == 4 + 4 and len(tables["speeds"]) == 2 * 2 * 4 * 2 and len(tables["shares"]) == 4 * 4
     assert all(row["exact"] is True for row in tables["table-2-3"]), "each row says exact or its agreement (XP-03)"
     assert {row["fidelity"] for row in tables["speeds"]} == {"exact"}
@@ -49,43 +60,87 @@ def test_every_device_that_tells_of_fusing_has_all_its_numbers(found: Reproducti
     assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
 
 
-def test_claims_have_ids_of_their_own_and_json_is_finite(found: Reproduction) -> None:
-    assert len({record["id"] for record in found.claims}) == len(found.claims) == 3 + 2 + 3 + 2 + 5
-    document = document_of(found)
+def test_claims_have_ids_of_their_own_and_json_is_finite(reproduction: Reproduction, document: dict[str, Any]) -> None:
+    assert len({record.id for record in reproduction.claims}) == len(reproduction.claims) == 3 + 2 + 3 + 2 + 5
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert any("silent" in note for note in document["notes"])
 
 
-def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproduction) -> None:
-    text = as_text(found)
+def test_the_text_shows_published_beside_ours_and_each_verdict(reproduction: Reproduction) -> None:
+    text = reproduction.report().text().replace(HOSTILE, "made-up")
     assert "OpenSubtitles, beam 1, published" in text and "OpenSubtitles, beam 1, made-up" in text
-    for record in found.claims:
-        assert f"{record['verdict'].capitalize()}: {record['id']}." in text
-    assert max(map(len, text.split("Does not hold: ")[0].splitlines())) < 140
+    for record in reproduction.claims:
+        assert f"{record.verdict.capitalize()}: {record.id}.".replace(HOSTILE, "made-up") in text
+    assert max(map(len, text.split("Does not hold: ")[0].splitlines())) < 140 + len(HOSTILE)
 
 
-def test_a_trained_model_is_not_said_to_have_random_weights(found: Reproduction) -> None:
-    def told(weights: str) -> str:
-        own = RealSpeed(
+def test_a_trained_model_is_not_said_to_have_random_weights(reproduction: Reproduction) -> None:
+    def report(weights: str) -> PaperReport:
+        real_speed = RealSpeed(
             "a-model", 85_000, "europarl", 1, 4, 9, (2.0,), (1.0,), 8, 1, 0, weights,
             {"body": 0.5, "project": 0.3, "softmax": 0.1, "search": 0.1},
             {"body": 1.0, "product": 0.5, "bias": 0.1, "softmax": 0.2, "search": 0.2, "fused_product": 0.4, "fused": 0.1},
         )  # fmt: skip
-        document = document_of(replace(found, real=[own]))
-        rows = {table["id"]: table["rows"] for table in document["tables"]}["amdahl"]
-        (row,) = (row for row in rows if row["kind"] == "measured")
-        assert row["predicted"] == pytest.approx(2 / 1.5) and row["predicted_product_left_alone"] == pytest.approx(2 / 1.6)
-        assert "<small>a-model, 85,000 words</small>" in render_fused(document)
-        return " ".join(document["notes"])
+        return replace(reproduction, real=[real_speed]).report()
 
-    assert "a-model with random weights" in told("random") and "a-model with trained weights" in told("checkpoint")
+    random, trained = report("random"), report("checkpoint")
+    assert any("a-model with random weights" in note for note in random.notes)
+    assert any("a-model with trained weights" in note for note in trained.notes)
+    tables = {table["id"]: table["rows"] for table in trained.document()["tables"]}
+    (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
+    assert row["predicted"] == pytest.approx(2 / 1.5) and row["predicted_product_left_alone"] == pytest.approx(2 / 1.6)
+    (measured,) = tables["real"]
+    assert (measured["plain_s"], measured["fused_product_s"], measured["fused_s"]) == ([2.0], 0.4, 0.1)
+    assert "<small>a-model, 85,000 words</small>" in trained.page().replace("\u202f", ",")
 
 
-def test_without_a_profile_that_tells_of_fusing_the_papers_figures_remain() -> None:
+def test_without_a_profile_with_a_fused_variant_the_papers_figures_remain() -> None:
     bare = reproduce(profiles=[profile("silent")])
     assert len(bare.claims) == 5 and not bare.speeds
-    assert any("calibrate --only decoder" in note for note in document_of(bare)["notes"])
-    assert "Amdahl" in as_text(bare)
+    report = bare.report()
+    assert any("calibrate --only decoder" in note for note in report.notes)
+    assert "published" in report.text() and "Amdahl" in report.text()
+    page = report.page()
+    assert 'id="tables-2-3-drawn"' in page and 'id="figures-1-5"' not in page and 'id="speeds"' not in page
+
+
+def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(reproduction: Reproduction, page: str) -> None:
+    shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
+    assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
+    assert HOSTILE not in page and "&lt;img src=x" in page
+    assert page == reproduction.report().page()
+    assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
+
+
+def test_the_slip_of_table_3_is_beside_the_change_that_its_seconds_give(page: str) -> None:
+    section = page.partition('<section id="table-2-3">')[2].partition("</section>")[0]
+    row = section.partition("OpenSubtitles, beam 5<small>published</small>")[2].partition("</tr>")[0]
+    assert "+0.44" in row and "printed +4.4" in row and "2.81" in row and "1.629" in row
+    assert section.count("printed ") == 1, "the one slip"
+
+
+def test_the_page_opens_with_the_gains_of_fusing_and_the_number_of_claims_that_hold(
+    document: dict[str, Any], page: str
+) -> None:
+    summary = page.partition('<section id="summary">')[2].partition("</section>")[0].replace("\u2212", "-")
+    rows = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    gains = [100 * (row["end_to_end"] - 1.0) for row in rows]
+    alone = [100 * (row["predicted_product_left_alone"] - 1.0) for row in rows]
+    assert f"changes the speed of translating by {min(gains):+.1f}" in summary
+    assert f"the product left alone, as in the paper, {min(alone):+.1f} to {max(alone):+.1f} % would remain" in summary
+    by_claim: dict[str, set[str]] = {}
+    for record in document["claims"]:
+        by_claim.setdefault(record["bare"], set()).add(record["verdict"])
+    holding = sum(verdicts - {"not measurable here"} == {"holds"} for verdicts in by_claim.values())
+    assert f"{holding} of {len(by_claim)} claims hold" in summary
+    assert f"{holding} of {len(by_claim)} claims hold" in document["summary"]
+
+
+def test_text_has_no_backticks_and_a_claim_that_needs_an_option_names_it(page: str) -> None:
+    shown = page.partition("<header>")[2].partition('<script type="text/plain" id="plotly-packed"')[0]
+    assert "`" not in shown and "<code>simnmt reproduce topup</code>" in shown
+    row = page.partition('data-claim="FNI-11"')[2].partition("</tr>")[0]
+    assert "needs --measure" in row and "none needed" not in row and "not at hand" not in row
 
 
 @pytest.fixture
@@ -102,10 +157,10 @@ def run(*words: str) -> Any:
 def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
     done = run("--profile", "mine.json", "--requests", "200", "--jobs", "1", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
-    assert said.pop("directory") == "deep/out"
+    printed = json.loads(done.output)
+    assert printed.pop("directory") == "deep/out"
     assert {path.name for path in (written / "deep/out").iterdir()} == {"report.html", "reproduction.json"}
-    assert json.loads((written / "deep/out/reproduction.json").read_text()) == said
+    assert json.loads((written / "deep/out/reproduction.json").read_text()) == printed
 
 
 @pytest.mark.parametrize(

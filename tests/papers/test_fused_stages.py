@@ -9,14 +9,13 @@ import pytest
 
 from simnmt.papers.fni import offline
 from simnmt.papers.fni.devices import FusedDecoder, fused_decoders
-from simnmt.papers.fni.fused_stages import gains, over_steps, speeds, stages
 from simnmt.papers.fni.offline import lengths_of
+from simnmt.papers.fni.stages import gains, over_steps, speeds, stages
 from simnmt.profile.decoder_block import DecoderVariant, Fidelity
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_variant import DecoderChoice, VariantStep
 from simnmt.results.device_accounts import BatchAccount
-from tests.papers.fused_stand_ins import PRODUCT_S, THREE_S, fused_profile
-from tests.papers.topup_stand_ins import profile
+from tests.papers.fni_stand_ins import PRODUCT_S, THREE_S, fused_profile, profile
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,9 +36,9 @@ def test_seconds_of_a_stage_that_is_linear_in_the_batch_are_those_of_all_tokens(
     assert {each.beam for each in decoders} == {1, 5}
     for each in decoders:
         own = stages(each, "europarl", 1)
-        assert own.product_s == pytest.approx(tokens * each.beam * PRODUCT_S)
-        assert own.three_s == pytest.approx(tokens * each.beam * THREE_S)
-        assert own.ratio == pytest.approx({1: 4.0, 5: 2.5}[each.beam])
+        assert own.layer.product_s == pytest.approx(tokens * each.beam * PRODUCT_S)
+        assert own.layer.three_s == pytest.approx(tokens * each.beam * THREE_S)
+        assert own.layer.ratio == pytest.approx({1: 4.0, 5: 2.5}[each.beam])
 
 
 def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
@@ -47,7 +46,7 @@ def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
     plain = DecoderSettings()
     variants = [
         DecoderVariant(
-            settings=plain, batch=batch, step_s=step_s, body_s=step_s - 1e-12 - product_s, product_s=product_s, search_s=1e-12
+            settings=plain, batch=batch, step_s=step_s, body_s=step_s - product_s, product_s=product_s, search_s=1e-12
         )
         for batch, product_s, step_s in seconds
     ]
@@ -75,7 +74,7 @@ def test_however_the_variants_were_measured_shares_are_theirs_and_seconds_the_ca
     expected, found = stages(like, "europarl", 1), stages(own, "europarl", 1)
     assert found.shares == pytest.approx(expected.shares, rel=0.02) and min(found.shares.values()) > 0.0
     assert found.total_s == pytest.approx(expected.total_s, rel=0.02)
-    assert found.ratio == pytest.approx(4.0)
+    assert found.layer.ratio == pytest.approx(4.0)
     assert own.against_step == pytest.approx(dict.fromkeys((1, 8, 32), times), rel=0.02)
 
 
@@ -86,8 +85,8 @@ def test_shares_are_1_together_and_simulated_is_what_the_saved_seconds_make() ->
     for each in decoders:
         own = stages(each, "opensubtitles", 1)
         assert sum(own.shares.values()) == pytest.approx(1.0)
-        in_three_s, in_product_s = own.three_s - own.fused_s, own.product_s - own.product_fused_s
-        assert in_product_s == pytest.approx(0.2 * own.product_s)
+        in_three_s, in_product_s = own.layer.three_s - own.layer.fused_s, own.layer.product_s - own.layer.product_fused_s
+        assert in_product_s == pytest.approx(0.2 * own.layer.product_s)
         assert own.predicted_product_left_alone == pytest.approx(own.total_s / (own.total_s - in_three_s))
         found = gains(speeds(each, "opensubtitles", (1,)), each.device, each.beam, "opensubtitles")
         expected = own.total_s / (own.total_s - in_three_s - in_product_s)

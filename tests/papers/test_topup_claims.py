@@ -4,47 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from simnmt.papers.fni import topup_published
+from simnmt.papers.fni import published
 from simnmt.papers.fni.devices import Decoder
-from simnmt.papers.fni.offline import RefillLimit, Speed, refill_limits
+from simnmt.papers.fni.offline import Moments, RefillLimit, refill_limits
 from simnmt.papers.fni.online import LoadLimit
-from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
-from simnmt.papers.kit.claim import describe_verdicts
-from tests.papers.topup_stand_ins import as_published, cost, decoder, speeds, tampered
+from simnmt.papers.fni.topup_claims import Speeds, moment_claim, occupancy_claims, online_claims, speed_claims
+from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
+from tests.papers.fni_stand_ins import as_published, cost, decoder, speeds, tampered
 
 Changed = dict[tuple[str, int, str], float]
 
 KEYS = {"id", "bare", "device", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis"}
 
 
-def verdicts(records: list[dict[str, Any]]) -> dict[str, str]:
-    return {record["bare"]: record["verdict"] for record in records}
+def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
+    return {record.identifier: record.verdict for record in records}
 
 
-def of_speeds(changed: Changed | None = None, beams: tuple[Decoder, ...] = ()) -> list[dict[str, Any]]:
-    found = speeds(changed)
+def of_speeds(changed: Changed | None = None, beams: tuple[Decoder, ...] = ()) -> list[ClaimRecord]:
+    by_key = speeds(changed)
     devices = beams or (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5)))
-    return speed_claims(devices, found, limits_of(devices, found))
+    return speed_claims(devices, by_key, limits_of(devices, by_key))
 
 
-def limits_of(devices: Sequence[Decoder], found: dict[tuple[str, int, str, str], Speed]) -> list[RefillLimit]:
+def limits_of(devices: Sequence[Decoder], by_key: Speeds) -> list[RefillLimit]:
     return [
         limit
-        for each in devices
-        for test_set in topup_published.SETS
-        for limit in refill_limits({key[3]: own for key, own in found.items() if key[1:3] == (each.beam, test_set)}, each)
+        for device in devices
+        for test_set in published.SETS
+        for limit in refill_limits(
+            {key[3]: timed for key, timed in by_key.items() if key[1:3] == (device.beam, test_set)}, device
+        )
     ]
 
 
 def test_occupancies_as_published_hold_and_need_no_device() -> None:
     records = occupancy_claims(as_published())
     assert verdicts(records) == {f"FNI-12 ({letter})": "holds" for letter in "abcdef"}
-    assert all(set(record) == KEYS and not record["hardware_dependent"] for record in records)
-    assert records[0]["published"] == "42 %" and "42.5 %" in records[0]["ours"]
+    assert all(set(record.record()) == KEYS and not record.record()["hardware_dependent"] for record in records)
+    assert records[0].published == "42 %" and "42.5 %" in records[0].ours
 
 
 @pytest.mark.parametrize(
@@ -67,17 +68,16 @@ def test_an_occupancy_claim_flips_when_its_number_is_tampered_with(
 
 
 def test_moments_two_percent_off_are_no_table_one() -> None:
-    good = {each.key: (each.mean, each.sd) for each in topup_published.TABLE_ONE}
-    assert moment_claim(good)["verdict"] == "holds"
-    bad = moment_claim(good | {"opensubtitles": (9.4, 6.3)})
-    assert bad["verdict"] == "does not hold" and "3.3 % off, on OpenSubtitles" in bad["why"]
+    europarl, subtitles = (Moments(test_set, test_set.mean, test_set.sd) for test_set in published.TABLE_ONE)
+    assert moment_claim([europarl, subtitles]).verdict == "holds"
+    bad = moment_claim([europarl, subtitles._replace(sd=6.3)])
+    assert bad.verdict == "does not hold" and "3.3 % off, on OpenSubtitles" in bad.why
 
 
 def test_all_that_the_papers_text_says_of_speed_holds_on_numbers_made_after_it() -> None:
     records = of_speeds()
     assert verdicts(records) == {f"FNI-16 ({letter})": "holds" for letter in "abcdefg"} | {"FNI-10": "holds"}
-    assert all(record["hardware_dependent"] and record["basis"] == "measured" for record in records)
-    assert {record["id"] for record in records} == {f"{record['bare']}, box" for record in records}
+    assert all(record.device == "box" and record.basis == "measured" for record in records)
 
 
 @pytest.mark.parametrize(
@@ -99,67 +99,66 @@ def test_a_claim_of_speed_flips_when_one_total_is_tampered_with(bare: str, chang
 
 
 def test_a_sign_that_seeds_do_not_share_is_no_verdict() -> None:
-    found = speeds()
+    by_key = speeds()
     key = ("box", 1, "europarl", "half-empty")
-    first, second = found["box", 1, "europarl", "mini"].total_s
-    found[key] = replace(found[key], total_s=(0.9 * first, 1.001 * second))
+    first, second = by_key["box", 1, "europarl", "mini"].total_s
+    by_key = {**by_key, key: replace(by_key[key], total_s=(0.9 * first, 1.001 * second))}
     devices = [decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5))]
-    (alone, *_) = speed_claims(devices, found, limits_of(devices, found))
-    assert (alone["bare"], alone["verdict"]) == ("FNI-16 (a)", "not distinguishable")
-    assert "not in every seed with Europarl beam 1" in alone["why"]
+    (alone, *_) = speed_claims(devices, by_key, limits_of(devices, by_key))
+    assert (alone.identifier, alone.verdict) == ("FNI-16 (a)", "not distinguishable")
+    assert "not in every seed: Europarl, beam 1" in alone.why
     assert "1 are not distinguishable" in describe_verdicts([alone])
 
 
-@pytest.mark.parametrize("known", [{"gap_known": False}, {"refill_known": False}])
-def test_what_refills_cost_decides_nothing_before_it_was_measured(known: dict[str, bool]) -> None:
+def test_what_refills_cost_decides_nothing_before_it_was_measured() -> None:
     """Even where the costs are 0 s: a measured 0 and one that nobody measured are two things."""
-    devices = tuple(replace(each, **known) for each in (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5))))
-    found = verdicts(of_speeds(beams=devices))
-    assert {bare for bare, verdict in found.items() if verdict == "not measurable here"} == {
+    devices = tuple(replace(decoder(cost(10.0, beam, beam=beam)), refills_known=False) for beam in (1, 5))
+    by_claim = verdicts(of_speeds(beams=devices))
+    assert {bare for bare, verdict in by_claim.items() if verdict == "not measurable here"} == {
         *(f"FNI-16 ({letter})" for letter in "cdefg"), "FNI-10",
     }  # fmt: skip
-    assert found["FNI-16 (a)"] == found["FNI-16 (b)"] == "holds"
+    assert by_claim["FNI-16 (a)"] == by_claim["FNI-16 (b)"] == "holds"
     (online,) = online_claims(devices, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)])
-    assert online["verdict"] == "not measurable here" and "which was not measured" in online["why"]
+    assert online.verdict == "not measurable here" and "which was not measured" in online.why
 
 
 def test_a_few_batches_judge_nothing() -> None:
     devices = [decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5))]
     records = speed_claims(devices, speeds(), limits_of(devices, speeds()), sentences=40 * 16 - 1)
     records += online_claims(devices, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)], sentences=40 * 16 - 1)
-    assert {record["verdict"] for record in records} == {"not measurable here"}
-    assert all("of fewer than 40 batches" in record["why"] for record in records)
+    assert {record.verdict for record in records} == {"not measurable here"}
+    assert all("of fewer than 40 batches" in record.why for record in records)
 
 
 def test_a_beam_that_was_not_measured_is_told_of_and_decides_nothing() -> None:
     guessed = (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5), guessed=True))
     records = of_speeds({("opensubtitles", 5, "half-empty"): 2.0}, guessed)
     assert verdicts(records)["FNI-16 (a)"] == "holds"
-    assert "extrapolated, and no part of the verdict: Europarl beam 5" in records[0]["why"]
-    assert "OpenSubtitles beam 5 -50.0 %" in records[0]["why"] and "beam 5" not in records[0]["ours"]
+    assert "extrapolated, and no part of the verdict: Europarl, beam 5" in records[0].why
+    assert "OpenSubtitles, beam 5: -50.0 %" in records[0].why and "beam 5" not in records[0].ours
     assert verdicts(records)["FNI-16 (g)"] == "not measurable here"
     only = (decoder(cost(10.0, 5.0, beam=5), guessed=True),)
     assert set(verdicts(of_speeds(beams=only)).values()) == {"not measurable here"}
 
 
 def held(strategy: str, *up_to: float) -> LoadLimit:
-    return LoadLimit("box", 1, "europarl", strategy, strategy, 0.3, 3.0, up_to)
+    return LoadLimit("box", 1, "europarl", strategy, strategy, 300.0, 3.0, up_to)
 
 
 def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
     devices = [decoder(cost(10.0, 1.0))]
     (clear,) = online_claims(devices, [held("half-empty", 50.0, 52.0, 51.0), held("maxi", 30.0, 31.0, 32.0)])
-    assert clear["verdict"] == "holds" and "51.00 against 31.00 a second" in clear["ours"]
+    assert clear.verdict == "holds" and "51.00 against 31.00 a second" in clear.ours
     (noise,) = online_claims(devices, [held("half-empty", 50.0, 30.0, 40.0), held("maxi", 30.0, 45.0, 32.0)])
-    assert noise["verdict"] == "not distinguishable" and "not distinguishable" in noise["ours"]
+    assert noise.verdict == "not distinguishable" and "not in every seed: Europarl, 300 ms" in noise.why
     (less,) = online_claims(devices, [held("half-empty", 30.0, 31.0, 32.0), held("maxi", 50.0, 52.0, 51.0)])
-    assert less["verdict"] == "does not hold"
+    assert less.verdict == "does not hold"
     (one,) = online_claims(devices, [held("half-empty", 50.0), held("maxi", 30.0)])
-    assert one["verdict"] == "not distinguishable", "one seed tells nothing of their spread"
+    assert one.verdict == "not distinguishable", "one seed tells nothing of their spread"
     assert online_claims([], []) == []
     guessed = [decoder(cost(10.0, 1.0), guessed=True)]
     (nothing,) = online_claims(guessed, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)])
-    assert nothing["verdict"] == "not measurable here" and "no part of the verdict: Europarl" in nothing["why"]
+    assert nothing.verdict == "not measurable here" and "no part of the verdict: Europarl" in nothing.why
 
 
 def test_a_claim_on_several_devices_counts_once() -> None:
@@ -181,4 +180,3 @@ def test_a_claim_on_several_devices_counts_once() -> None:
 def test_verdicts_are_counted() -> None:
     records = occupancy_claims(tampered(("europarl", "maxi"), "full_share", 0.1))
     assert describe_verdicts(records) == "5 of 6 claims hold, 1 do not, 0 are not distinguishable, 0 not measurable here"
-    assert len(topup_published.SLIPS) == 2

@@ -9,7 +9,7 @@ from simnmt.batching import mini
 from simnmt.papers.fni.offline import lengths_of
 from simnmt.papers.fni.online import HALVINGS, STEP, _Run, load_limits, rate_limit, rising_rates, run_sentences, solo_s
 from simnmt.world.batch_pool import decode_all
-from tests.papers.topup_stand_ins import cost, decoder
+from tests.papers.fni_stand_ins import cost, decoder
 
 NEAR = STEP ** (0.5**HALVINGS)
 """Factor within which a load is known."""
@@ -23,9 +23,9 @@ def hyperbola(rate: float) -> float:
 def test_the_load_is_where_the_p95_crosses_what_is_asked_for() -> None:
     rates, p95s = rising_rates([hyperbola], 0.5, 50.0, 20.0)
     assert rates[1] == pytest.approx(STEP * rates[0]) and p95s[-1] > 50.0 >= p95s[-2]
-    found = rate_limit(hyperbola, rates, 4.0)
-    assert not found.saturated and not found.dips
-    assert found.rate <= 7.5 < found.rate * NEAR, "10 / (10 - 7.5) = 4"
+    limit = rate_limit(hyperbola, rates, 4.0)
+    assert not limit.saturated and not limit.dips
+    assert limit.rate <= 7.5 < limit.rate * NEAR, "10 / (10 - 7.5) = 4"
 
 
 def test_a_p95_that_dips_holds_up_to_its_last_crossing() -> None:
@@ -33,8 +33,8 @@ def test_a_p95_that_dips_holds_up_to_its_last_crossing() -> None:
         return 5.0 if rate < 2.0 else hyperbola(rate)
 
     rates, _ = rising_rates([dips], 0.5, 50.0, 20.0)
-    found = rate_limit(dips, rates, 4.0)
-    assert found.rate * NEAR > 7.5 and found.dips
+    limit = rate_limit(dips, rates, 4.0)
+    assert limit.rate * NEAR > 7.5 and limit.dips
 
 
 def test_what_never_holds_is_zero_and_what_always_does_all_that_can_be_done_and_no_more() -> None:
@@ -47,38 +47,38 @@ def test_what_never_holds_is_zero_and_what_always_does_all_that_can_be_done_and_
 
 def test_no_load_counts_beyond_what_the_server_can_do_with_all_sentences_at_hand() -> None:
     """One at a time, a step of 10 ms: 100 tokens a second. In a run that ends, any p95 is held at any load."""
-    own = decoder(cost(10.0, 0.0))
-    curves, found = load_limits(own, "opensubtitles", [60.0], (1,), 300)
-    (curve,), (single,) = ([each for each in some if each.strategy == "single"] for some in (curves, found))
+    curves, limits = load_limits(decoder(cost(10.0, 0.0)), "opensubtitles", [60.0], (1,), 300)
+    (curve,) = (curve for curve in curves if curve.strategy == "single")
+    (single,) = (limit for limit in limits if limit.strategy == "single")
     tokens = lengths_of("opensubtitles", 1, 1_200)[1].mean()
-    assert curve.capacity == pytest.approx(100.0 / tokens) and max(curve.rate) == curve.capacity
-    assert single.up_to == (curve.capacity,) and single.saturated
+    assert curve.capacity_rps == pytest.approx(100.0 / tokens) and max(curve.rate_rps) == curve.capacity_rps
+    assert single.up_to_rps == (curve.capacity_rps,) and single.saturated
     assert (curve.beam, single.beam) == (1, 1)
 
 
 def test_the_first_tenth_of_a_run_finds_the_server_empty_and_does_not_count() -> None:
-    own = decoder(cost(10.0, 0.0))
-    run = _Run(own, mini(1, 0.0), "opensubtitles", 1, 200)
+    device = decoder(cost(10.0, 0.0))
+    run = _Run(device, mini(1, 0.0), "opensubtitles", 1, 200)
     arrival_s = run._arrival / 50.0
-    finish_s = decode_all(mini(1, 0.0), own.cost, *lengths_of("opensubtitles", 1, 200), arrival_s).finish_s
+    finish_s = decode_all(mini(1, 0.0), device.cost, *lengths_of("opensubtitles", 1, 200), arrival_s).finish_s
     assert run.p95_s(50.0) == pytest.approx(np.quantile((finish_s - arrival_s)[20:], 0.95))
     assert run_sentences(128) * 0.9 > 40 * 128 and run_sentences(1) == 1_500 and run_sentences(128, 700) == 700
 
 
 def test_where_company_is_free_topping_up_carries_far_more_than_one_at_a_time() -> None:
     """Steps that cost the same at any batch: a server of 16 slots against one of a single slot."""
-    own = decoder(cost(10.0, 0.0))
-    curves, found = load_limits(own, "opensubtitles", None, (1,), 300)
-    held = {(each.strategy, round(each.over_solo)): each.estimate.mean for each in found}
-    assert solo_s(own, "opensubtitles") == pytest.approx(0.1), "a mean sentence takes ten steps"
+    device = decoder(cost(10.0, 0.0))
+    curves, limits = load_limits(device, "opensubtitles", None, (1,), 300)
+    held = {(limit.strategy, round(limit.over_solo)): limit.estimate.mean for limit in limits}
+    assert solo_s(device, "opensubtitles") == pytest.approx(0.1), "a mean sentence takes ten steps"
     assert held["half-empty", 8] > 4 * held["single", 8] > 0.0
     assert held["single", 3] < held["single", 8] < 1.1 / 0.1, "what one slot can do"
     assert {curve.strategy for curve in curves} == {"single", "mini", "maxi", "half-empty", "immediate"}
     for curve in curves:
-        assert curve.p95_s[-1] > 1.5 * 0.8 >= curve.p95_s[-2] or curve.rate[-1] == curve.capacity
+        assert curve.p95_ms[-1] > 1.5 * 800.0 >= curve.p95_ms[-2] or curve.rate_rps[-1] == curve.capacity_rps
 
 
-def test_a_p95_of_ones_own_is_the_only_one_asked_for() -> None:
-    _, found = load_limits(decoder(cost(10.0, 0.0)), "opensubtitles", [0.5], (1,), 200)
-    assert {each.p95_s for each in found} == {0.5} and len(found) == 5
-    assert all(each.estimate.low is None for each in found), "one seed tells nothing of their spread"
+def test_a_given_p95_is_the_only_one_asked_for() -> None:
+    _, limits = load_limits(decoder(cost(10.0, 0.0)), "opensubtitles", [0.5], (1,), 200)
+    assert {limit.p95_ms for limit in limits} == {500.0} and len(limits) == 5
+    assert all(limit.estimate.low is None for limit in limits), "one seed tells nothing of their spread"

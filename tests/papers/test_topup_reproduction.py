@@ -1,50 +1,58 @@
-"""The whole reproduction in small, and `simnmt reproduce topup`."""
+"""Top-up batching reproduced in small: JSON, text, page, and `simnmt reproduce topup`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simnmt.papers.fni import offline, online, topup_reproduction
-from simnmt.papers.fni.topup_reproduction import Reproduction, as_text, reproduce
-from simnmt.papers.fni.topup_reproduction import document as document_of
+from simnmt.papers.fni import offline, online
+from simnmt.papers.fni.devices import decoders
+from simnmt.papers.fni.topup import Reproduction, reproduce
 from simnmt.profile.profile_file import write_profile
-from tests.papers.topup_stand_ins import profile
+from tests.papers.fni_stand_ins import profile
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_seeds() -> Iterator[None]:
-    """One seed of the paper's sets and two online runs, else it takes as long as for the paper."""
+def small_sizes() -> Iterator[None]:
+    """One seed of a fifth of the paper's sets, whose occupancies are still within the claims' bounds, and two online runs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(topup_reproduction, "SEEDS", (1,))
+        patched.setattr(offline, "SEEDS", (1,))
+        patched.setattr(offline, "SENTENCES", {"europarl": 6_000, "opensubtitles": 10_000})
         patched.setattr(online, "SEEDS", (1, 2))
         yield
 
 
-@pytest.fixture
-def small_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what does not look at the occupancies."""
-    monkeypatch.setattr(offline, "SENTENCES", {"europarl": 600, "opensubtitles": 600})
-
-
 @pytest.fixture(scope="module")
-def found() -> Reproduction:
-    profiles = [profile("alpha"), profile("alpha-beam5", beam=5, most=64), profile("silent", step=False)]
+def reproduction() -> Reproduction:
+    profiles = [profile(HOSTILE, box=HOSTILE), profile("five", beam=5, most=64, box=HOSTILE), profile("silent", step=False)]
     return reproduce(profiles=profiles, requests=120)
 
 
-def test_every_device_that_tells_of_batches_has_all_its_numbers(found: Reproduction) -> None:
-    document = document_of(found)
+@pytest.fixture(scope="module")
+def document(reproduction: Reproduction) -> dict[str, Any]:
+    return reproduction.report().document()
+
+
+@pytest.fixture(scope="module")
+def page(reproduction: Reproduction) -> str:
+    return reproduction.report().page()
+
+
+def test_every_device_with_batch_costs_has_all_its_numbers(document: dict[str, Any]) -> None:
     tables = {table["id"]: table["rows"] for table in document["tables"]}
-    assert [(each["device"], each["beam"], each["profile"]) for each in document["devices"]] == [
-        ("alpha", 1, "alpha"), ("alpha", 5, "alpha-beam5"),
+    assert [(device["device"], device["beam"], device["profile"]) for device in document["devices"]] == [
+        (HOSTILE, 1, HOSTILE), (HOSTILE, 5, "five"),
     ]  # fmt: skip
     assert len(tables["speeds"]) == 2 * 2 * 6 and len(tables["refill-limits"]) == 2 * 2 * 4
-    assert len(tables["p95-load"]) == 2 * 2 * 5, "two sets, two p95s, five ways, with the least beam alone"
+    assert len(tables["p95-load"]) == 2 * 2 * 5, "two sets, two p95s, five strategies, with the least beam alone"
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if row["strategy"] == "mini")
     assert all(sum(row["share_by_active"]) == pytest.approx(1.0) for row in tables["active"])
     printed = [row for row in tables["occupancies"] if row["published"] is not None]
@@ -52,36 +60,82 @@ def test_every_device_that_tells_of_batches_has_all_its_numbers(found: Reproduct
     assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
 
 
-def test_claims_have_ids_of_their_own_and_a_verdict(found: Reproduction) -> None:
-    assert len({record["id"] for record in found.claims}) == len(found.claims) == 7 + 8 + 1
-    assert {record["verdict"] for record in found.claims} <= {"holds", "does not hold", "not measurable here"}
-    ours = [record for record in found.claims if record["device"]]
-    assert {record["verdict"] for record in ours} == {"not measurable here"}, "120 sentences are one batch"
-    assert json.loads(json.dumps(document_of(found), allow_nan=False)) == document_of(found)
+def test_claims_have_ids_of_their_own_and_a_verdict(reproduction: Reproduction, document: dict[str, Any]) -> None:
+    assert len({record.id for record in reproduction.claims}) == len(reproduction.claims) == 7 + 8 + 1
+    assert {record.verdict for record in reproduction.claims} <= {"holds", "does not hold", "not measurable here"}
+    judged = {record.verdict for record in reproduction.claims if record.device}
+    assert judged == {"not measurable here"}, "120 sentences are one batch"
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
-def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproduction) -> None:
-    text = as_text(found)
-    (line,) = [line for line in text.splitlines() if line.startswith("Europarl maxi ") and " full " in line]
-    assert "42.0 %" in line and "42.5 %" in line
-    for record in found.claims:
-        assert f"{record['verdict'].capitalize()}: {record['id']}." in text
-    assert "alpha, beam 5, batches of 64" in text
-    assert "Batches of 64 sentences, no more were measured:\n  " in text
-    assert max(map(len, text.split("Holds: ")[0].splitlines())) < 140
+def test_the_text_shows_published_beside_ours_and_each_verdict(reproduction: Reproduction) -> None:
+    text = reproduction.report().text()
+    (line,) = [line for line in text.splitlines() if line.startswith("Europarl maxi, full")]
+    assert line.split()[-3:-1] == ["42.0", "42.5"]
+    for record in reproduction.claims:
+        assert f"{record.verdict.capitalize()}: {record.id}." in text
+    assert f"beam 5, {HOSTILE}, batches of 64" in text and "Batches of 64 sentences, no more were measured:\n  " in text
+    assert max(map(len, text.split("Holds: ")[0].splitlines())) < 140 + len(HOSTILE)
 
 
-@pytest.mark.usefixtures("small_sets")
-def test_without_a_profile_that_tells_of_batches_the_occupancies_remain() -> None:
-    bare = reproduce(profiles=[profile("silent", step=False)])
-    assert len(bare.claims) == 7 and not bare.speeds and not bare.held
-    assert any("nothing can be said of speeds" in note for note in document_of(bare)["notes"])
-    assert "a second" not in as_text(bare).split("Holds: ")[0]
+def test_without_a_profile_with_batch_costs_the_occupancies_remain(reproduction: Reproduction) -> None:
+    bare = replace(
+        reproduction,
+        decoders=decoders([profile("silent", step=False)]),
+        speeds={},
+        refill_limits=[],
+        curves=[],
+        load_limits=[],
+        claims=[record for record in reproduction.claims if not record.device],
+    ).report()
+    assert any("no speeds are known" in note for note in bare.notes)
+    assert "a second" not in bare.text().split("Holds: ")[0]
+    page = bare.page()
+    assert 'id="figure-8"' in page and 'id="figures-6-7"' not in page and 'id="p95-load"' not in page
+    assert reproduce(profiles=[profile("silent", step=False)]).decoders == []
+
+
+def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(reproduction: Reproduction, page: str) -> None:
+    shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
+    assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
+    assert HOSTILE not in page and "&lt;img src=x" in page
+    assert page == reproduction.report().page()
+    assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
+
+
+def test_published_and_stated_are_beside_ours_and_loads_come_first(page: str) -> None:
+    table = page.partition('<section id="occupancies">')[2].partition("</section>")[0]
+    full, steps = (
+        table.partition(f"Europarl maxi, {measure}</th>")[2].partition("</tr>")[0] for measure in ("full, %", "steps")
+    )
+    assert "<td>42.0</td><td>42.5</td>" in full and "10\u202f300" in steps
+    assert page.index('id="p95-load-drawn"') < page.index('id="figures-6-7"') < page.index('id="occupancies"')
+    loads = page.partition('<section id="p95-load">')[2].partition("</section>")[0]
+    assert loads.count("the most") >= 4, "one a line"
+
+
+def test_doubts_of_step_costs_are_beside_the_device_and_its_claims(reproduction: Reproduction) -> None:
+    sound = profile("five", beam=5, box="b")
+    assert sound.step is not None
+    step = sound.step.model_copy(update={"kind": "measured", "heldout_error": 0.3})
+    (doubtful,) = decoders([sound.model_copy(update={"step": step})], beams=(5,))
+    assert doubtful.shown_kind == "measured, doubtful"
+    claims = [replace(record, basis="measured", device=record.device and "five") for record in reproduction.claims]
+    bare = replace(reproduction, decoders=[doubtful], speeds={}, refill_limits=[], curves=[], load_limits=[], claims=claims)
+    [doubt] = bare.report().document()["doubts"]
+    assert (doubt["profile"], doubt["kind"], doubt["devices"]) == ("five", "measured", ["five"])
+    assert "step: a held-out error of 30 %, above 10 % (measure again)" in doubt["warnings"]
+    page = bare.report().page()
+    assert "<li data-warning>step: a held-out error of 30 %, above 10 % (measure again)</li>" in page
+    of_device = sum(record.device == "five" for record in claims)
+    assert page.count('class="kind kind-measured-doubtful"') == of_device + 1 > 1, "its claims and its row of the devices"
+    assert "data-warning" not in replace(bare, decoders=[]).report().page()
 
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(offline, "SENTENCES", {"europarl": 600, "opensubtitles": 600})
     write_profile(tmp_path / "mine.json", profile("mine"))
     return tmp_path
 
@@ -94,17 +148,14 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["topup", *words])
 
 
-@pytest.mark.usefixtures("small_sets")
-def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(
-    written: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
     done = run("--profile", "mine.json", "--requests", "100", "--jobs", "1", "--p95-ms", "60", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
-    assert said.pop("directory") == "deep/out"
+    printed = json.loads(done.output)
+    assert printed.pop("directory") == "deep/out"
     assert {path.name for path in (written / "deep/out").iterdir()} == {"report.html", "reproduction.json"}
-    assert json.loads((written / "deep/out/reproduction.json").read_text()) == said
-    loads = next(table for table in said["tables"] if table["id"] == "p95-load")["rows"]
+    assert json.loads((written / "deep/out/reproduction.json").read_text()) == printed
+    loads = next(table for table in printed["tables"] if table["id"] == "p95-load")["rows"]
     assert {row["p95_ms"] for row in loads} == {60.0}
 
 
@@ -118,9 +169,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(
         (("--profile", "nowhere.json"), "nowhere.json"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line_and_write_nothing(
-    written: Path, words: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_refused_in_one_line_and_write_nothing(written: Path, words: tuple[str, ...], what: str) -> None:
     from simnmt.base.errors import InputError
 
     done = run(*words)

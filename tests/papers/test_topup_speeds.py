@@ -14,7 +14,7 @@ from simnmt.papers.fni.offline import Speed, gain, lengths_of, refill_limit, spe
 from simnmt.profile.batch_cost import LinearSurface, TableSurface
 from simnmt.profile.blocks import BeamOverrun
 from simnmt.profile.profile_file import write_profile
-from tests.papers.topup_stand_ins import BATCH, cost, decoder, profile
+from tests.papers.fni_stand_ins import BATCH, OVERHEADS, cost, decoder, profile
 
 SENTENCES, SEEDS = 1_500, (1, 2)
 
@@ -77,21 +77,24 @@ def test_profiles_are_found_by_what_they_hold() -> None:
         profile("plain", step=False),
         profile("alpha"),
         profile("named-by-nobody", beam=5, most=64),
-        profile("beta", box="another box", most=64, refills=False),
+        profile("beta", box="another box", most=64, overheads={}),
     ]
-    found = {(each.device, each.beam): each for each in decoders(profiles)}
-    assert list(found) == [("alpha", 1), ("alpha", 5), ("beta", 1), ("beta", 5)]
-    assert not found["alpha", 1].guessed and found["alpha", 1].batch == 128
-    own = found["alpha", 5]
-    assert (own.profile, own.guessed, own.batch) == ("named-by-nobody", False, 64)
-    assert "batches of 64 sentences, no more were measured" in own.remarks
-    guessed = found["beta", 5]
+    by_beam = {(device.device, device.beam): device for device in decoders(profiles)}
+    assert list(by_beam) == [("alpha", 1), ("alpha", 5), ("beta", 1), ("beta", 5)]
+    assert not by_beam["alpha", 1].guessed and by_beam["alpha", 1].batch == 128
+    five = by_beam["alpha", 5]
+    assert (five.profile, five.guessed, five.batch) == ("named-by-nobody", False, 64)
+    assert "batches of 64 sentences, no more were measured" in five.remarks
+    guessed = by_beam["beta", 5]
     assert guessed.guessed and guessed.batch == 12
     assert "batches of 12 sentences: each takes 5 of the 64 rows measured with beam 1" in guessed.remarks
-    assert found["alpha", 1].refilling_known and not found["beta", 1].refilling_known
-    assert "join a batch was not measured" in " ".join(found["beta", 1].remarks)
-    assert "not measured" not in " ".join(found["alpha", 1].remarks), "a measured 0 s is known"
+    assert by_beam["alpha", 1].refills_known and not by_beam["beta", 1].refills_known
+    assert "join a batch was not measured" in " ".join(by_beam["beta", 1].remarks)
+    assert "not measured" not in " ".join(by_beam["alpha", 1].remarks), "a measured 0 s is known"
     assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
+    for key in OVERHEADS:
+        (partly, _) = decoders([profile("partly", overheads={key: 0.0})])
+        assert not partly.refills_known, f"{key} alone is not all that topping up costs"
 
 
 def test_a_beam_whose_steps_beyond_its_best_output_are_not_charged_says_so() -> None:

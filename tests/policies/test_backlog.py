@@ -46,7 +46,7 @@ def meet(
                 told.view.reported(number, waited)
                 last_s = unknown_s.pop(number)
             told.in_flight_s.append(sum(unknown_s.values()) + last_s)
-            told.believed_s.append(told.view.wait_s(entry))
+            told.believed_s.append(told.view.added_s(entry))
             number = told.view.sent(entry, predicted)
             unknown_s[number] = execution
         worker = int(np.argmin(ends_s))
@@ -149,8 +149,8 @@ def burst() -> BacklogView:
 
 def test_a_burst_of_others_keeps_nobody_away_for_ever() -> None:
     view = burst()
-    assert view.wait_s(100.0) == pytest.approx(20.0, abs=4.0)
-    waits_s = [view.wait_s(100.0 + silence_s) for silence_s in (0, 10, 100, 1e3, 1e4, 1e5)]
+    assert view.added_s(100.0) == pytest.approx(20.0, abs=4.0)
+    waits_s = [view.added_s(100.0 + silence_s) for silence_s in (0, 10, 100, 1e3, 1e4, 1e5)]
     assert waits_s == sorted(waits_s, reverse=True)
     assert waits_s[-1] < 0.1
 
@@ -159,7 +159,7 @@ def test_when_others_have_left_answers_say_so() -> None:
     view = burst()
     for second in range(1_000, 2_000):
         view.reported(view.sent(second, 0.1), 0.0)
-    assert view.wait_s(2_000.0) < 0.1
+    assert view.added_s(2_000.0) < 0.1
     assert view.others_share < 0.05
 
 
@@ -167,12 +167,12 @@ def test_an_idle_pool_is_not_believed_to_wait_by_an_old_discrepancy() -> None:
     """Ours waited 5 s for somebody's request; when it is through, and nothing else is known, the next starts at once."""
     view = BacklogView(1)
     view.reported(view.sent(10.0, 1.0), 5.0)
-    assert view.wait_s(14.0) == pytest.approx(2.0, abs=0.1)
-    assert view.wait_s(16.5) < 1.0  # one answer in a while is little to go by
+    assert view.added_s(14.0) == pytest.approx(2.0, abs=0.1)
+    assert view.added_s(16.5) < 1.0  # one answer in a while is little to go by
     number = view.sent(30.0, 1.0)
-    assert view.wait_s(30.5) == pytest.approx(0.5, abs=0.15)
+    assert view.added_s(30.5) == pytest.approx(0.5, abs=0.15)
     view.reported(number, 0.0)
-    assert view.wait_s(30.5) == pytest.approx(0.5, abs=0.15)
+    assert view.added_s(30.5) == pytest.approx(0.5, abs=0.15)
 
 
 def test_an_answer_that_was_overtaken_moves_nothing() -> None:
@@ -181,7 +181,7 @@ def test_an_answer_that_was_overtaken_moves_nothing() -> None:
         numbers = [view.sent(0.0, 4.0), view.sent(1.0, 4.0), view.sent(2.0, 4.0)]
         for place in order:
             view.reported(numbers[place], (0.5, 2.0)[place])
-    assert in_order.wait_s(3.0) == pytest.approx(overtaken.wait_s(3.0), abs=0.05)
+    assert in_order.added_s(3.0) == pytest.approx(overtaken.added_s(3.0), abs=0.05)
 
 
 @given(st.lists(st.tuples(GAP, st.floats(0.0, 5.0), st.floats(0.0, 9.0), st.booleans()), max_size=30), st.integers(1, 3))
@@ -196,8 +196,8 @@ def test_asking_changes_nothing_and_no_wait_is_negative(steps: list[tuple[float,
             open_numbers.append((view.sent(now_s, execution_s), late_s))
             if answered:
                 view.reported(*open_numbers.pop(len(open_numbers) // 2))
-        return [view.wait_s(now_s + later_s) for later_s in (0.0, 0.5, 1.0, 5.0, 100.0)]
+        return [view.added_s(now_s + later_s) for later_s in (0.0, 0.5, 1.0, 5.0, 100.0)]
 
     silent = told(lambda view, now_s: None)
-    assert silent == told(lambda view, now_s: [view.wait_s(now_s + later_s) for later_s in (0.0, 1.0, 50.0)])
+    assert silent == told(lambda view, now_s: [view.added_s(now_s + later_s) for later_s in (0.0, 1.0, 50.0)])
     assert min(silent) >= 0.0

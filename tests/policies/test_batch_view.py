@@ -42,7 +42,7 @@ def test_alone_with_an_idle_server_the_plane_is_all(requests: int, tgt_len: floa
     for request in range(requests):
         sent_s = 10.0 * request
         assert view.added_s(sent_s, tgt_len) == 0.0
-        view.reported(view.sent(sent_s, tgt_len), 0.0, 0, 0, sent_s + 4.0)
+        view.reported(view.sent(sent_s, tgt_len), 0.0, (0, 0), sent_s + 4.0)
 
 
 def test_while_there_is_room_steps_are_slower_and_nobody_waits() -> None:
@@ -82,7 +82,7 @@ def test_whoever_is_beyond_the_threshold_has_to_end_first() -> None:
 def test_a_long_queue_is_waited_for_at_the_rate_of_a_full_batch() -> None:
     """An answer tells of 32 active and 320 waiting: 336 have to end before there is a place, 32 in the time of 25 steps."""
     view = BatchView(step_s, SIZE, half_empty(SIZE))
-    view.reported(view.sent(0.0, 25.0), 0.0, 32, 320, 1.0)
+    view.reported(view.sent(0.0, 25.0), 0.0, (32, 320), 1.0)
     wait_s = view.added_s(1.0, 25.0) - 25.0 * (step_s(32) - step_s(1))
     assert wait_s == pytest.approx(336 / 32 * 25.0 * step_s(32), rel=0.05)
 
@@ -92,14 +92,14 @@ def test_what_the_target_reports_counts_as_well_as_what_one_sent_oneself() -> No
     first = theirs.sent(0.0, 20.0)
     for _ in range(6):
         ours.sent(1.0, 20.0)
-    theirs.reported(first, 0.0, 6, 0, 1.0)
+    theirs.reported(first, 0.0, (6, 0), 1.0)
     assert theirs.added_s(1.0, 20.0) >= ours.added_s(1.0, 20.0) > 0.0
 
 
 def test_a_crowd_that_nothing_is_heard_of_any_more_is_forgotten() -> None:
     """Else a burst of others would keep a decider away for good."""
     view = of_ten_ms(8, 4)
-    view.reported(view.sent(0.0, 20.0), 0.5, 8, 30, 1.0)
+    view.reported(view.sent(0.0, 20.0), 0.5, (8, 30), 1.0)
     beliefs_s = [view.added_s(at_s, 20.0) for at_s in (1.0, 2.0, 10.0, 100.0, 1e3, 1e5, 1e7)]
     assert beliefs_s == sorted(beliefs_s, reverse=True)
     assert beliefs_s[-1] < 0.01 * beliefs_s[0]
@@ -121,7 +121,7 @@ def test_waits_that_turn_out_longer_are_believed_longer() -> None:
         for request in range(100):
             at_s = 0.1 * request
             number = view.sent(at_s, 20.0)
-            view.reported(number, longer * 4 * 20.0 * 0.013 / 4, 3, 1, at_s)
+            view.reported(number, longer * 4 * 20.0 * 0.013 / 4, (3, 1), at_s)
     plain_s, longer_s = (view.added_s(10.0, 20.0) for view in views)
     assert 1.5 * plain_s < longer_s < 3.0 * plain_s
 
@@ -164,7 +164,7 @@ def judged(batching: Batching, load: float, own: float, requests: int = 2_000, s
         while heard < len(answers) and answers[heard][0] <= now_s:
             received_s, answered = answers[heard]
             waited_s = served.encoded_s[answered] - arrival_s[answered]
-            view.reported(sent_as[answered], waited_s, *left[answered], received_s)
+            view.reported(sent_as[answered], waited_s, left[answered], received_s)
             heard += 1
         predicted = float(src_len[request]) + 1.0
         believed_s.append(view.added_s(now_s, predicted))
@@ -220,7 +220,7 @@ def test_whatever_is_reported_the_belief_is_a_time(size: int, servers: int, answ
             assert 0.0 <= view.added_s(at_s, 20.0) < 1e4
             under_way.append(view.sent(at_s, 20.0))
         if under_way:
-            view.reported(under_way.pop(0), gap_s, min(active, size), waiting, at_s)
+            view.reported(under_way.pop(0), gap_s, (min(active, size), waiting), at_s)
 
 
 def test_outputs_of_no_tokens_are_no_trouble() -> None:

@@ -8,8 +8,9 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.policies import ProbedEstimate, TransferEstimate
-from simnmt.policies.configuration import KINDS, CNmtPolicy, NaivePolicy, PolicyConfiguration, Probing, transfer_estimate
+from simnmt.policies import KINDS, PolicyConfiguration, ProbedEstimate, TransferEstimate
+from simnmt.policies.cnmt import CNmtPolicy, NaivePolicy
+from simnmt.policies.decision import Probing
 
 POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
 
@@ -20,7 +21,7 @@ def test_left_out_everything_is_as_in_the_paper() -> None:
         assert policy.transfer_estimate.kind == "last"
         assert not policy.sees_backlog
     assert (policy.kind, POLICY.validate_python({"kind": "cnmt"}).minimises) == ("naive", "mean")
-    estimate = transfer_estimate(policy.transfer_estimate, 0.25, lambda at_s: 9.0)
+    estimate = policy.transfer_estimate.estimate(0.25, lambda at_s: 9.0)
     estimate.learn(0.125, 3.0)
     assert type(estimate) is TransferEstimate
     assert estimate.value_s == 0.125
@@ -34,11 +35,11 @@ def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
 
 def test_the_estimate_is_built_as_it_was_configured() -> None:
     smoothed = NaivePolicy.model_validate({"kind": "naive", "transfer_estimate": {"kind": "smoothed", "weight": 0.5}})
-    estimate = transfer_estimate(smoothed.transfer_estimate, 1.0, lambda at_s: 9.0)
+    estimate = smoothed.transfer_estimate.estimate(1.0, lambda at_s: 9.0)
     estimate.learn(2.0, 1.0)
     assert estimate.value_s == 1.5
     probing = Probing(kind="probing", interval_s=10.0, weight=0.5)
-    probed = transfer_estimate(probing, 1.0, lambda at_s: 2.0)
+    probed = probing.estimate(1.0, lambda at_s: 2.0)
     assert isinstance(probed, ProbedEstimate)
     probed.refresh(12.0)
     assert (probed.value_s, probed.probes_sent) == (1.5, 1)

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.policies import PlanView, TransferEstimate, least_total
-from simnmt.policies.configuration import PolicyConfiguration
+from simnmt.policies import PlanView, PolicyConfiguration, TransferEstimate, least_total
+from simnmt.results.requests import Block, Requests, Trail, recorder
 from simnmt.streaming.plan.engagement import Lifecycle
-from simnmt.world.balancers import InTurn
+from simnmt.world.clock import Clock
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import OneServer
-from simnmt.world.requests import Block, Requests
+from simnmt.world.fifo_server import FifoPool
+from simnmt.world.server import InTurn, RowLayout, Site
 from simnmt.world.simulation import simulate
 from simnmt.world.streaming_server import StreamingPool
-from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STREAMED, asked
 
 LIFECYCLE = Lifecycle(3, 5.0, 60.0)
@@ -122,8 +121,8 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
             true_transfer=oracle,
             true_backlog=oracle,
         ),
-        [StreamingPool(STREAMED) if remote else OneServer()],
-        own=None if remote else STREAMED,
+        [StreamingPool(STREAMED) if remote else FifoPool()],
+        local=None if remote else STREAMED,
         plan_beyond_for=beyond_s if policy == "known" else None,
         judged_share=1.0,
     )
@@ -155,7 +154,7 @@ def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(b
     """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
     columns = asked(2_000, gap_s=3.0, nodes=1)
     pool, believed = StreamingPool(STREAMED, boxes, InTurn()), view()
-    pool.place(2, 3)
+    pool.open(Site(0, RowLayout(1), 3, 0, Clock(), recorder(2_000, pool.records), None))
     assert columns.arrival_s is not None
     alone_s = columns.execution_s[0]
     parts = STREAMED.row_columns(columns.src_len, columns.tgt_len, alone_s)

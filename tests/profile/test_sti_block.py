@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
-from simnmt.report.profile_page import profile_plots
+from simnmt.report.charts import pack
+from simnmt.report.profile_page import profile_panels
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 
@@ -117,10 +117,10 @@ def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile]
     assert "2 % held out" in said["sti layer error"]
     assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
     assert as_json(profile)["heldout_error"]["sti"] == 0.02
-    layers, reads = profile_plots(profile)[-2:]
-    assert [series["name"] for series in layers["series"]] == ["16 tokens", "32 tokens"]
-    assert layers["series"][0]["y"] == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
-    assert reads["series"][1]["y"] == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
+    layers, reads = (panel.chart.marks for panel in profile_panels(profile)[-2:])
+    assert [mark.name for mark in layers] == ["16 tokens", "32 tokens"]
+    assert layers[0].y == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
+    assert reads[1].y == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
 
 
 WRONG = [
@@ -169,7 +169,7 @@ def test_a_mutated_block_is_refused_in_one_line_or_plans(
         assert "\n" not in str(error)
         return
     assert profile.sti_cost.layers >= 2
-    json.dumps(profile_plots(profile), allow_nan=False)
+    pack(profile_panels(profile))
     assert all("\n" not in said for _, said in facts(profile))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+import simnmt
 from simnmt.report.charts import (
     Axis,
     Chart,
@@ -99,3 +100,21 @@ def test_a_notebook_shows_the_same_data_in_the_colours_of_light_mode() -> None:
     assert figure.data[0].marker.color == light_palette()["policy-1"] == "#2474b5"
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.template.layout.font.color == light_palette()["soft"]
+
+
+def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_wrong_name() -> None:
+    result = simnmt.run("@quickstart", requests=300, replications=1)
+    assert isinstance(result, simnmt.RunResult)
+    figure = result.figure("latency", network="cp2", x="linear")
+    assert isinstance(figure, go.Figure)
+    assert [trace.name for trace in figure.data] == list(result.cells[1].logs)
+    p50_ms = {row["policy"]: 1e3 * row["p50_latency_s"] for row in result.rows if row["network"] == "cp2"}
+    for trace in figure.data:
+        assert np.interp(0.5, trace.y, trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
+    assert figure.layout.xaxis.type != "log"
+    with pytest.raises(simnmt.InputError, match=r"no figure speed.*execution, latency, lengths, .*plane, rtt, share"):
+        result.figure("speed")
+    with pytest.raises(simnmt.InputError, match=r"no choice x = 'round'.*x = log, linear"):
+        result.figure("latency", x="round")
+    with pytest.raises(simnmt.InputError, match=r"this run has: .*cp1"):
+        result.figure("latency", network="lan")

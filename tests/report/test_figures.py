@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from simnmt.report import page_template
 from simnmt.report.charts import pack
 from simnmt.report.figures import (
     RTT_POINTS,
@@ -89,13 +85,6 @@ def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
         logs={name: {key: values[:requests] for key, values in log.items()} for name, log in cell.logs.items()},
     )
     assert pack(cell_panels(view_of(few)))
-
-
-@given(st.text())
-def test_embedded_json_cannot_leave_its_script_element(text: str) -> None:
-    embedded = page_template.embedded_json({"text": text})
-    assert not set("<>&") & set(embedded)
-    assert json.loads(embedded) == {"text": text}
 
 
 def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(result: Any) -> None:

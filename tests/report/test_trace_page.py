@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 
 from simnmt.network.traces.readings import Readings, Trace, mended
-from simnmt.report.trace_page import POINTS, render_traces, trace_plots
+from simnmt.report.trace_page import POINTS, render_traces, trace_panels
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -32,24 +30,25 @@ def traces() -> list[Trace]:
 
 def test_the_page_holds_what_inspect_says_and_no_name_escapes(traces: list[Trace]) -> None:
     page = render_traces(HOSTILE, traces)
-    assert page.count("<section data-series") == 3
+    assert page.count('<section id="series-') == 3
     assert HOSTILE not in page
     assert "8 (2 %) in 8 runs, the longest of 1, 1 s; held at the value before" in page
     assert page == render_traces(HOSTILE, traces)
-    content = re.search(r'<script type="application/json" id="content">(.*)</script>', page)
-    assert content is not None
-    assert [series["what"] for series in json.loads(content[1])["series"]] == ["RTT", "downlink", "uplink"]
+    assert [panel.alt for item in traces for panel in trace_panels(item)][::3] == [
+        "RTT, ms over time", "downlink, Mbit/s over time", "uplink, Mbit/s over time",
+    ]  # fmt: skip
 
 
 def test_a_long_trace_is_thinned_but_keeps_its_peaks() -> None:
     values = [0.05] * 50_000
     values[31_007] = 0.9
-    found = trace_plots(trace("rtt", values))
-    assert len(found["time"]) == len(found["value"]) <= POINTS + 1
-    assert max(found["value"]) == 900.0
-    assert found["time_unit"] == "h"
-    assert found["time"][-1] == pytest.approx(50_000 / 3600, rel=1e-5)
-    assert (found["quantile"][0], found["quantile"][-1]) == (50.0, 900.0)
+    over_time, distribution, _ = (panel.chart for panel in trace_panels(trace("rtt", values)))
+    (series,), (curve,) = over_time.marks, distribution.marks
+    assert len(series.x) == len(series.y) <= POINTS + 1
+    assert max(series.y) == 900.0
+    assert over_time.x.title == "time, h"
+    assert series.x[-1] == pytest.approx(50_000 / 3600, rel=1e-5)
+    assert (curve.x[0], curve.x[-1]) == (50.0, 900.0)
 
 
 def test_every_plot_is_drawn_and_nothing_is_complained_of(open_page: Any, traces: list[Trace], tmp_path: Path) -> None:
@@ -60,8 +59,8 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(open_page: Any, traces
         assert opened.problems == []
         assert opened.page.locator("h1").text_content() == HOSTILE
         first = opened.page.locator("section").first
-        assert first.locator("[data-plot=time] .scatterlayer .trace").count() == 2, "the series, and what was lost"
-        assert first.locator("[data-plot=memory] .bars .point").count() == 100
-        labels = first.locator("[data-plot=time]").text_content() or ""
+        assert first.locator("[data-figure=time] .scatterlayer .trace").count() == 2, "the series, and what was lost"
+        assert first.locator("[data-figure=memory] .bars .point").count() == 100
+        labels = first.locator("[data-figure=time]").text_content() or ""
         assert "RTT, ms" in labels
         assert "time, min" in labels

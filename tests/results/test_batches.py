@@ -17,7 +17,7 @@ from simnmt.results.request_log import RequestLog
 from simnmt.results.result import Cell
 from simnmt.results.run_directory import sha256, write_batches
 from simnmt.results.summary import BatchesOfDevice, Device, measure
-from tests.results.test_summary import DEVICES, PASSAGE, truth
+from tests.results.test_summary import DEVICES, TRAIL, truth
 
 ACTIVE = np.array([4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1])
 """Sentences under way in each of the fifteen steps of FNI-08's worked example: batches of up to four, lengths
@@ -93,7 +93,7 @@ def test_json_keeps_all_but_the_timeline() -> None:
 
 BATCHING = (DEVICES[0], Device("cloud", 2, 1, batch=4))
 IN_BATCHES = replace(
-    PASSAGE,
+    TRAIL,
     execution_s=np.array([np.nan, 0.75, 2.0, 1.5]),
     first_token_s=np.array([np.nan, 0.5, 0.25, 2.5]),
     batches=(None, account()),
@@ -106,7 +106,7 @@ def test_the_log_tells_what_an_execution_took_in_its_batch() -> None:
     assert log["t_exe_s"].tolist() == [1.0, 0.75, 2.0, 1.5]
     assert log["latency_s"].tolist() == [1.0, 2.0, 11.0, 4.5]
     np.testing.assert_array_equal(log["first_token_s"], [np.nan, 0.5, 0.25, 2.5])
-    assert np.isnan(RequestLog(truth(), PASSAGE)["first_token_s"]).all()
+    assert np.isnan(RequestLog(truth(), TRAIL)["first_token_s"]).all()
 
 
 def test_a_passage_keeps_that_in_files_too(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
         "busy_share": 0.0, "sentences_per_s": 0.0, "tokens_per_s": 0.0
     }  # fmt: skip
     assert idle["cloud_load"] == 0.0
-    in_turn = measure(RequestLog(truth(), PASSAGE), np.zeros(4), BATCHING, "back_to_back")
+    in_turn = measure(RequestLog(truth(), TRAIL), np.zeros(4), BATCHING, "back_to_back")
     assert all(in_turn[f"cloud_{name}"] is None for name in BATCH_COLUMNS)
     assert list(in_turn) == list(idle)
 

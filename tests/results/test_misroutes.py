@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from simnmt.results import request_log as module
-from simnmt.results.request_log import Passage, Truth, lost_s, misroutes
+from simnmt.results.request_log import Truth, lost_s, misroutes
+from simnmt.results.requests import Requests, Trail
 
 
-def made_up(requests: int, targets: int = 3) -> tuple[Truth, Passage]:
+def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:
     draw = np.random.default_rng(4)
-    truth = Truth(
+    truth = Requests(
         node=np.zeros(requests, np.int32),
         src_len=draw.integers(1, 50, requests),
         tgt_len=draw.integers(1, 50, requests),
@@ -21,7 +22,7 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Passage]:
         transfer_s=(np.zeros(requests), *draw.exponential(0.2, (targets - 1, requests))),
         rtt_time_s=np.zeros(requests),
     )
-    passage = Passage(
+    trail = Trail(
         arrival_s=np.zeros(requests),
         target=draw.integers(0, targets, requests).astype(np.int8),
         server=np.zeros(requests, np.int32),
@@ -30,59 +31,59 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Passage]:
         estimate_age_s=np.zeros(requests),
         tgt_len_by_src_len=np.full(51, np.nan),
     )
-    return truth, passage
+    return truth, trail
 
 
 def test_what_is_lost_is_what_the_best_device_would_have_saved_request_by_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth, passage = made_up(500)
+    truth, trail = made_up(500)
     monkeypatch.setattr(module, "BLOCK", 64)
-    found = misroutes(truth, passage, 500)
+    found = misroutes(truth, trail, 500)
     lost = []
     for request in range(500):
         total_s = [e[request] + t[request] for e, t in zip(truth.execution_s, truth.transfer_s, strict=True)]
-        best, own = int(np.argmin(total_s)), int(passage.target[request])
+        best, own = int(np.argmin(total_s)), int(trail.target[request])
         if own != best:
             lengths = int(truth.src_len[request]), int(truth.tgt_len[request])
             lost.append((total_s[own] - total_s[best], *lengths, own, best))
-    assert found.count == len(lost) == int((passage.target != truth.best_target).sum())
+    assert found.count == len(lost) == int((trail.target != truth.best_target).sum())
     assert found.lost_s == pytest.approx(sum(entry[0] for entry in lost), rel=1e-6)
     columns = (found.request_lost_s, found.src_len, found.tgt_len, found.target, found.best_target)
     assert np.stack(columns, 1) == pytest.approx(np.array(lost))
 
 
 def test_a_sample_covers_the_run_evenly_and_leaves_the_sums_alone() -> None:
-    truth, passage = made_up(20_000)
+    truth, trail = made_up(20_000)
     truth = replace(truth, src_len=np.arange(20_000))
-    everything, sampled = misroutes(truth, passage, 20_000), misroutes(truth, passage, 100)
+    everything, sampled = misroutes(truth, trail, 20_000), misroutes(truth, trail, 100)
     assert (sampled.count, sampled.lost_s) == (everything.count, everything.lost_s)
     assert sampled.src_len.size == 100
     assert np.diff(sampled.src_len).max() < 400, "no stretch of the run is left out"
 
 
 def test_who_errs_never_has_nothing_to_show() -> None:
-    truth, passage = made_up(300)
-    found = misroutes(truth, replace(passage, target=truth.best_target), 100)
+    truth, trail = made_up(300)
+    found = misroutes(truth, replace(trail, target=truth.best_target), 100)
     assert (found.count, found.lost_s, found.src_len.size) == (0, 0.0, 0)
 
 
-def test_a_passage_with_a_truth_of_its_own_is_judged_by_that() -> None:
-    truth, passage = made_up(300)
+def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
+    truth, trail = made_up(300)
     own = replace(truth, execution_s=truth.execution_s[::-1])
-    assert misroutes(truth, replace(passage, truth=own, target=own.best_target), 100).count == 0
+    assert misroutes(truth, replace(trail, truth=own, target=own.best_target), 100).count == 0
 
 
 @pytest.mark.parametrize("targets", [2, 3])
 def test_of_two_others_nobody_says_which_was_foreseen_to_be_best(targets: int) -> None:
     """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
-    truth, passage = made_up(300, targets=targets)
-    found = misroutes(truth, replace(passage, lost_s=np.full(300, 0.5, np.float32)), 300)
-    assert found.best_target.tolist() == ((1 - passage.target).tolist() if targets == 2 else [3] * 300)
+    truth, trail = made_up(300, targets=targets)
+    found = misroutes(truth, replace(trail, lost_s=np.full(300, 0.5, np.float32)), 300)
+    assert found.best_target.tolist() == ((1 - trail.target).tolist() if targets == 2 else [3] * 300)
 
 
 def test_where_two_devices_tie_neither_is_a_misroute() -> None:
     """As where all devices have one profile and nothing lies between them."""
-    truth, passage = made_up(300, targets=2)
+    truth, trail = made_up(300, targets=2)
     tied = replace(truth, execution_s=(truth.execution_s[0],) * 2, transfer_s=(np.zeros(300), np.zeros(300)))
-    assert passage.target.any()
-    assert not lost_s(tied, passage).any()
-    assert misroutes(tied, passage, 100).count == 0
+    assert trail.target.any()
+    assert not lost_s(tied, trail).any()
+    assert misroutes(tied, trail, 100).count == 0

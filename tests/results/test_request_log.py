@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from simnmt.base import columns
-from simnmt.results.request_log import COLUMNS, Logs, Passage, RequestLog, Truth
+from simnmt.results.request_log import COLUMNS, Logs, RequestLog, Truth
+from simnmt.results.requests import Requests, Trail
 
 REQUESTS = 1_000
 
 
 def truth_of(seed: int, requests: int = REQUESTS) -> Truth:
     random = np.random.default_rng(seed)
-    return Truth(
+    return Requests(
         node=random.integers(0, 5, requests).astype(np.int32),
         src_len=random.integers(1, 40, requests),
         tgt_len=random.integers(1, 40, requests),
@@ -28,9 +29,9 @@ def truth_of(seed: int, requests: int = REQUESTS) -> Truth:
     )
 
 
-def passage_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) -> Passage:
+def trail_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) -> Trail:
     random = np.random.default_rng(seed)
-    return Passage(
+    return Trail(
         arrival_s=np.cumsum(random.random(requests)),
         target=random.integers(0, 3, requests).astype(np.int8),
         server=random.integers(0, 9, requests).astype(np.int32),
@@ -43,11 +44,11 @@ def passage_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) 
     )
 
 
-CASES = {"one truth for all": (truth_of(1), passage_of(2)), "a truth of its own": (truth_of(1), passage_of(2, truth_of(3)))}
+CASES = {"one truth for all": (truth_of(1), trail_of(2)), "a truth of its own": (truth_of(1), trail_of(2, truth_of(3)))}
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> tuple[Truth, Passage]:
+def case(request: pytest.FixtureRequest) -> tuple[Truth, Trail]:
     return CASES[request.param]
 
 
@@ -59,7 +60,7 @@ def same(one: RequestLog, other: RequestLog) -> bool:
 
 @pytest.mark.parametrize("block", [1, 7, 256, REQUESTS - 1, REQUESTS])
 def test_columns_do_not_depend_on_how_many_requests_are_made_at_a_time(
-    case: tuple[Truth, Passage], monkeypatch: pytest.MonkeyPatch, block: int
+    case: tuple[Truth, Trail], monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     whole = dict(RequestLog(*case))
     monkeypatch.setattr(columns, "BLOCK", block)
@@ -68,7 +69,7 @@ def test_columns_do_not_depend_on_how_many_requests_are_made_at_a_time(
 
 
 @pytest.mark.parametrize("requests", [1, 300, REQUESTS, 2 * REQUESTS])
-def test_parts_are_the_log_cut_into_pieces(case: tuple[Truth, Passage], requests: int) -> None:
+def test_parts_are_the_log_cut_into_pieces(case: tuple[Truth, Trail], requests: int) -> None:
     log = RequestLog(*case)
     parts = list(log.parts(requests))
     assert [len(part["node"]) for part in parts] == [min(requests, REQUESTS - start) for start in range(0, REQUESTS, requests)]
@@ -76,7 +77,7 @@ def test_parts_are_the_log_cut_into_pieces(case: tuple[Truth, Passage], requests
         np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), log[name])
 
 
-def test_a_part_may_be_cut_again(case: tuple[Truth, Passage]) -> None:
+def test_a_part_may_be_cut_again(case: tuple[Truth, Trail]) -> None:
     log = RequestLog(*case)
     (_, second, *_) = log.parts(300)
     assert isinstance(second, RequestLog)
@@ -85,11 +86,11 @@ def test_a_part_may_be_cut_again(case: tuple[Truth, Passage]) -> None:
     assert np.concatenate(cut).tolist() == list(range(300, 600))
 
 
-def test_in_files_it_is_the_same_and_needs_no_names(case: tuple[Truth, Passage], tmp_path: Path) -> None:
-    truth, passage = case
-    for name in ("truth", "passage"):
+def test_in_files_it_is_the_same_and_needs_no_names(case: tuple[Truth, Trail], tmp_path: Path) -> None:
+    truth, trail = case
+    for name in ("truth", "trail"):
         (tmp_path / name).mkdir()
-    stored = truth.stored(tmp_path / "truth"), passage.stored(tmp_path / "passage")
+    stored = truth.stored(tmp_path / "truth"), trail.stored(tmp_path / "trail")
     assert isinstance(stored[1].queue_s, columns.Column)
     shutil.rmtree(tmp_path)
     assert same(RequestLog(*stored), RequestLog(*case))
@@ -100,16 +101,16 @@ def test_in_files_it_is_the_same_and_needs_no_names(case: tuple[Truth, Passage],
 def test_what_lies_in_files_is_not_written_again(tmp_path: Path) -> None:
     truth = truth_of(1).stored(tmp_path)
     (tmp_path / "own").mkdir()
-    passage = passage_of(2, replace(truth, rtt_time_s=np.zeros(REQUESTS))).stored(tmp_path / "own")
-    assert passage.truth is not None
-    assert passage.truth.src_len is truth.src_len
+    trail = trail_of(2, replace(truth, rtt_time_s=np.zeros(REQUESTS))).stored(tmp_path / "own")
+    assert trail.truth is not None
+    assert trail.truth.src_len is truth.src_len
     written = {path.name for path in (tmp_path / "own").iterdir()}
     assert written == {"arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s", "rtt_time_s"}
 
 
-def test_logs_travel_between_processes(case: tuple[Truth, Passage]) -> None:
-    truth, passage = case
-    logs = Logs(truth, {"a": passage})
+def test_logs_travel_between_processes(case: tuple[Truth, Trail]) -> None:
+    truth, trail = case
+    logs = Logs(truth, {"a": trail})
     back = pickle.loads(pickle.dumps(logs))
     assert same(back["a"], logs["a"])
 

@@ -30,7 +30,7 @@ from simnmt.results.run_directory import (
     write_requests,
     write_rows,
 )
-from tests.results.test_request_log import passage_of, truth_of
+from tests.results.test_request_log import trail_of, truth_of
 
 
 def test_what_was_filled_appears_at_the_end(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ class TestFiles:
 
 def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     truth = truth_of(seed, requests)
-    passages = {policy: passage_of(seed + number, requests=requests) for number, policy in enumerate(("edge", "cnmt"), 1)}
-    unpredicted = {"edge": replace(passages["edge"], tgt_len_by_src_len=np.full(41, np.nan))}
+    trails = {policy: trail_of(seed + number, requests=requests) for number, policy in enumerate(("edge", "cnmt"), 1)}
+    unpredicted = {"edge": replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))}
     names = SimpleNamespace(name="n", source="s", src_unit="word", tgt_unit="word")
     return Cell(
         workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
-        devices=(), planes=(), profile_kinds=(), profile_names=(), logs=Logs(truth, passages | unpredicted),
+        devices=(), planes=(), profile_kinds=(), profile_names=(), logs=Logs(truth, trails | unpredicted),
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -231,16 +231,16 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
         return sha256(tmp_path / name)
 
     assert digest("one", CELLS) == digest("two", CELLS)
-    truth, passages = CELLS[2].logs.truth, CELLS[2].logs.passages  # type: ignore[attr-defined]
-    queue_s = passages["cnmt"].queue_s.copy()
+    truth, trails = CELLS[2].logs.truth, CELLS[2].logs.trails  # type: ignore[attr-defined]
+    queue_s = trails["cnmt"].queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = Logs(truth, passages | {"cnmt": replace(passages["cnmt"], queue_s=queue_s)})
+    changed = Logs(truth, trails | {"cnmt": replace(trails["cnmt"], queue_s=queue_s)})
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
-    truth, passages = CELLS[1].logs.truth, CELLS[1].logs.passages  # type: ignore[attr-defined]
-    broken = Logs(truth, {"edge": replace(passages["edge"], queue_s=np.zeros(3))})
+    truth, trails = CELLS[1].logs.truth, CELLS[1].logs.trails  # type: ignore[attr-defined]
+    broken = Logs(truth, {"edge": replace(trails["edge"], queue_s=np.zeros(3))})
     with pytest.raises(ValueError, match="broadcast"):
         write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from simnmt.profile.device_cost import EnergyCost
-from simnmt.results.request_log import Logs, Passage, RequestLog, Truth
+from simnmt.results.request_log import Logs, RequestLog, Truth
+from simnmt.results.requests import Requests, Trail
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]
@@ -27,7 +28,7 @@ DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
 
 
 def truth(requests: int = 4, transfer_s: tuple[float, ...] = (1.0, 1.0, 9.0, 1.0)) -> Truth:
-    return Truth(
+    return Requests(
         node=np.arange(requests, dtype=np.int32),
         src_len=np.full(requests, 10),
         tgt_len=np.full(requests, 8),
@@ -37,7 +38,7 @@ def truth(requests: int = 4, transfer_s: tuple[float, ...] = (1.0, 1.0, 9.0, 1.0
     )
 
 
-PASSAGE = Passage(
+TRAIL = Trail(
     arrival_s=np.array([0.0, 1.0, 2.0, 3.0]),
     target=np.array([0, 1, 1, 1], np.int8),
     server=np.array([0, 0, 1, 1], np.int32),
@@ -49,7 +50,7 @@ PASSAGE = Passage(
 
 
 def test_the_log_of_four_requests_by_hand() -> None:
-    log = RequestLog(truth(), PASSAGE)
+    log = RequestLog(truth(), TRAIL)
     assert " ".join(log) == (
         "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
         "first_token_s rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
@@ -67,25 +68,25 @@ def test_the_log_of_four_requests_by_hand() -> None:
 
 def test_energy_is_told_of_the_device_that_executed_and_unknown_is_not_nothing() -> None:
     three_w = EnergyCost(active_w=3.0).joules
-    both = RequestLog(replace(truth(), joules=(three_w, EnergyCost(active_w=10.0).joules)), PASSAGE)
+    both = RequestLog(replace(truth(), joules=(three_w, EnergyCost(active_w=10.0).joules)), TRAIL)
     assert both["energy_j"].tolist() == [3.0, 5.0, 5.0, 5.0]
     assert measure(both, np.zeros(4), DEVICES, "open")["mean_energy_j"] == 4.5
     for joules in ((three_w, None), (three_w, EnergyCost(idle_w=1.0).joules)):
-        one = RequestLog(replace(truth(), joules=joules), PASSAGE)
+        one = RequestLog(replace(truth(), joules=joules), TRAIL)
         assert one["energy_j"][0] == 3.0
         assert np.isnan(one["energy_j"][1:]).all()
         assert measure(one, np.zeros(4), DEVICES, "open")["mean_energy_j"] is None
-    assert np.isnan(RequestLog(truth(), PASSAGE)["energy_j"]).all()
+    assert np.isnan(RequestLog(truth(), TRAIL)["energy_j"]).all()
 
 
-def test_a_passage_with_a_truth_of_its_own_is_logged_with_that() -> None:
-    log = RequestLog(truth(), replace(PASSAGE, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
+def test_a_trail_with_a_truth_of_its_own_is_logged_with_that() -> None:
+    log = RequestLog(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0]
     assert log["rtt_time_s"].tolist() == [0.125] * 4
 
 
 def test_logs_are_made_when_asked_for() -> None:
-    logs = Logs(truth(), {"a": PASSAGE, "b": PASSAGE})
+    logs = Logs(truth(), {"a": TRAIL, "b": TRAIL})
     assert list(logs) == ["a", "b"]
     assert len(logs) == 2
     assert logs["a"]["latency_s"].sum() == 15.75
@@ -94,7 +95,7 @@ def test_logs_are_made_when_asked_for() -> None:
 
 
 def test_the_numbers_of_that_run() -> None:
-    numbers = measure(RequestLog(truth(), PASSAGE), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
+    numbers = measure(RequestLog(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
     assert numbers == {
         "total_latency_s": 15.75,
         "mean_latency_s": 3.9375,
@@ -131,7 +132,7 @@ def test_the_numbers_of_that_run() -> None:
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
     """One second at the gateway; in the cloud half a second on the one box, a whole one on the other, two workers each."""
-    numbers = measure(RequestLog(truth(), PASSAGE), np.zeros(4), DEVICES, "open")
+    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "open")
     assert numbers["gateway_load"] == numbers["gateway_busiest_load"] == pytest.approx(1 / 3)
     assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 2 * 3))
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 3))
@@ -140,10 +141,10 @@ def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None
 
 def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_answer() -> None:
     """Clients that all ask at once issue their last request long before the work is done."""
-    numbers = measure(RequestLog(truth(), PASSAGE), np.zeros(4), DEVICES, "closed")
+    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
     assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
-    at_once = measure(RequestLog(truth(), replace(PASSAGE, arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
+    at_once = measure(RequestLog(truth(), replace(TRAIL, arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
     assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
     assert at_once["offered_rps"] is None
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.experiment.source import open_source
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import open_source
 
 GOOD = """\
 version: 1

@@ -16,8 +16,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE
+from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.training.folder import STATE_FILE
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_folder import ACCOUNT_FILE, STATE_FILE, WEIGHTS_FILE, load_encoder
+from simnmt.streaming.encoder.encoder_folder import load_encoder
 from simnmt.streaming.encoder.learner import ElasticClassifier, ElasticLearner, ElasticRecipe, recipe_with
 from simnmt.streaming.encoder.task import Task, read_task
 from simnmt.streaming.encoder.tokenizer import PADDING, Pieces, learn_pieces, padded, tokenizer_from
@@ -127,7 +130,7 @@ def test_two_trainings_do_not_write_one_folder(task: Task, dev: Task, tmp_path: 
         pass
 
     def train_again(stage: str, share: float | None) -> None:
-        with pytest.raises(StreamingError) as refusal:
+        with pytest.raises(TrainingError) as refusal:
             train(task, tmp_path / "m", RECIPE, threads=1)
         messages.append(str(refusal.value))
         raise EndedError
@@ -181,17 +184,17 @@ def test_a_step_that_would_spoil_the_weights_is_not_made(where: str, monkeypatch
 
 
 def test_another_recipe_or_task_does_not_go_on(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
-    with pytest.raises(StreamingError, match=r"rate 0\.008, not 0\.1"):
+    with pytest.raises(TrainingError, match=r"its training has recipe\.rate 0\.008, this one 0\.1"):
         train(task, trained[0], replace(RECIPE, rate=0.1))
-    with pytest.raises(StreamingError, match="another task"):
+    with pytest.raises(TrainingError, match="its training has task"):
         train(replace(task, sha256="0" * 64), trained[0], RECIPE)
 
 
 def test_a_folder_of_something_else_is_left_alone(task: Task, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(StreamingError, match="something else"):
+    with pytest.raises(TrainingError, match="something else"):
         train(task, tmp_path, RECIPE)
-    with pytest.raises(StreamingError, match="not a folder"):
+    with pytest.raises(TrainingError, match="not a folder"):
         train(task, tmp_path / "thesis.txt", RECIPE)
 
 
@@ -201,7 +204,7 @@ def test_what_a_killed_first_write_left_is_swept(task: Task, tmp_path: Path) -> 
     left.mkdir(parents=True)
     (left / "content").write_text("half")
     train(task, tmp_path / "m", replace(RECIPE, epochs=1.0), threads=1)
-    assert (tmp_path / "m" / ACCOUNT_FILE).is_file() and not left.exists()
+    assert (tmp_path / "m" / TRAINING_FILE).is_file() and not left.exists()
 
 
 def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
@@ -214,9 +217,9 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
             load_encoder(folder)
     folder = tmp_path / "state"
     folder.mkdir()
-    for name in (ACCOUNT_FILE, STATE_FILE, "tokenizer.model"):
+    for name in (TRAINING_FILE, STATE_FILE, "tokenizer.model"):
         (folder / name).write_bytes(b"x" if name == STATE_FILE else (trained[0] / name).read_bytes())
-    with pytest.raises(StreamingError, match="state cannot be read"):
+    with pytest.raises(TrainingError, match="state cannot be read"):
         train(task, folder, RECIPE)
 
 
@@ -248,7 +251,7 @@ def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
     note["standing"] |= standing
     changed = {name: tensor for name, tensor in (load_file(state) | tensors).items() if tensor is not None}
     save_file(changed, state, {"simnmt": json.dumps(note)})
-    with pytest.raises(StreamingError) as caught:
+    with pytest.raises(TrainingError) as caught:
         train(task, tmp_path / "m", RECIPE, threads=1)
     assert caught.value.what.startswith(f"the state cannot be used: {message}")
 
@@ -287,8 +290,8 @@ def test_an_account_that_does_not_name_the_classes_is_refused(
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained[0], folder)
-    account = json.loads((folder / ACCOUNT_FILE).read_text())
-    (folder / ACCOUNT_FILE).write_text(
+    account = json.loads((folder / TRAINING_FILE).read_text())
+    (folder / TRAINING_FILE).write_text(
         json.dumps({k: v for k, v in (account | {"label_names": names}).items() if v is not None})
     )
     with pytest.raises(StreamingError, match="no label_names of 2 classes"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.batching import mini, top_up
-from simnmt.world.requests import Requests
+from simnmt.results.requests import Requests
 from tests.world.decoding import cost
 
 COST = cost()

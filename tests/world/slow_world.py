@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from simnmt.policies.decision import Decide
-from simnmt.policies.estimates import BacklogView, ProbedEstimate, TransferEstimate
+from simnmt.policies.estimates import TransferEstimate
+from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.requests import Requests, Route
-from simnmt.world.simulation import Clients
+from simnmt.world.simulation import Clients, Route
 
 DONE, REACHES, ANSWERED, ARRIVES, ASKS = range(5)
 
@@ -128,7 +128,7 @@ class SlowWorld:
         self._estimates = [
             [TransferEstimate(0.0), *(beliefs.estimate(number, k) for k in range(1, targets))] for number in range(deciders)
         ]
-        self._views = [[BacklogView(parallel) for parallel in beliefs.parallel] for _ in range(deciders)]
+        self._views = [[view() for view in beliefs.views if view is not None] for _ in range(deciders)]
         self._agenda: list[tuple[float, int, int]] = []
         self._entry_s, self._start_s = [0.0] * n, [0.0] * n
         self._sent_as, self._back_s, self._client = [0] * n, [0.0] * n, [0] * n
@@ -161,8 +161,7 @@ class SlowWorld:
         for estimate in self._estimates[own]:
             if estimate.next_s <= now_s:
                 estimate.refresh(now_s)
-        own_probes = (estimate.probes_sent for estimate in self._estimates[own] if isinstance(estimate, ProbedEstimate))
-        self._probes[own] = sum(own_probes)
+        self._probes[own] = sum(estimate.probes_sent for estimate in self._estimates[own])
         self.decided_s[request] = now_s
         self.handed[request] = tuple(self._delays_s(request, own, now_s))
         last = self._estimates[own][-1]
@@ -170,11 +169,11 @@ class SlowWorld:
         target = self.target[request] = self._decide(request, self.handed[request])
         if target == 0:
             self._entry_s[request] = now_s
-            if self._beliefs.sees_backlog:
+            if self._beliefs.views:
                 self._sent_as[request] = self._views[own][0].sent(now_s, self._predicted[0][request])
             self._started(self._devices[own].join(request, self.execution_s[0][request], now_s), now_s)
             return
-        if self._beliefs.sees_backlog:
+        if self._beliefs.views:
             entry_s = now_s + self._estimates[own][target].value_s / 2
             self._sent_as[request] = self._views[own][target].sent(entry_s, self._predicted[target][request])
         heappush(self._agenda, (now_s + self.uplink_s[target][request], REACHES, request))
@@ -186,13 +185,13 @@ class SlowWorld:
             delay_s = [self.uplink_s[k][request] + self.downlink_s[k][request] for k in range(len(delay_s))]
         if self._beliefs.true_backlog:
             delay_s[0] += max(self._devices[own].free_at_s() - now_s, 0.0)
-        elif self._beliefs.sees_backlog:
-            delay_s[0] += self._views[own][0].wait_s(now_s)
+        elif self._beliefs.views:
+            delay_s[0] += self._views[own][0].added_s(now_s)
         for k in remote:
             if self._beliefs.true_backlog:
                 delay_s[k] += self._would_wait_s(request, k, now_s)
-            elif self._beliefs.sees_backlog:
-                delay_s[k] += self._views[own][k].wait_s(now_s + self._estimates[own][k].value_s / 2)
+            elif self._beliefs.views:
+                delay_s[k] += self._views[own][k].added_s(now_s + self._estimates[own][k].value_s / 2)
         return delay_s
 
     def _would_wait_s(self, request: int, target: int, now_s: float) -> float:
@@ -219,7 +218,7 @@ class SlowWorld:
             self._start_s[request] = now_s
             self.queue_s[request] = now_s - self._entry_s[request]
             heappush(self._agenda, (end_s, DONE, request))
-            if self.target[request] == 0 and self._beliefs.sees_backlog:
+            if self.target[request] == 0 and self._beliefs.views:
                 heappush(self._agenda, (now_s, ANSWERED, request))
 
     def _reaches(self, request: int, now_s: float) -> None:
@@ -244,7 +243,7 @@ class SlowWorld:
             self._views[own][0].reported(self._sent_as[request], self.queue_s[request])
             return
         self._estimates[own][target].learn(self.uplink_s[target][request] + self.downlink_s[target][request], now_s)
-        if self._beliefs.sees_backlog:
+        if self._beliefs.views:
             self._views[own][target].reported(self._sent_as[request], self.queue_s[request])
         self._client_hears(request, now_s)
 

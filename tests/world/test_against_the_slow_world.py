@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.policies import BacklogView, Decide, TransferEstimate, least_total
 from simnmt.policies.estimates import ProbedEstimate
-from simnmt.world import requests as requests_module
+from simnmt.results import requests as requests_module
+from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Answers, Beliefs
-from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
-from simnmt.world.requests import Requests
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from simnmt.world.simulation import Clients, simulate
-from simnmt.world.trail import Trail
 from tests.world.slow_world import SlowWorld, Tier, tier
 
 COLUMNS = ("arrival_s", "decided_s", "target", "server", "queue_s", "estimate_s", "measured_at_s")
-BALANCERS = {"attached": Attached, "round_robin": RoundRobin, "least_work": LeastWork}
+BALANCERS: dict[str, Callable[[int, int], Server]] = {
+    "attached": FifoPool,
+    "round_robin": lambda servers, workers: FifoPool(servers, workers, InTurn()),
+    "least_work": LeastWork,
+}
 KNOWING = ["measured", "smoothed", "probed", "sees backlog", "told transfers", "told backlogs", "told all"]
 
 
@@ -93,6 +98,11 @@ class World:
         orders = [self.random.permutation(servers)[:drawn] for _ in range(self.shape.requests)]
         return np.array(orders, np.int64)
 
+    @property
+    def parallel(self) -> tuple[int, ...]:
+        """Workers of each target, over all its servers."""
+        return (self.shape.workers, *(servers * workers for _, servers, workers in self.shape.tiers))
+
     def beliefs(self) -> Beliefs:
         knowing = self.shape.knowing
 
@@ -105,8 +115,7 @@ class World:
         return Beliefs(
             estimate,
             probes=knowing == "probed",
-            sees_backlog=knowing == "sees backlog",
-            parallel=(self.shape.workers, *(servers * workers for _, servers, workers in self.shape.tiers)),
+            views=tuple(partial(BacklogView, parallel) for parallel in self.parallel) if knowing == "sees backlog" else (),
             true_transfer=knowing in ("told transfers", "told all"),
             true_backlog=knowing in ("told backlogs", "told all"),
         )
@@ -122,15 +131,15 @@ class World:
     def clients(self) -> Clients | None:
         return Clients(self.shape.clients, self.shape.nodes, self.think_s) if self.shape.clients else None
 
-    def pools(self) -> list[Pool]:
-        pools: list[Pool] = []
+    def pools(self) -> list[Server]:
+        pools: list[Server] = []
         for (balancer, servers, workers), choices in zip(self.shape.tiers, self.choices, strict=True):
             if servers == 1:
-                pools.append(OneServer(workers))
+                pools.append(FifoPool(workers=workers))
             elif balancer in BALANCERS:
                 pools.append(BALANCERS[balancer](servers, workers))
             else:
-                pools.append(DrawnChoices(choices, servers, workers))
+                pools.append(FifoPool(servers, workers, balancer=LeastLoadedOfDrawn(choices)))
         return pools
 
     def slow_tiers(self) -> list[Tier]:
@@ -157,7 +166,7 @@ class World:
             self.pools(),
             deciders=self.shape.deciders,
             workers=self.shape.workers,
-            predicted_for=lambda block: [column[block.src_len].tolist() for column in self.reckoned_s],
+            expected_for=lambda block: [column[block.src_len].tolist() for column in self.reckoned_s],
             route=self.route if self.shape.clients else None,
             clients=self.clients,
         )

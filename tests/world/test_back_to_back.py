@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from simnmt.network.series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
 from simnmt.profile.execution_plane import ExecutionPlane
-from simnmt.world.requests import Requests
-from simnmt.world.trail import Trail
+from simnmt.results.requests import Requests, Trail
 from tests.worlds import latency_s, link_of, run, two_devices
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from simnmt.policies import CLOUD, GATEWAY
-from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from tests.world.theory import (
     assert_mean,
     constant,
@@ -29,22 +30,22 @@ from tests.world.theory import (
 REQUESTS = 9_000
 
 
-def drawn(requests: int, servers: int, choices: int, replication: int) -> Pool:
+def drawn(requests: int, servers: int, choices: int, replication: int) -> Server:
     """The better of so many different servers drawn for each request."""
     random = np.random.default_rng([5, replication])
     first = random.integers(0, servers, requests)
     others = (first[:, None] + random.permuted(np.tile(np.arange(1, servers), (requests, 1)), axis=1)) % servers
-    return DrawnChoices(np.column_stack([first, others[:, : choices - 1]]), servers)
+    return FifoPool(servers, balancer=LeastLoadedOfDrawn(np.column_stack([first, others[:, : choices - 1]])))
 
 
 def waits(balancer: str, load: float, servers: int, service_s=exponential) -> list[float]:  # type: ignore[no-untyped-def]
     """Mean waits by replication; arrivals, services and end nodes are the same for every balancer."""
 
-    def pool(replication: int) -> Pool:
+    def pool(replication: int) -> Server:
         if balancer == "attached":
-            return Attached(servers)
+            return FifoPool(servers)
         if balancer == "round robin":
-            return RoundRobin(servers)
+            return FifoPool(servers, balancer=InTurn())
         if balancer == "least work":
             return LeastWork(servers)
         return drawn(REQUESTS, servers, 2 if balancer == "two choices" else 1, replication)
@@ -105,10 +106,10 @@ def test_with_services_all_alike_turns_are_as_good_as_least_work() -> None:
 
 def test_many_gateways_each_are_a_queue_of_their_own() -> None:
     """End nodes are dealt to them, so each has its share of the arrivals, and M/M/1 before it."""
-    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: OneServer(), workers=6, nodes=60, deciders=6)
+    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: FifoPool(), workers=6, nodes=60, deciders=6)
     assert_mean(mean_waits(found), m_g_1_wait(0.7, 1.0), within=0.2)
 
 
 def test_many_gateways_of_many_workers_are_m_m_c_each() -> None:
-    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: OneServer(), workers=6, nodes=60, deciders=2)
+    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: FifoPool(), workers=6, nodes=60, deciders=2)
     assert_mean(mean_waits(found), m_m_c_wait(3, 0.7), within=0.2)

@@ -11,12 +11,12 @@ import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle
-from simnmt.world.balancers import BatchEntry, ByNode, FewestTokens, InTurn
+from simnmt.results.requests import Block, Trail, recorder
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.batch_server import BatchServer
-from simnmt.world.requests import Block
+from simnmt.world.clock import Clock
+from simnmt.world.server import ByNode, FewestTokens, InTurn, RequestEvent, RowLayout, Site
 from simnmt.world.simulation import simulate
-from simnmt.world.trail import Trail
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
 from tests.world.decoding import LEAVING, SECONDS
 from tests.worlds import believing
@@ -51,7 +51,7 @@ def test_an_oracle_is_told_what_a_request_takes_if_nobody_comes_after_it(
                 telling(target),
                 believing(0.1, clairvoyant=True),
                 [BatchPool(BatchServerSpec(batching, COST), 2, balancer.copy())],
-                own=None if own is None else BatchServerSpec(own, COST),
+                local=None if own is None else BatchServerSpec(own, COST),
             )
             taken_s = trail.queue_s[last]
             if trail.batches[target] is not None:
@@ -87,9 +87,14 @@ def test_a_batch_is_foreseen_to_begin_when_it_is_due_or_full_with_those_who_are_
 ) -> None:
     """Steps of a second, 3 tokens, from 0 s on; the others are on their way and come at 1 s. Who waits for ever does not."""
     pool = BatchPool(BatchServerSpec(mini(3, longest_wait_s), SECONDS))
+    row = (0.0, 0, 0.0, 3.0, 0.0, 0.0, 1, 3)
+    reaches = pool.open(Site(1, RowLayout(2, has_lengths=True), 8, 0, Clock(), recorder(10), None))
     for number in range(others):
-        pool.enter(BatchEntry(0.0, number, 1, 3, 0))
-    assert pool.finish_s(BatchEntry(1.0 if others else 0.0, 9, 1, 3, 0), []) == (finish_s if longest_wait_s else 6.0)
+        event = RequestEvent()
+        event.request, event.row, event.entry_s = number, row, 0.0
+        reaches(event)
+    entry_s = 1.0 if others else 0.0
+    assert entry_s + pool.wait_s((entry_s, 9, row), []) + 3.0 == (finish_s if longest_wait_s else 6.0)
 
 
 DEEP = {
@@ -166,13 +171,13 @@ def test_what_a_decision_lost_is_what_the_oracle_foresaw_to_be_less_elsewhere() 
 
 
 def test_who_looks_ahead_and_is_judged_by_it_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests, looks, finish_s = asked(50), list[int](), BatchPool.finish_s
+    requests, looks, wait_s = asked(50), list[int](), BatchPool.wait_s
 
-    def counted(pool: BatchPool, entry: Any, ahead: Any) -> float:
-        looks.append(entry.request)
-        return finish_s(pool, entry, ahead)
+    def counted(pool: BatchPool, arrival: Any, ahead: Any) -> float:
+        looks.append(arrival[1])
+        return wait_s(pool, arrival, ahead)
 
-    monkeypatch.setattr(BatchPool, "finish_s", counted)
+    monkeypatch.setattr(BatchPool, "wait_s", counted)
     believes = believing(0.1, clairvoyant=True)
     pools = [BatchPool(BatchServerSpec(top_up(8, 4), COST))]
     trail = simulate(
@@ -191,7 +196,7 @@ def test_looking_ahead_changes_nothing() -> None:
             split(requests),
             believing(0.1),
             [BatchPool(BatchServerSpec(top_up(8, 4), COST), 2, InTurn())],
-            own=BatchServerSpec(top_up(4, 2), COST),
+            local=BatchServerSpec(top_up(4, 2), COST),
             judged_share=float(lost),
         )
         for lost in (False, True)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
-from simnmt.policies import Decide, TransferEstimate
+from simnmt.policies import BacklogView, Decide, TransferEstimate
 from simnmt.policies.estimates import BatchView
-from simnmt.world.balancers import ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, decode_all
 from simnmt.world.deciders import Answers, Beliefs
-from simnmt.world.fifo_server import OneServer
-from simnmt.world.requests import Block, Requests
+from simnmt.world.fifo_server import FifoPool
+from simnmt.world.server import ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
 from simnmt.world.simulation import Clients, simulate
-from simnmt.world.trail import Trail
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
 from tests.world.decoding import EIGHTHS, SECONDS
 from tests.worlds import believing, everything_to
@@ -93,7 +93,7 @@ def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> Non
     """What they send away goes to a plain server, whose columns stay empty."""
     requests, batching = asked(rate_rps=30.0), BATCHINGS[name]
     own = BatchServerSpec(batching, COST)
-    trail = simulate(requests, split(requests), believing(0.1), [OneServer()], deciders=deciders, own=own)
+    trail = simulate(requests, split(requests), believing(0.1), [FifoPool()], deciders=deciders, local=own)
     kept = trail.target == 0
     for decider in range(deciders):
         agrees(requests, trail, batching, np.flatnonzero(kept & (requests.node % deciders == decider)), requests.arrival_s)
@@ -105,7 +105,7 @@ def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> Non
 
 def test_without_a_batched_target_nothing_is_kept_of_batches() -> None:
     requests = asked()
-    trail = simulate(requests, split(requests), believing(0.1), [OneServer()])
+    trail = simulate(requests, split(requests), believing(0.1), [FifoPool()])
     assert (trail.execution_s, trail.first_token_s, trail.batches, trail.lost_s) == (None, None, (), None)
 
 
@@ -123,7 +123,7 @@ def test_clients_wait_for_their_batch(name: str, keeps: int) -> None:
         [BatchPool(BatchServerSpec(BATCHINGS[name], COST), 2, FewestTokens())],
         route=lambda request, node, at_s: ((0.02,), (0.03,), 0.01, 0.01),
         clients=Clients(clients, clients, think_s),
-        own=BatchServerSpec(BATCHINGS[name], COST),
+        local=BatchServerSpec(BATCHINGS[name], COST),
     )
     assert trail.execution_s is not None
     assert np.isfinite(trail.execution_s).all()
@@ -189,7 +189,7 @@ def test_arrivals_of_a_moment_are_there_before_a_server_acts_in_it(name: str, ta
     src_len, tgt_len, nothing = random.integers(1, 5, n), random.integers(0, 5, n), np.zeros(n)
     requests = Requests(src_len, (nothing, nothing), (nothing,), (nothing,), np.cumsum(gap_s), tgt_len=tgt_len)
     batched = BatchServerSpec(replace(BATCHINGS[name], longest_wait_s=0.125 if name == "mini" else 0.0), EIGHTHS)
-    trail = simulate(requests, everything_to(target), believing(0.1), [BatchPool(batched)], own=batched)
+    trail = simulate(requests, everything_to(target), believing(0.1), [BatchPool(batched)], local=batched)
     alone = decode_all(batched.batching, EIGHTHS, src_len, tgt_len, requests.arrival_s)
     assert (requests.arrival_s + trail.queue_s).tolist() == alone.begin_s.tolist()
     assert (requests.arrival_s + trail.queue_s + trail.execution_s).tolist() == alone.finish_s.tolist()
@@ -204,10 +204,10 @@ def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
             requests,
             everything_to(0),
             believing(0.1),
-            [OneServer()],
+            [FifoPool()],
             route=lambda request, node, at_s, there_s=there_s: ((0.0,), (0.0,), there_s, 0.0),
             clients=Clients(6, 6, np.ones(12)),
-            own=BatchServerSpec(top_up(8, 4), SECONDS),
+            local=BatchServerSpec(top_up(8, 4), SECONDS),
         )
         assert trail.batches[0] is not None
         assert (trail.batches[0].encodings, trail.batches[0].steps[6]) == (1, 3)
@@ -229,8 +229,8 @@ class Listening(BatchView):
         self._number += 1
         return self._number - 1
 
-    def reported(self, number: int, wait_s: float, active: int, waiting: int, at_s: float) -> None:
-        self._told.append(("reported", number, wait_s, active, waiting, at_s))
+    def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
+        self._told.append(("reported", number, wait_s, *report, at_s))
 
 
 def test_an_answer_tells_who_was_left_active_and_waiting_when_it_set_out() -> None:
@@ -249,13 +249,13 @@ def test_an_answer_tells_who_was_left_active_and_waiting_when_it_set_out() -> No
     def decide_for(block: Block) -> Decide:
         return lambda in_block, delay_s: seen.append(delay_s[1]) or 1  # type: ignore[func-returns-value]
 
-    beliefs = Beliefs(lambda decider, target: TransferEstimate(3.0), batch_views=(None, lambda: Listening(told)))
+    beliefs = Beliefs(lambda decider, target: TransferEstimate(3.0), views=(None, lambda: Listening(told)))
     simulate(
         requests,
         decide_for,
         beliefs,
         [BatchPool(BatchServerSpec(mini(2, longest_wait_s=0.0), SECONDS))],
-        predicted_tgt_len_for=lambda block: [7.0 + block.first + i for i in range(len(block))],
+        expected_for=lambda block: [[7.0 + block.first + i for i in range(len(block))]] * 2,
     )
     assert [row for row in told if row[0] != "reported"] == [
         (what, at_s, 7.0 + request) for request, at_s in enumerate([0.5, 0.5, 1.0, 20.0]) for what in ("asked", "sent")
@@ -282,17 +282,14 @@ def test_who_has_no_view_of_its_own_device_hears_nothing_of_it(monkeypatch: pyte
             heard.clear()
             beliefs = Beliefs(
                 lambda decider, target: TransferEstimate(0.1),
-                sees_backlog=sees_backlog,
-                parallel=(1, 1),
-                batch_views=(None, lambda: Listening([])),
+                views=(partial(BacklogView, 1) if sees_backlog else None, lambda: Listening([])),
             )
             simulate(
                 requests,
                 split(requests),
                 beliefs,
                 [BatchPool(BatchServerSpec(mini(4, 0.0), COST))],
-                predicted_for=lambda block: [[1.0] * len(block)] * 2,
-                predicted_tgt_len_for=lambda block: [7.0] * len(block),
-                own=own,
+                expected_for=lambda block: [[1.0] * len(block)] * 2,
+                local=own,
             )
             assert (heard.count(0), heard.count(CLOUD)) == (30 if sees_backlog else 0, 30)

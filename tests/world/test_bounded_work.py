@@ -42,7 +42,7 @@ def entries(size: int, seed: int) -> list[tuple[float, float]]:
 def test_a_server_that_adds_workers_as_it_needs_them_starts_requests_when_one_with_all_does(workers: int) -> None:
     whole, growing = FifoServer(workers), WideFifoServer(workers)
     for at_s, service_s in entries(600, workers):
-        assert max(whole.next_free_s, at_s) == max(growing.next_free_s, at_s)
+        assert max(whole.free_at_s[0], at_s) == max(growing.free_at_s[0], at_s)
         assert growing.copy().serve(at_s, service_s) == whole.serve(at_s, service_s)
         growing.serve(at_s, service_s)
 
@@ -62,7 +62,7 @@ def test_a_view_of_a_hundred_million_workers_is_small_and_believes_in_no_wait() 
     with seconds_at_most(1.0):
         view = BacklogView(MOST * MOST)
         for at_s, service_s in entries(100, 1):
-            assert view.wait_s(at_s) == 0.0
+            assert view.added_s(at_s) == 0.0
             view.sent(at_s, service_s)
 
 

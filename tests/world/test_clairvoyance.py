@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.policies import CLOUD, Decide, Oracle
-from simnmt.world.requests import Requests
-from simnmt.world.trail import Trail
+from simnmt.results.requests import Requests, Trail
 from tests.worlds import columns, latency_s, run
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
-from simnmt.world.requests import Requests, Route
-from simnmt.world.simulation import Clients, DecideFor, simulate
-from simnmt.world.trail import Trail
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.simulation import Clients, DecideFor, Route, simulate
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
 
@@ -38,7 +38,7 @@ def repairs(
             requests,
             everything_to(target),
             believing(0.0),
-            [OneServer(workers)],
+            [FifoPool(workers=workers)],
             workers=workers,
             route=still_links(link_s / 4, link_s / 4, 1),
             clients=Clients(clients, 1, think * think_s(random, REQUESTS + clients)),
@@ -78,9 +78,9 @@ def test_a_client_alone_waits_for_nobody() -> None:
 
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (REQUESTS, 1)), axis=1)[:, :2]
-POOLS: dict[str, list[Pool]] = {
-    "turns, then least work": [RoundRobin(2), LeastWork(2, 2)],
-    "two choices, then turns": [DrawnChoices(CHOICES, 3), RoundRobin(3)],
+POOLS: dict[str, list[Server]] = {
+    "turns, then least work": [FifoPool(2, balancer=InTurn()), LeastWork(2, 2)],
+    "two choices, then turns": [FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES)), FifoPool(3, balancer=InTurn())],
 }
 
 
@@ -129,7 +129,7 @@ def test_the_law_tells_a_world_in_which_nobody_thinks() -> None:
     think_s = np.full(REQUESTS + 5, 3.0)
     keeps: DecideFor = everything_to(0)
     trail = simulate(
-        requests, keeps, believing(0.0), [OneServer()], route=still_links(0.0, 0.0, 1), clients=Clients(5, 1, 0.5 * think_s)
+        requests, keeps, believing(0.0), [FifoPool()], route=still_links(0.0, 0.0, 1), clients=Clients(5, 1, 0.5 * think_s)
     )
     with pytest.raises(AssertionError):
         assert_law(trail, requests, think_s, 5)

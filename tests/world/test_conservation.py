@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import Attached, DrawnChoices, LeastWork, Pool, RoundRobin
-from simnmt.world.requests import Requests, Route
-from simnmt.world.simulation import Clients, simulate
-from simnmt.world.trail import Trail
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.simulation import Clients, Route, simulate
 from tests.world.theory import Column
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
 DISCIPLINES = ["open loop", "closed loop"]
 CHOICES = np.random.default_rng(6).permuted(np.tile(np.arange(SERVERS), (REQUESTS, 1)), axis=1)[:, :2]
-BALANCERS: dict[str, Pool] = {
-    "attached": Attached(SERVERS),
-    "round robin": RoundRobin(SERVERS),
+BALANCERS: dict[str, Server] = {
+    "attached": FifoPool(SERVERS),
+    "round robin": FifoPool(SERVERS, balancer=InTurn()),
     "least work": LeastWork(SERVERS),
-    "two choices": DrawnChoices(CHOICES, SERVERS),
+    "two choices": FifoPool(SERVERS, balancer=LeastLoadedOfDrawn(CHOICES)),
 }
 
 

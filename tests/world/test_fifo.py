@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.world.fifo_server import Entry, FifoServer, OneServer, wait_s
+from simnmt.world.fifo_server import FifoServer
 
 EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 
@@ -20,32 +20,10 @@ def test_each_request_takes_the_worker_that_is_free_first(workers: int, rows: li
         start_s = max(free_at_s[worker], entry_s)
         free_at_s[worker] = start_s + service_s
         assert server.serve(entry_s, service_s) == start_s
-        assert max(server.next_free_s - entry_s, 0.0) == max(min(free_at_s) - entry_s, 0.0)
+        assert max(server.free_at_s[0] - entry_s, 0.0) == max(min(free_at_s) - entry_s, 0.0)
 
 
 def test_one_worker_serves_one_after_another_and_two_side_by_side() -> None:
     one, two = FifoServer(1), FifoServer(2)
     assert [one.serve(t, 3.0) for t in (0.0, 1.0, 10.0)] == [0.0, 3.0, 10.0]
     assert [two.serve(t, 3.0) for t in (0.0, 1.0, 2.0)] == [0.0, 1.0, 3.0]
-
-
-@settings(derandomize=True, deadline=None, max_examples=100)
-@given(st.integers(1, 4), st.lists(st.tuples(EIGHTHS, EIGHTHS), min_size=1, max_size=20), st.integers(0, 20))
-def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
-    workers: int, rows: list[tuple[float, float]], known: int
-) -> None:
-    """Some requests are in the server already, the others are foretold to enter before ours."""
-    pool = OneServer(workers)
-    entries: list[Entry] = []
-    entry_s = 0.0
-    for request, (gap_s, service_s) in enumerate(rows):
-        entry_s += gap_s
-        entries.append((entry_s, service_s, request, 0))
-    for entry in entries[:known]:
-        pool.enter(*entry)
-    ours = (entry_s, 1.0, len(rows), 0)
-    foretold_s = wait_s(pool, ours, entries[known:])
-    assert foretold_s == wait_s(pool, ours, entries[known:])
-    for entry in entries[known:]:
-        pool.enter(*entry)
-    assert pool.enter(*ours)[0] - entry_s == foretold_s

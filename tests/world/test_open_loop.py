@@ -11,10 +11,9 @@ import simpy
 from numpy.typing import NDArray
 
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
-from simnmt.world import requests as requests_module
+from simnmt.results import requests as requests_module
+from simnmt.results.requests import Requests, Trail
 from simnmt.world.clock import ARRIVAL, REACHES_SERVER
-from simnmt.world.requests import Requests
-from simnmt.world.trail import Trail
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
 

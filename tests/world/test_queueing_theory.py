@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from simnmt.policies import CLOUD, GATEWAY
-from simnmt.world.fifo_server import LeastWork, OneServer
-from simnmt.world.requests import Requests
-from simnmt.world.trail import Trail
+from simnmt.results.requests import Requests, Trail
+from simnmt.world.fifo_server import FifoPool, LeastWork
 from tests.world.theory import (
     REPLICATIONS,
     Draw,
@@ -29,7 +28,7 @@ from tests.world.theory import (
 
 def one_queue(requests: int, load: float, service_s: Draw, target: int, workers: int = 1) -> Iterator[tuple[Requests, Trail]]:
     """At the gateway or in the cloud, before so many workers."""
-    return runs(requests, load, service_s, target, lambda _: OneServer(workers), workers)
+    return runs(requests, load, service_s, target, lambda _: FifoPool(workers=workers), workers)
 
 
 REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}

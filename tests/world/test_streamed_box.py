@@ -11,12 +11,11 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
-from simnmt.world.fifo_server import OneServer
-from simnmt.world.requests import Requests
+from simnmt.world.fifo_server import FifoPool
 from simnmt.world.simulation import simulate
 from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
-from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
 from tests.worlds import believing, everything_to
 
@@ -25,7 +24,7 @@ COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
 
 def kept(requests: Requests, streamed: StreamingServerSpec = STREAMED, deciders: int = 1) -> Trail:
     """Everything stays at the gateways."""
-    return simulate(requests, everything_to(0), believing(0.1), [StreamingPool(STREAMED)], own=streamed, deciders=deciders)
+    return simulate(requests, everything_to(0), believing(0.1), [StreamingPool(STREAMED)], local=streamed, deciders=deciders)
 
 
 def slowly(requests: Requests, streamed: StreamingServerSpec, deciders: int) -> list[dict[str, Any]]:
@@ -89,14 +88,14 @@ def test_an_encoder_alone_needs_no_target_lengths() -> None:
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
     streamed = StreamingServerSpec(compute, states, STREAMED.lifecycle, 0.5)
     requests = replace(asked(streamed=streamed), tgt_len=None)
-    trail = simulate(requests, everything_to(0), believing(0.1), [OneServer()], own=streamed)
+    trail = simulate(requests, everything_to(0), believing(0.1), [FifoPool()], local=streamed)
     slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)
     for name in COLUMNS:
         np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)
 
 
 def test_a_decoder_does() -> None:
-    with pytest.raises(ValueError, match="target 0 streams a decoder: requests need a tgt_len"):
+    with pytest.raises(ValueError, match="target 0 takes a step for each token: requests need a tgt_len"):
         kept(replace(asked(), tgt_len=None))
 
 
@@ -108,7 +107,7 @@ def test_a_deadline_that_is_just_met_is_met() -> None:
     alone_s = streamed.in_memory_s(src_len, tgt_len)
     arrival_s = np.arange(20) * 10.1
     requests = Requests(src_len, (alone_s,), (), (), arrival_s, np.zeros(20, np.int32), tgt_len=tgt_len)
-    missed = simulate(requests, everything_to(0), believing(0.1), [], own=streamed).deadline_missed
+    missed = simulate(requests, everything_to(0), believing(0.1), [], local=streamed).deadline_missed
     assert missed is not None and missed.tolist() == [True] + [False] * 19
 
 
@@ -146,8 +145,8 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     after = np.where(idle_s > 60.0, 0, np.where(idle_s > 5.0, 200 if keeps_preload else 0, kept_bytes))
     held = np.where(idle_s < 0.0, held_bytes, after)
     assert account.preload_byte_s(over_s) == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
-    assert account.peak_preload_bytes == held.max()
-    assert account.working_bytes == 1_000
+    assert account.totals.peak_buffer_bytes == held.max()
+    assert account.totals.working_bytes == 1_000
 
 
 @pytest.mark.parametrize("gap_s", [0.4, 2_000.0])
@@ -171,7 +170,7 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     )
     ahead = reads_from_s[1:] < end_s[:-1]
     most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
-    assert account.peak_shard_bytes == most
+    assert account.totals.peak_shard_bytes == most
     assert (most > 1_050) == (gap_s < 1.0)
 
 
@@ -181,11 +180,11 @@ def test_the_account_sums_what_the_requests_say() -> None:
     account = trail.streamed[0]
     assert account is not None and trail.state is not None and trail.stall_s is not None
     counts = np.bincount(trail.state, minlength=4)
-    assert account.by_state == tuple(counts) and account.requests == len(requests) and account.boxes == 4
+    assert account.by_state == tuple(counts) and sum(account.by_state) == len(requests) and account.totals.boxes == 4
     assert account.stall_s == pytest.approx(trail.stall_s.sum())
-    assert account.compute_s == pytest.approx(requests.execution_s[0].sum())
-    assert account.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
-    assert account.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
+    assert account.totals.compute_s == pytest.approx(requests.execution_s[0].sum())
+    assert account.totals.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
+    assert account.totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
 
 
 @settings(max_examples=200)

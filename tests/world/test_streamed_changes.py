@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN
-from simnmt.world.requests import Requests
 from simnmt.world.simulation import simulate
 from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
-from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED
 from tests.worlds import believing, everything_to
 
@@ -25,7 +24,7 @@ def run(arrival_s: list[float], streamed: StreamingServerSpec) -> Trail:
     src_len, tgt_len = np.full(count, 8), np.full(count, 10)
     execution_s, node = streamed.in_memory_s(src_len, tgt_len), np.zeros(count, np.int32)
     requests = Requests(src_len, (execution_s,), (), (), np.array(arrival_s), node, tgt_len=tgt_len)
-    return simulate(requests, everything_to(0), believing(0.1), [], own=streamed)
+    return simulate(requests, everything_to(0), believing(0.1), [], local=streamed)
 
 
 def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> StreamingServerSpec:
@@ -64,8 +63,8 @@ def test_the_buffer_is_filled_from_the_disk_before_the_next_request_reads(fill_s
     late_s = float(STATES[FIRST_TURN].from_read_s(FASTER.compute, 8, 10)) + later_s
     assert trail.execution_s[2] == pytest.approx(max(alone_s, late_s))
     by_state = [STATES[state] for state in (COLD, FIRST_TURN, FIRST_TURN)]
-    assert account.read_s == pytest.approx(sum(state.read_s for state in by_state) + fill_s)
-    assert account.read_bytes == sum(state.streamed_bytes for state in by_state) + 500 + STREAMED.cold_read_bytes
+    assert account.totals.read_s == pytest.approx(sum(state.read_s for state in by_state) + fill_s)
+    assert account.totals.read_bytes == sum(state.streamed_bytes for state in by_state) + 500 + STREAMED.cold_read_bytes
 
 
 def test_a_cold_box_stays_cold_through_a_change_and_reads_nothing_for_it() -> None:
@@ -75,7 +74,7 @@ def test_a_cold_box_stays_cold_through_a_change_and_reads_nothing_for_it() -> No
     for trail in (first, reclaimed):
         account = trail.streamed[0]
         assert account is not None and trail.state is not None and trail.state[-1] == COLD
-        assert account.read_s == pytest.approx(len(trail.state) * STATES[COLD].read_s)
+        assert account.totals.read_s == pytest.approx(len(trail.state) * STATES[COLD].read_s)
 
 
 def test_the_ledger_goes_on_through_changes() -> None:

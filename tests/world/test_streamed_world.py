@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.policies import Oracle, PlanView, TransferEstimate, least_total
-from simnmt.world import requests as requests_module
-from simnmt.world.balancers import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
+from simnmt.policies import BacklogView, Oracle, PlanView, TransferEstimate, least_total
+from simnmt.results import requests as requests_module
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import Attached, DrawnChoices, OneServer, Pool, RoundRobin
-from simnmt.world.requests import Block, Requests
+from simnmt.world.fifo_server import FifoPool
+from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server
 from simnmt.world.simulation import Clients, simulate
 from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
-from simnmt.world.trail import Trail
 from tests.world.streamed_boxes import STREAMED, asked
 from tests.worlds import believing, everything_to
 
@@ -45,17 +44,17 @@ def same(one: Trail, other: Trail, names: Sequence[str] = STREAMED_COLUMNS) -> N
 @pytest.mark.parametrize(
     ("streamed", "plain"),
     [
-        (ByNode(), Attached(3)),
-        (InTurn(), RoundRobin(3)),
-        (LeastLoadedOfDrawn(CHOICES[:, :1]), DrawnChoices(CHOICES[:, :1], 3)),
-        (LeastLoadedOfDrawn(CHOICES[:, :2]), DrawnChoices(CHOICES[:, :2], 3)),
+        (ByNode(), FifoPool(3)),
+        (InTurn(), FifoPool(3, balancer=InTurn())),
+        (LeastLoadedOfDrawn(CHOICES[:, :1]), FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :1]))),
+        (LeastLoadedOfDrawn(CHOICES[:, :2]), FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :2]))),
     ],
     ids=["attached", "turns", "one drawn", "two drawn"],
 )
-def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Pool) -> None:
+def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Server) -> None:
     """Crowded; `two drawn` compares boxes by when they come free."""
     requests, still = asked(gap_s=0.05), nothing_to_read()
-    one = simulate(requests, alternately, believing(0.1), [StreamingPool(still, 3, streamed)], deciders=2, own=still)
+    one = simulate(requests, alternately, believing(0.1), [StreamingPool(still, 3, streamed)], deciders=2, local=still)
     other = simulate(requests, alternately, believing(0.1), [plain], deciders=2)
     same(one, other, COLUMNS)
     assert one.stall_s is not None and one.execution_s is not None
@@ -84,7 +83,7 @@ def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer)
             np.zeros(len(there), np.int32),
             tgt_len=requests.tgt_len[there],
         )
-        by_itself = simulate(alone, everything_to(0), believing(0.1), [], own=STREAMED)
+        by_itself = simulate(alone, everything_to(0), believing(0.1), [], local=STREAMED)
         for name in ("queue_s", "execution_s", "state", "stall_s", "first_token_s", "deadline_missed"):
             np.testing.assert_allclose(
                 getattr(trail, name)[there], getattr(by_itself, name), rtol=1e-9, atol=1e-9, err_msg=name
@@ -115,8 +114,8 @@ def knowing(streamed: StreamingServerSpec, requests: Requests, **others: Any) ->
         return least_total([column[block.first : block.first + len(block)] for column in believed_s])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1), plan_views=(view, view), **others)
-    predicted_for = lambda block: [column[block.first : block.first + len(block)].tolist() for column in believed_s]  # noqa: E731
-    return {"decide_for": decide_for, "beliefs": beliefs, "plan_beyond_for": beyond_s, "predicted_for": predicted_for}
+    expected_for = lambda block: [column[block.first : block.first + len(block)].tolist() for column in believed_s]  # noqa: E731
+    return {"decide_for": decide_for, "beliefs": beliefs, "plan_beyond_for": beyond_s, "expected_for": expected_for}
 
 
 def route(request: int, node: int, moment_s: float) -> tuple[tuple[float], tuple[float], float, float]:
@@ -129,7 +128,7 @@ def route(request: int, node: int, moment_s: float) -> tuple[tuple[float], tuple
 def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What boxes need to know of requests reaches them in every discipline, whatever has been prepared meanwhile."""
     requests = asked(120, gap_s=0.3, open_loop=discipline == "open")
-    how = knowing(STREAMED, requests, sees_backlog=sees_backlog, parallel=(1, 2))
+    how = knowing(STREAMED, requests, views=(partial(BacklogView, 1), partial(BacklogView, 2)) if sees_backlog else ())
     if discipline == "closed":
         how |= {"clients": Clients(9, 4, np.random.default_rng(3).exponential(6.0, 9 + len(requests))), "route": route}
     elif discipline == "back to back on an own clock":
@@ -138,7 +137,7 @@ def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch:
     for block in (1, 7, 4096):
         monkeypatch.setattr(requests_module, "BLOCK", block)
         pool = StreamingPool(STREAMED, 2, FewestTokens())
-        trails.append(simulate(requests, pools=[pool], own=STREAMED, deciders=2, **how))
+        trails.append(simulate(requests, servers=[pool], local=STREAMED, deciders=2, **how))
     same(trails[0], trails[2])
     same(trails[1], trails[2])
     assert trails[0].state is not None
@@ -157,8 +156,8 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
         columns,
         lambda block: lambda in_block, delay_s: turns[in_block],
         believing(0.2),
-        [OneServer()],
-        own=STREAMED,
+        [FifoPool()],
+        local=STREAMED,
         judged_share=1.0,
     )
     assert trail.state is not None and trail.execution_s is not None and trail.lost_s is not None
@@ -185,7 +184,7 @@ def test_what_the_oracle_is_told_is_what_the_request_then_meets(gap_s: float, ba
         return decide
 
     pool = StreamingPool(STREAMED, 2, balancer)
-    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, own=STREAMED)
+    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED)
     assert trail.execution_s is not None
     there_s = np.choose(trail.target, requests.execution_s)
     transfer_s = np.where(trail.target == 1, requests.uplink_s[0] + requests.downlink_s[0], 0.0)
@@ -203,11 +202,11 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         believing(0.1, clairvoyant=True),
         [StreamingPool(STREAMED, 2)],
         deciders=2,
-        own=STREAMED,
+        local=STREAMED,
         judged_share=1.0,
     )
     other = simulate(
-        requests, alternately, believing(0.1), [StreamingPool(STREAMED, 2)], deciders=2, own=STREAMED, judged_share=1.0
+        requests, alternately, believing(0.1), [StreamingPool(STREAMED, 2)], deciders=2, local=STREAMED, judged_share=1.0
     )
     assert oracle.lost_s is not None and other.lost_s is not None
     assert np.abs(oracle.lost_s).max() < 1e-12
@@ -224,7 +223,7 @@ def test_how_long_a_cold_start_takes_changes_no_decision_before_its_answer() -> 
     trails = []
     for columns in (requests, slower):
         pool = StreamingPool(STREAMED, 2)
-        trails.append(simulate(columns, pools=[pool], deciders=2, own=STREAMED, **knowing(STREAMED, requests)))
+        trails.append(simulate(columns, servers=[pool], deciders=2, local=STREAMED, **knowing(STREAMED, requests)))
     assert trails[0].execution_s is not None
     assert requests.arrival_s is not None
     ends_s = requests.arrival_s + trails[0].queue_s + trails[0].execution_s
@@ -241,7 +240,7 @@ def handed_by(columns: Requests, target: int, how: dict[str, Any], **others: Any
         handed.append(tuple(delay_s))
         return target
 
-    trail = simulate(columns, pools=others.pop("pools"), **(how | {"decide_for": lambda block: decide} | others))
+    trail = simulate(columns, servers=others.pop("servers"), **(how | {"decide_for": lambda block: decide} | others))
     return np.array(handed), trail
 
 
@@ -266,10 +265,12 @@ def knowing_exactly(streamed: int, sees_backlog: bool = False) -> dict[str, Any]
 
     return {
         "beliefs": Beliefs(
-            lambda decider, target: TransferEstimate(0.2), sees_backlog=sees_backlog, parallel=(1, 1), plan_views=views
+            lambda decider, target: TransferEstimate(0.2),
+            views=(partial(BacklogView, 1),) * 2 if sees_backlog else (),
+            plan_views=views,
         ),
         "plan_beyond_for": beyond_s,
-        "predicted_for": lambda block: [plane_s(block).tolist()] * 2,
+        "expected_for": lambda block: [plane_s(block).tolist()] * 2,
     }
 
 
@@ -290,14 +291,14 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
         expected.append(state)
     how, pool = knowing_exactly(1), StreamingPool(STREAMED)
     if discipline == "open":
-        delays_s, trail = handed_by(of_one_length(np.array(arrival_s), len(arrival_s)), 1, how, pools=[pool])
+        delays_s, trail = handed_by(of_one_length(np.array(arrival_s), len(arrival_s)), 1, how, servers=[pool])
     else:
         # Every second request is executed at once by the gateway, for as long as a pause lasts beyond both ways.
         columns = of_one_length(None, 2 * len(arrival_s) - 1)
         columns.execution_s[0][1::2] = idle_s - 0.2
         turns = lambda in_block, delay_s: (handed.append(tuple(delay_s)), 1 - in_block % 2)[1]  # noqa: E731
         handed: list[tuple[float, ...]] = []
-        trail = simulate(columns, pools=[pool], **(how | {"decide_for": lambda block: turns}))
+        trail = simulate(columns, servers=[pool], **(how | {"decide_for": lambda block: turns}))
         delays_s = np.array(handed)[::2]
         trail = replace(trail, state=trail.state[::2])  # type: ignore[index]
     assert trail.state is not None
@@ -308,7 +309,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
 def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
     """Its stall is part of what it is expected to take; the gateway sees its own queue and its own state."""
     columns = of_one_length(np.array([0.0, 0.1, 0.2]), 3)
-    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), pools=[OneServer()], own=STREAMED)
+    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), servers=[FifoPool()], local=STREAMED)
     assert trail.state is not None and trail.state.tolist() == [0, 2, 3]
     assert delays_s[0, 0] == pytest.approx(BEYOND_S[0]) and delays_s[1, 0] == pytest.approx(trail.queue_s[1] + BEYOND_S[2])
 

@@ -10,9 +10,10 @@ import simpy
 from numpy.typing import NDArray
 
 from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import DrawnChoices, LeastWork, RoundRobin
-from simnmt.world.requests import Requests
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import InTurn, LeastLoadedOfDrawn
 from simnmt.world.simulation import Clients, simulate
 from tests.worlds import latency_s
 
@@ -54,13 +55,17 @@ class Deployment:
             there_s, back_s = self.access_s[node].tolist()
             return tuple(self.up_s[:, request].tolist()), tuple(self.down_s[:, request].tolist()), there_s, back_s
 
-        balancer = LeastWork(self.CLOUDS) if self.cloud == "least work" else DrawnChoices(self.choices, self.CLOUDS)
+        balancer = (
+            LeastWork(self.CLOUDS)
+            if self.cloud == "least work"
+            else FifoPool(self.CLOUDS, balancer=LeastLoadedOfDrawn(self.choices))
+        )
         requests = self.requests(None if clients else self.arrival_s)
         trail = simulate(
             requests,
             decide_for,
             Beliefs(lambda decider, target: TransferEstimate(0.2)),
-            [RoundRobin(self.REGIONS), balancer],
+            [FifoPool(self.REGIONS, balancer=InTurn()), balancer],
             deciders=self.GATEWAYS,
             route=route if clients else None,
             clients=Clients(CLIENTS, self.NODES, self.think_s) if clients else None,

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from simnmt.world.fifo_server import Pool
-from simnmt.world.requests import Requests
+from simnmt.results.requests import Requests, Trail
+from simnmt.world.server import Server
 from simnmt.world.simulation import simulate
-from simnmt.world.trail import Trail
 from tests.worlds import believing, everything_to
 
 CONFIDENCE = 0.999
@@ -106,7 +105,7 @@ def runs(
     load: float,
     service_s: Draw,
     target: int,
-    pool: Callable[[int], Pool],
+    pool: Callable[[int], Server],
     workers: int = 1,
     nodes: int = 1,
     deciders: int = 1,

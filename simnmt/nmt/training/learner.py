@@ -6,7 +6,7 @@ Batches hold sentences of like length up to a number of tokens, in an order that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,12 +18,13 @@ from torch.nn import functional
 
 from simnmt.base.random_streams import stream
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import check_tensors, own_tensors
 from simnmt.nmt.errors import TrainingError, within_memory
 from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.corpus import Pair, side_of
 from simnmt.nmt.training.recipe import Recipe
+from simnmt.nmt.training.session import AdamLearner
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Lengths:
 
     src: NDArray[np.int64]
     tgt: NDArray[np.int64]
+
+    @property
+    def longer(self) -> NDArray[np.int64]:
+        """Tokens of the longer side of each pair."""
+        return np.maximum(self.src, self.tgt)
 
 
 def epoch_batches(lengths: Lengths, batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
@@ -44,31 +50,22 @@ def epoch_batches(lengths: Lengths, batch_tokens: int, *, seed: int, epoch: int)
     order = draw.permutation(len(lengths.src))
     # Target first: the product with the vocabulary costs most, and padding it costs as much as words do.
     order = order[np.lexsort((lengths.src[order], lengths.tgt[order]))]
-    batches = batch_slices(lengths.src[order], lengths.tgt[order], batch_tokens)
+    batches = batch_slices(lengths.longer[order], batch_tokens)
     return [order[batches[index]] for index in draw.permutation(len(batches))]
 
 
-def batch_slices(src: NDArray[np.int64], tgt: NDArray[np.int64], batch_tokens: int) -> list[slice]:
-    """Runs of neighbours whose longer side, padded, holds at most `batch_tokens` tokens, or that are one pair."""
+def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
+    """Runs of neighbours that hold at most `batch_tokens` tokens when padded, or that are one sentence."""
     runs: list[slice] = []
     start = longest = 0
-    for index, length in enumerate(np.maximum(src, tgt).tolist()):
+    for index, length in enumerate(lengths.tolist()):
         longest = max(longest, length)
         if index > start and longest * (index + 1 - start) > batch_tokens:
             runs.append(slice(start, index))
             start, longest = index, length
-    if len(src) > start:
-        runs.append(slice(start, len(src)))
+    if len(lengths) > start:
+        runs.append(slice(start, len(lengths)))
     return runs
-
-
-def padded(sentences: Sequence[Sequence[int]], pad: int) -> NDArray[np.int64]:
-    """Token ids of shape (sentences, longest), the shorter ones filled up with `pad` at their end."""
-    longest = max(len(sentence) for sentence in sentences)
-    filled = np.full((len(sentences), longest), pad, dtype=np.int64)
-    for row, sentence in zip(filled, sentences, strict=True):
-        row[: len(sentence)] = sentence
-    return filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +113,29 @@ class EncodedPairs:
     def in_order(self, batch_tokens: int, device: torch.device) -> Iterator[Batch]:
         """All pairs, shortest first, for a loss that does not depend on their order."""
         order = np.lexsort((self.lengths.src, self.lengths.tgt))
-        for run in batch_slices(self.lengths.src[order], self.lengths.tgt[order], batch_tokens):
+        for run in batch_slices(self.lengths.longer[order], batch_tokens):
             yield self.batch(order[run], device)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> Batch:
         """The given pairs as tensors."""
-        pad, start = self.architecture.pad_token, self.architecture.start_token
-        out = padded([self.tgt[row] for row in rows], pad)
-        fed = np.roll(out, 1, axis=1)
-        fed[:, 0] = start
-        tensors = (padded([self.src[row] for row in rows], pad), self.lengths.src[rows], fed, out)
-        src, src_lengths, tgt_in, tgt_out = (torch.from_numpy(tensor).to(device) for tensor in tensors)
+        tokens = self.architecture
+        src, src_lengths = pad([self.src[row] for row in rows], tokens.pad_token)
+        tgt_out, _ = pad([self.tgt[row] for row in rows], tokens.pad_token)
+        tgt_in = tgt_out.roll(1, dims=1)
+        tgt_in[:, 0] = tokens.start_token
+        src, src_lengths, tgt_in, tgt_out = (tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out))
         return Batch(src, src_lengths, tgt_in, tgt_out, int(self.lengths.tgt[rows].sum()))
 
 
-_WEIGHTS, _MOMENTS = "weights", ("step", "exp_avg", "exp_avg_sq")
-"""What the names of kept tensors begin with; the moments as Adam calls them."""
-
-
-class Learner:
+class Learner(AdamLearner):
     """A model and its optimiser; what a step draws depends on the seed and the step's number, on nothing before it."""
 
     def __init__(self, model: TranslationModel, recipe: Recipe, device: torch.device) -> None:
         self.model = model.to(device)
-        self.recipe = recipe
-        self.device = device
-        self.whole = True
-        """Whether all weights are of one step; False once an update has failed midway."""
+        self.recipe, self.device = recipe, device
         self._clip_weights: Callable[[], None] | None = getattr(self.model, "clip_weights", None)
         """What a model that has it wants done after each step."""
-        self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+        super().__init__({"weights": self.model}, torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9))
 
     def step(self, batch: Batch, step: int) -> float:
         """Learn from one batch as step number `step`, from 1; returns the smoothed loss, the sum over its tokens in nats.
@@ -163,11 +153,10 @@ class Learner:
         within_memory(str(self.device), lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(step)
-        self.whole = False
-        within_memory(str(self.device), self.optimizer.step)
-        if self._clip_weights is not None:
-            self._clip_weights()
-        self.whole = True
+        with self.update():
+            within_memory(str(self.device), self.optimizer.step)
+            if self._clip_weights is not None:
+                self._clip_weights()
         return value
 
     @torch.inference_mode()
@@ -197,33 +186,3 @@ class Learner:
         return functional.cross_entropy(
             logits.flatten(0, 1).float(), targets, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights and Adam's moments by name, all that the next step depends on; no two share memory."""
-        weights = {f"{_WEIGHTS}.{name}": tensor for name, tensor in own_tensors(self.model).items()}
-        return weights | {
-            f"{kind}.{name}": moment
-            for name, parameter in self.model.named_parameters()
-            for kind, moment in self.optimizer.state.get(parameter, {}).items()
-        }
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `tensors` gave, and keep them; raises `ValueError`, which names the first that does not fit."""
-        parameters = dict(self.model.named_parameters())
-        # A parameter that no step has moved yet has no moments.
-        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
-        shapes: dict[str, Sequence[int]] = {
-            f"{_WEIGHTS}.{name}": tensor.shape for name, tensor in own_tensors(self.model).items()
-        }
-        for kind in _MOMENTS:
-            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
-        check_tensors(tensors, shapes)
-        prefix = f"{_WEIGHTS}."
-        weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        self.model.load_state_dict(weights, strict=False)
-        state = {
-            index: {kind: tensors[f"{kind}.{name}"] for kind in _MOMENTS}
-            for index, name in enumerate(parameters)
-            if name in learnt
-        }
-        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})

@@ -10,119 +10,108 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from simnmt.base.files import sole_writer
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import load_weights, save_checkpoint
-from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, load_weights, save_checkpoint
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
 from simnmt.nmt.training.corpus import Corpus, CorpusFiles, Pair, read_training_corpus, side_of
-from simnmt.nmt.training.folder import START_AGAIN, TrainingFolder, TrainingState, defer_signals, load_state, save_state
+from simnmt.nmt.training.folder import TrainingFolder
 from simnmt.nmt.training.learner import EncodedPairs, Learner
 from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Recipe
+from simnmt.nmt.training.session import (
+    MOST_COUNT,
+    NotNegative,
+    NotNegativeReal,
+    Progress,
+    TrainingSession,
+    TrainingState,
+    defer_signals,
+    machine_facts,
+    training_place,
+)
 from simnmt.nmt.translation import Translator
 
-SAVE_EVERY_S = 120.0
-"""What a power cut costs at most; an interrupt costs nothing."""
-
-Progress = Callable[[str, float | None], None]
-"""Told what is being done and which share of it is done, None where nobody knows."""
+StepOrNone = Annotated[int, Field(ge=-1, le=MOST_COUNT)]
+"""A step, or -1 for none."""
 
 
-class TrainingSession:
-    """Goes on from where a training stands, step by step."""
+@dataclass(slots=True)
+class TranslationTrainingState(TrainingState):
+    """How far the training of a translation model is."""
+
+    step_seconds: NotNegativeReal = 0.0
+    """Spent on steps alone."""
+    pairs: NotNegative = 0
+    """Sentence pairs learnt from, those of every epoch counted."""
+    tgt_tokens: NotNegative = 0
+    loss_sum: float = 0.0
+    """Of the smoothed loss since the last look, in nats."""
+    loss_tokens: NotNegative = 0
+    """Target tokens since the last look."""
+    looked_at: StepOrNone = -1
+    """The step at which the development part was last looked at."""
+    best_loss: float | None = None
+    """The least loss of the development part, in nats a token."""
+    best_step: StepOrNone = -1
+    curves: list[dict[str, float]] = field(default_factory=list)
+    """A point per look."""
+    sittings: NotNegative = 0
+    """How often the training was begun or taken up."""
+
+
+class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
+    """Trains a translation model and keeps the weights that do best on the development part."""
 
     def __init__(
-        self,
-        folder: TrainingFolder,
-        pairs: EncodedPairs,
-        dev: EncodedPairs,
-        learner: Learner,
-        standing: TrainingState,
-        account: Mapping[str, Any],
-        identity: dict[str, Any],
-        tell: Progress,
+        self, folder: TrainingFolder, identity: Mapping[str, Any], learner: Learner, budget: Budget, tell: Progress
     ) -> None:
-        """`account`: what training.json says beside how far the training is; `identity`: see `save_state`."""
-        self.folder, self.pairs, self.dev, self.learner, self.standing = folder, pairs, dev, learner, standing
-        self.account, self.identity, self.tell = account, identity, tell
-        self.recipe = learner.recipe
+        super().__init__(folder, identity, learner, TranslationTrainingState(), tell)
+        self.budget, self.recipe = budget, learner.recipe
+        self.standing.sittings += 1
 
-    def run(self, budget: Budget) -> None:
-        """Step until the budget is used up; whatever ends it, the last complete step is kept.
+    def read(self, pairs: EncodedPairs, dev: EncodedPairs, account: Mapping[str, Any]) -> None:
+        """Set what is trained on and what training.json says beside how far the training is."""
+        self.pairs, self.dev, self.account = pairs, dev, account
 
-        Except where an update failed midway: then what was last written stays, up to `SAVE_EVERY_S` old.
-        """
-        standing, recipe = self.standing, self.recipe
-        saved_s = time.monotonic()
-        epoch, batches = standing.epoch, self._batches()
-        try:
-            while (share := self._share(budget, len(batches))) < 1.0:
-                if epoch != standing.epoch:
-                    epoch, batches = standing.epoch, self._batches()
-                    continue
-                if standing.step % recipe.validate_every == 0 and standing.looked_at != standing.step and standing.step:
-                    self._look()
-                with defer_signals():
-                    self._step(batches)
-                    if time.monotonic() - saved_s > SAVE_EVERY_S:
-                        self._save()
-                        saved_s = time.monotonic()
-                self.tell(self._words(), share)
-            if standing.looked_at != standing.step:
-                self._look()
-        except BaseException:
-            if self.learner.whole:
-                with defer_signals():
-                    if standing.best_loss is None:
-                        self._keep()
-                    self._save()
-            raise
-        with defer_signals():
-            self._save()
+    def batches(self) -> list[NDArray[np.int64]]:
+        """See `TrainingSession`."""
+        return self.pairs.epoch(self.recipe.batch_tokens, seed=self.recipe.seed, epoch=self.standing.epoch)
 
-    def _batches(self) -> list[NDArray[np.int64]]:
-        """Batches of the epoch that is under way. Raises `TrainingError` for a state that counts more of them."""
-        batches = self.pairs.epoch(self.recipe.batch_tokens, seed=self.recipe.seed, epoch=self.standing.epoch)
-        if self.standing.batch >= len(batches):
-            what = f"the state cannot be used: batch: {self.standing.batch:,} where an epoch has {len(batches):,} batches"
-            raise TrainingError(what, path=self.folder.state, remedy=START_AGAIN)
-        return batches
-
-    def _share(self, budget: Budget, batches: int) -> float:
+    def share(self, batches: int) -> float:
+        """See `TrainingSession`."""
         standing = self.standing
-        epochs = standing.epoch + (standing.batch / batches if batches else 0.0)
-        return budget.used(epochs=epochs, steps=standing.step, seconds=standing.seconds)
+        return self.budget.used(epochs=standing.epoch + standing.batch / batches, steps=standing.step, seconds=standing.seconds)
 
-    def _step(self, batches: list[NDArray[np.int64]]) -> None:
+    def learn(self, rows: NDArray[np.int64], share: float) -> None:
+        """See `TrainingSession`."""
         standing, begun_s = self.standing, time.perf_counter()
-        rows = batches[standing.batch]
         batch = self.pairs.batch(rows, self.learner.device)
-        loss = self.learner.step(batch, standing.step + 1)
-        standing.step += 1
-        standing.loss_sum += loss
+        standing.loss_sum += self.learner.step(batch, standing.step + 1)
         standing.loss_tokens += batch.tgt_tokens
         standing.tgt_tokens += batch.tgt_tokens
         standing.pairs += len(rows)
-        standing.batch += 1
-        if standing.batch == len(batches):
-            standing.epoch, standing.batch = standing.epoch + 1, 0
-        spent_s = time.perf_counter() - begun_s
-        standing.seconds += spent_s
-        standing.step_seconds += spent_s
+        standing.step_seconds += time.perf_counter() - begun_s
 
-    def _look(self) -> None:
-        """Measure the development loss, and keep the weights if they are the best so far."""
+    def look_if_due(self) -> None:
+        """See `TrainingSession`."""
+        if self.standing.step and self.standing.step % self.recipe.validate_every == 0:
+            self.look_at_end()
+
+    def look_at_end(self) -> None:
+        """Measure the development loss, once a step, and keep the weights if they are the best so far."""
         standing, begun_s = self.standing, time.perf_counter()
+        if standing.looked_at == standing.step:
+            return
         loss = self.learner.mean_loss(self.dev.in_order(self.recipe.batch_tokens, self.learner.device))
         with defer_signals():
             standing.seconds += time.perf_counter() - begun_s
@@ -135,25 +124,30 @@ class TrainingSession:
             standing.curves.append(point)
             standing.loss_sum, standing.loss_tokens = 0.0, 0
             standing.looked_at = standing.step
-            self._save()
+            self.save()
+
+    def save(self) -> None:
+        """See `TrainingSession`; writes training.json, too, and the weights where none were kept yet."""
+        if self.standing.best_loss is None:
+            self._keep()
+        super().save()
+        self.folder.write_account({**self.account, "training": self.progress()})
 
     def _keep(self) -> None:
         save_checkpoint(self.folder.path, self.learner.model, self.recipe.architecture)
 
-    def _save(self) -> None:
-        save_state(self.folder.state, self.identity, self.learner, self.standing)
-        self.folder.write_account({**self.account, "training": self.progress()})
-
     def progress(self) -> dict[str, Any]:
         """How far the training is, as training.json says it."""
         standing = self.standing
+        step_s = standing.step_seconds
         rates = {
-            "sentences_per_s": standing.pairs / standing.step_seconds if standing.step_seconds else None,
-            "tgt_tokens_per_s": standing.tgt_tokens / standing.step_seconds if standing.step_seconds else None,
+            "sentences_per_s": standing.pairs / step_s if step_s else None,
+            "tgt_tokens_per_s": standing.tgt_tokens / step_s if step_s else None,
         }
         return {name: value for name, value in asdict(standing).items() if name not in ("loss_sum", "loss_tokens")} | rates
 
-    def _words(self) -> str:
+    def message(self) -> str:
+        """See `TrainingSession`."""
         standing = self.standing
         best = "" if standing.best_loss is None else f", perplexity {math.exp(min(standing.best_loss, 99.0)):.1f}"
         rate = standing.tgt_tokens / standing.step_seconds if standing.step_seconds else 0.0
@@ -244,64 +238,59 @@ def train(
     Raises `CorpusError` and `TrainingError` for what cannot be used, also while another process trains in `out`; any other
     exception, an interrupt among them, passes through after all complete steps have been kept.
     """
-    TrainingFolder(out)  # refuses what cannot be used before a folder is made
-    with sole_writer(out, TrainingError, "training"):
-        return _train(text, out, recipe, budget, torch_device(device), threads, beam, progress or (lambda stage, share: None))
+    names = SOURCE_TOKENIZER, TARGET_TOKENIZER
+    TrainingFolder(out, *names)  # refuses what cannot be used before a folder is made
+    with training_place(out, device, threads) as where:
+        return _train(text, TrainingFolder(out, *names), recipe, budget, where, beam, progress or (lambda stage, share: None))
 
 
 def _train(
     text: CorpusFiles,
-    out: Path,
+    folder: TrainingFolder,
     recipe: Recipe,
     budget: Budget,
     where: torch.device,
-    threads: int | None,
     beam: int,
     tell: Progress,
 ) -> dict[str, Any]:
-    folder = TrainingFolder(out)
     tell("reading", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
     identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
+    begun = {"schema_version": 1, **identity, "text": text.as_json()}
     folder.refuse_other(identity)
-    with torch.random.fork_rng([where] if where.type == "cuda" else []), torch_threads(threads):
-        if not folder.begun:
-            tell("learning subwords", None)
-            models = _learn_vocabularies(corpus, recipe.architecture)
-            with defer_signals():
-                folder.begin({"schema_version": 1, **identity, "text": text.as_json()}, models)
-        source, target = _vocabularies(folder, recipe.architecture)
-        learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
-        standing = load_state(folder.state, identity, learner) if folder.begun else TrainingState()
-        standing.sittings += 1
-        encode = (source, target, recipe.architecture, recipe.max_tokens)
-        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
-        if not (pairs.src and dev.src):
-            what = f"no sentence pair of at most {recipe.max_tokens} tokens"
-            raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
-        account = {
-            "schema_version": 1,
-            **identity,
-            "text": text.as_json(),
-            "data": corpus.as_json() | {"too_long": pairs.too_long},
-            "vocabulary": _vocabulary_facts(source, target, pairs),
-            "parameters": sum(weights.numel() for weights in learner.model.parameters()),
-            "device": str(where),
-            "threads": torch.get_num_threads(),
-            "versions": installed_versions(("simnmt", "torch", "transformers", "sentencepiece", "sacrebleu")),
-        }
-        sitting = TrainingSession(folder, pairs, dev, learner, standing, account, identity, tell)
-        sitting.run(budget)
-        load_weights(folder.path, learner.model)
-        stage = "translating the held-out part"
-        tell(stage, None)
-        # Words copied from the source would score what the replacement can do beside what the model has learnt.
-        translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
-        result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
-        best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
-        account = {**account, "training": sitting.progress(), "result": result | best}
-        folder.write_account(account)
-        return account
+    if not folder.begun:
+        tell("learning subwords", None)
+        models = _learn_vocabularies(corpus, recipe.architecture)
+        with defer_signals():
+            folder.begin(begun, models)
+    source, target = _vocabularies(folder, recipe.architecture)
+    learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
+    session = TranslationSession(folder, identity, learner, budget, tell)
+    encode = (source, target, recipe.architecture, recipe.max_tokens)
+    pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
+    if not (pairs.src and dev.src):
+        what = f"no sentence pair of at most {recipe.max_tokens} tokens"
+        raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
+    account = {
+        **begun,
+        "data": corpus.as_json() | {"too_long": pairs.too_long},
+        "vocabulary": _vocabulary_facts(source, target, pairs),
+        "parameters": sum(weights.numel() for weights in learner.model.parameters()),
+        **machine_facts(where, "transformers", "sacrebleu"),
+    }
+    session.read(pairs, dev, account)
+    session.run()
+    standing = session.standing
+    load_weights(folder.path, learner.model)
+    stage = "translating the held-out part"
+    tell(stage, None)
+    # Words copied from the source would score what the replacement can do beside what the model has learnt.
+    translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
+    result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
+    best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
+    account |= {"training": session.progress(), "result": result | best}
+    folder.write_account(account)
+    return account
 
 
 def _vocabulary_facts(source: Subwords, target: Subwords, pairs: EncodedPairs) -> dict[str, Any]:

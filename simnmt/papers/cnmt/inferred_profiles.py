@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from simnmt.base import VERSION
-from simnmt.experiment.source import open_source
 from simnmt.network.connection_profiles import write_profiles
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.fit import FIT_REQUESTS, GREATEST_SPEEDUP, LEVELS, SEEDS, TableOneFit, fit_table_one, shipped_lengths
@@ -21,6 +20,7 @@ from simnmt.papers.cnmt.published import DATA_SETS, DataSet
 from simnmt.papers.cnmt.table_replay import Part, Progress, Ratio, Replication, mean_absolute_errors
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
+from simnmt.scenario.source import open_source
 from simnmt.workload.length_table import LengthTable
 
 _DIGITS = 4

@@ -12,7 +12,6 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.run import run_plan
-from simnmt.experiment.source import open_source
 from simnmt.papers.cnmt import claims, published, table_one
 from simnmt.papers.cnmt.claims import TRANSFORMER, RunName, basis_of
 from simnmt.papers.cnmt.fit import FITTED
@@ -24,6 +23,7 @@ from simnmt.results.result import Cell
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
+from simnmt.scenario.source import open_source
 
 Role = Literal["fitted", "test"]
 

@@ -1,8 +1,9 @@
-"""Faster NMT inference (anonymous ACL submission): top-up batching (`topup_*`), and softmax and search fused (`fused_*`).
+"""Faster NMT inference (anonymous ACL submission): top-up batching, and softmax and search fused; one verb for each half.
 
-Open `topup_published.py` and `fused_published.py` first (what the paper prints), then `devices.py` (which device profiles can
-say anything about either half), `offline.py` (all sentences at hand), `online.py` (sentences arrive one by one),
-`fused_stages.py`, and `topup_reproduction.py` and `fused_reproduction.py` (all of it).
+To read it, start with `published.py` (what the paper prints), then `topup.py` and `fused.py` (the two reproductions with their
+tables and charts); claims are judged in `topup_claims.py` and `fused_claims.py`, case by case as `cases.py` says. Below them:
+`devices.py` (device profiles with batch costs or a fused output layer), `offline.py` (all sentences at hand), `online.py`
+(sentences arrive one by one) and `stages.py` (stages of the fused output layer). It imports no other paper but `kit`.
 """
 
 from __future__ import annotations

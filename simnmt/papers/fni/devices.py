@@ -9,7 +9,7 @@ from typing import Any
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.papers.fni.topup_published import BATCH, BEAM, SETS
+from simnmt.papers.fni.published import BATCH, BEAM, SETS
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, SurfaceWithAlone, TableSurface
 from simnmt.profile.blocks import Overhead, ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -46,10 +46,8 @@ class Decoder:
     """Sentences of a mini-batch: the paper's, or the most that were measured where that is less."""
     guessed: bool = False
     """Its beam was not measured: its steps are those of as many rows with beam 1."""
-    gap_known: bool = False
-    """Whether its profile says what each sentence adds between two steps; else that counts as 0 s."""
-    refill_known: bool = False
-    """Whether its profile says what joining a batch takes; else that counts as 0 s."""
+    refills_known: bool = False
+    """Whether its profile has both costs of topping up, joining a batch and the gap between two steps; else one is 0 s."""
     why_batch: str = ""
     """Why its mini-batches are smaller than the paper's; empty where they are not."""
     remarks: tuple[str, ...] = ()
@@ -61,11 +59,6 @@ class Decoder:
     def shown_kind(self) -> str:
         """`kind` as people read it: `measured, doubtful` where the profile has warnings."""
         return f"{self.kind}, doubtful" if self.doubts else self.kind
-
-    @property
-    def refilling_known(self) -> bool:
-        """Whether all that topping up costs more than mini-batching is known."""
-        return self.gap_known and self.refill_known
 
     def prolonged(self, test_set: str) -> float:
         """By how much of itself a full batch's step changes from the last position measured to that of a long output."""
@@ -161,46 +154,38 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     assert profile.step is not None, "its cost was computed"
     guessed = profile.step.beam != cost.beam
     possible = min(batch, cost.most_batch)
-    remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if guessed else []
     why_batch = ""
     if possible < batch:
         why_batch = f"batches of {possible} sentences, no more were measured"
         rows = profile.step.cost.batch_range[1]
         if guessed and possible == rows // cost.beam:
             why_batch = f"batches of {possible} sentences: each takes {cost.beam} of the {rows} rows measured with beam 1"
-        remarks.append(why_batch)
-    if cost.beam > 1 and (guessed or profile.beam_overrun is None):
-        remarks.append(UNCHARGED)
     overheads = profile.overheads
     gap_known = overheads is not None and _is_known(overheads.step_gap_s_per_sentence)
     refill_known = overheads is not None and (_is_known(overheads.refill_s_fixed) or _is_known(overheads.refill_s_per_sentence))
-    if not gap_known:
-        remarks.append("what each sentence adds between two steps was not measured and counts as 0 s")
-    if not refill_known:
-        remarks.append("what it takes to join a batch was not measured and counts as 0 s")
     kind = profile.step.kind if profile.step else "synthetic"
-    box, model = profile.device.name, profile.model.name
-    decoder = Decoder(
-        device,
-        box,
-        model,
-        cost.beam,
-        profile.name,
-        kind,
-        cost,
-        possible,
-        guessed,
-        gap_known,
-        refill_known,
-        why_batch,
-        doubts=step_doubts(profile),
-    )
-    for test_set, long in LONG_OUTPUT.items():
-        if long > cost.step.length_range[1]:
-            change = f"a step's time changes by {100 * decoder.prolonged(test_set):+.0f} % from there to the {long}th"
-            last = cost.step.length_range[1] + 1
-            remarks.append(f"{SETS[test_set].name}: no step was measured beyond the {last}th token of an output; {change}")
-    return replace(decoder, remarks=tuple(remarks))
+    names = device, profile.device.name, profile.model.name, cost.beam, profile.name, kind
+    known = gap_known and refill_known
+    decoder = Decoder(*names, cost, possible, guessed, known, why_batch, doubts=step_doubts(profile))
+    remarks = {
+        f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1": guessed,
+        why_batch: bool(why_batch),
+        UNCHARGED: cost.beam > 1 and (guessed or profile.beam_overrun is None),
+        "what each sentence adds between two steps was not measured and counts as 0 s": not gap_known,
+        "what it takes to join a batch was not measured and counts as 0 s": not refill_known,
+    }
+    applicable = [remark for remark, applies in remarks.items() if applies]
+    return replace(decoder, remarks=(*applicable, *_long_output_remarks(decoder)))
+
+
+def _long_output_remarks(decoder: Decoder) -> list[str]:
+    last = decoder.cost.step.length_range[1]
+    return [
+        f"{SETS[test_set].name}: no step was measured beyond the {last + 1}th token of an output; a step's time changes by "
+        f"{100 * decoder.prolonged(test_set):+.0f} % from there to the {long}th"
+        for test_set, long in LONG_OUTPUT.items()
+        if long > last
+    ]
 
 
 def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
@@ -218,33 +203,6 @@ def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
 
 def _is_known(overhead: Overhead | None) -> bool:
     return overhead is not None and overhead.value is not None
-
-
-Cell = tuple[Decoder, str]
-"""A device with a beam, and a set."""
-
-LEAST_BATCHES = 40
-"""Of fewer batches' sentences nothing is judged: the first batch, and the last, would weigh too much."""
-
-
-def undecided_reason(cell: Cell, sentences: int | None, *, refills: bool = True) -> str:
-    """Why numbers of a device and a set decide no verdict; empty where they do. `refills`: they rest on what refills cost."""
-    decoder, test_set = cell
-    if decoder.extrapolates(test_set):
-        return "extrapolated"
-    if refills and not decoder.refilling_known:
-        return "without what refills and the gaps between steps take, which was not measured"
-    if sentences is not None and sentences < LEAST_BATCHES * decoder.batch:
-        return f"of fewer than {LEAST_BATCHES} batches"
-    return ""
-
-
-def format_reasons(reasons: Iterable[tuple[str, str]]) -> list[str]:
-    """Return one sentence per reason. `reasons`: (reason, text of the case that it leaves undecided)."""
-    groups: dict[str, list[str]] = {}
-    for reason, words in reasons:
-        groups.setdefault(reason, []).append(words)
-    return [f"{reason}, and no part of the verdict: {'; '.join(words)}" for reason, words in groups.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +242,26 @@ class FusedDecoder:
         return "composed" not in (self.plain_choice.how, self.fused_choice.how)
 
     def decoder(self, fused: bool) -> Decoder:
-        """One of the two."""
+        """Return one of the two variants."""
         return self.fused if fused else self.plain
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is other than in the paper, or beyond what was measured."""
+        ratios = [f"{ratio:.2f}" for ratio in sorted(self.against_step.values())]
+        apart = (
+            f"steps among the variants took {' to '.join(dict.fromkeys((*ratios[:1], *ratios[-1:])))} times the calibrated ones"
+        )
+        return [
+            *([] if self.src_len is None else [f"stages measured with sources of {self.src_len} tokens"]),
+            *([f"{apart}: shares are theirs, seconds are not"] if ratios else []),
+            *(
+                f"{choice.settings.describe()}: {choice.describe_composition()}"
+                for choice in (self.plain_choice, self.fused_choice)
+                if choice.how == "composed"
+            ),
+            *self.fused.remarks,
+        ]
 
 
 def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tuple[list[FusedDecoder], list[str]]:

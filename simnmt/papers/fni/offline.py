@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,25 @@ from numpy.typing import NDArray
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
+from simnmt.experiment.processes import run_in_processes
 from simnmt.papers.fni.devices import Decoder
-from simnmt.papers.fni.topup_published import BATCH, COLLECTED, SETS
+from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
+from simnmt.report.charts import Chart, bar_chart, bar_series
 from simnmt.results.device_accounts import SMALL_BATCH
+from simnmt.results.statistics import Estimate
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
 from simnmt.world.batch_pool import decode_all
 
 COLLECT = COLLECTED // BATCH
 """Batches in a maxi-batch: ten, whatever the size of a batch."""
+LEAST_SENTENCES = 100
+"""Fewest sentences that a user may ask for."""
+SEEDS = (1, 2, 3, 4, 5)
+SPEED_SEEDS = SEEDS[:2]
+"""Speeds hardly differ between seeds: 30,000 sentences average more than a seed moves."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of tasks done and the number of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,92 +41,116 @@ class Strategy:
 
     key: str
     name: str
-    collects: bool
-    """Sentences are collected and sorted first (maxi-batching)."""
-    tops_up: bool
-    of_size: Callable[[int], Batching]
-    """The batching for batches of so many sentences, all of them at hand."""
+    batching: Callable[[int, float], Batching]
+    """The batching for a batch size, given the seconds of the mean sentence alone (which offline strategies ignore)."""
+    tops_up: bool = False
+    baseline: str = "mini"
+    """Offline strategy without top-up that it is compared with."""
 
 
+def _maxi_top_up(alone: Strategy, threshold: Callable[[int], int]) -> Strategy:
+    def batching(size: int, _: float) -> Batching:
+        return top_up(size, threshold(size), COLLECT * size, inf)
+
+    return Strategy(f"maxi {alone.key}", f"maxi and {alone.name}", batching, tops_up=True, baseline="maxi")
+
+
+_HALF_EMPTY = Strategy("half-empty", "top-up, half-empty", lambda size, _: top_up(size, half_empty(size)), tops_up=True)
+_IMMEDIATE = Strategy("immediate", "top-up, immediate", lambda size, _: top_up(size, immediate(size)), tops_up=True)
 OFFLINE = (
-    Strategy("mini", "mini", False, False, mini),
-    Strategy("half-empty", "top-up, half-empty", False, True, lambda size: top_up(size, half_empty(size))),
-    Strategy("immediate", "top-up, immediate", False, True, lambda size: top_up(size, immediate(size))),
-    Strategy("maxi", "maxi", True, False, lambda size: maxi(size, COLLECT * size)),
-    Strategy(
-        "maxi half-empty",
-        "maxi and top-up, half-empty",
-        True,
-        True,
-        lambda size: top_up(size, half_empty(size), COLLECT * size, inf),
-    ),
-    Strategy(
-        "maxi immediate",
-        "maxi and top-up, immediate",
-        True,
-        True,
-        lambda size: top_up(size, immediate(size), COLLECT * size, inf),
-    ),
+    Strategy("mini", "mini", lambda size, _: mini(size)),
+    _HALF_EMPTY,
+    _IMMEDIATE,
+    Strategy("maxi", "maxi", lambda size, _: maxi(size, COLLECT * size), baseline="maxi"),
+    _maxi_top_up(_HALF_EMPTY, half_empty),
+    _maxi_top_up(_IMMEDIATE, immediate),
 )
-"""Of the paper's figures: all sentences at hand, nothing is waited for."""
+"""The strategies of the paper's figures: all sentences at hand, no batch waits."""
 BY_KEY = {strategy.key: strategy for strategy in OFFLINE}
-
-
-@dataclass(frozen=True, slots=True)
-class Online:
-    """One way to form batches of what arrives."""
-
-    key: str
-    name: str
-    of_size: Callable[[int, float], Batching]
-    """The batching for batches of so many, given how long the mean sentence takes alone, in seconds."""
-
-
 ONLINE = (
-    Online("single", "one at a time", lambda size, solo_s: mini(1, 0.0)),
-    Online("mini", "mini, of whoever waits", lambda size, solo_s: mini(size, 0.0)),
-    Online("maxi", "maxi, waiting for a mean sentence's time", lambda size, solo_s: maxi(size, COLLECT * size, solo_s)),
-    Online("half-empty", "top-up, half-empty", lambda size, solo_s: top_up(size, half_empty(size))),
-    Online("immediate", "top-up, immediate", lambda size, solo_s: top_up(size, immediate(size))),
+    Strategy("single", "one at a time", lambda size, solo_s: mini(1, 0.0)),
+    Strategy("mini", "mini, of whoever waits", lambda size, solo_s: mini(size, 0.0)),
+    Strategy("maxi", "maxi, waiting for a mean sentence's time", lambda size, solo_s: maxi(size, COLLECT * size, solo_s)),
+    _HALF_EMPTY,
+    _IMMEDIATE,
 )
+"""Strategies for sentences that arrive one by one."""
 
 
-SEEDS = (1, 2, 3, 4, 5)
-
-Lengths = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-
-def lengths_of(test_set: str, seed: int, sentences: int | None = None) -> Lengths:
-    """(src_len, tgt_len) of a set's sentences, or of the first so many; the same seed gives the same sentences."""
+def lengths_of(test_set: str, seed: int, sentences: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return src_len and tgt_len of a set's first `sentences` (None: all); the same seed gives the same sentences."""
     size = SENTENCES[test_set] if sentences is None else sentences
     return MIXES[test_set].draw(stream(seed, 0, f"topup {test_set}"), size)
 
 
+class Moments(NamedTuple):
+    """Mean and standard deviation of a set's source lengths as drawn, over seeds."""
+
+    paper: TestSet
+    """The set as the paper prints it."""
+    mean: float
+    sd: float
+
+
+def drawn_moments(test_set: str, seeds: Sequence[int]) -> Moments:
+    """Return the moments of a set's source lengths."""
+    lengths = [lengths_of(test_set, seed)[0] for seed in seeds]
+    return Moments(SETS[test_set], fmean(src_len.mean() for src_len in lengths), fmean(src_len.std() for src_len in lengths))
+
+
+def run_tasks(tasks: Sequence[Callable[[], Any]], jobs: int, progress: Progress | None) -> list[Any]:
+    """Return the tasks' results, computed on `jobs` processes."""
+    results: list[Any] = [None] * len(tasks)
+    done = run_in_processes(_call, tasks, min(jobs, len(tasks))) if jobs > 1 and tasks else enumerate(map(_call, tasks))
+    for count, (index, result) in enumerate(done, start=1):
+        results[index] = result
+        if progress is not None:
+            progress(count, len(tasks))
+    return results
+
+
+def _call(task: Callable[[], Any]) -> Any:
+    return task()
+
+
+class Spread(NamedTuple):
+    """A quantity over seeds."""
+
+    mean: float
+    least: float
+    greatest: float
+
+
 @dataclass(frozen=True, slots=True)
 class StepOccupancy:
-    """What the decode steps of one set under one strategy were like; means over seeds, with the least and the greatest."""
+    """Occupancy of the decode steps of one set under one strategy, over seeds."""
 
     test_set: str
     strategy: str
-    full_share: tuple[float, float, float]
-    """Mean, least and greatest share of steps with a full batch."""
-    below_8_share: tuple[float, float, float]
-    mean_active: tuple[float, float, float]
-    steps: tuple[float, float, float]
+    full_share: Spread
+    """Share of steps with a full batch."""
+    below_8_share: Spread
+    mean_active: Spread
+    steps: Spread
     share_by_active: tuple[float, ...]
     """Share of the steps with k active, k = 1..batch; mean over seeds."""
 
-    def of(self, measure: str) -> tuple[float, float, float]:
-        """Return (mean, least, greatest) of one of the four measures by name."""
-        mean_and_range: tuple[float, float, float] = getattr(self, measure)
-        return mean_and_range
+    @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return BY_KEY[self.strategy].name
+
+    def spread(self, measure: str) -> Spread:
+        """Return one of the four measures by name."""
+        spread: Spread = getattr(self, measure)
+        return spread
 
 
 def step_occupancy(
     test_set: str, strategy: str, seeds: Sequence[int] = SEEDS, sentences: int | None = None, batch: int = BATCH
 ) -> StepOccupancy:
     """Decode a set under a strategy, all of it at hand, once per seed."""
-    batching = BY_KEY[strategy].of_size(batch)
+    batching = BY_KEY[strategy].batching(batch, inf)
     by_seed = []
     shares = np.zeros(batch + 1)
     for seed in seeds:
@@ -124,7 +160,7 @@ def step_occupancy(
             (plan.share_full(batch), plan.share_below(SMALL_BATCH), float(plan.active.mean()), float(plan.active.size))
         )
         shares += np.bincount(plan.active, minlength=batch + 1) / plan.active.size
-    full, few, active, steps = ((fmean(values), min(values), max(values)) for values in zip(*by_seed, strict=True))
+    full, few, active, steps = (Spread(fmean(values), min(values), max(values)) for values in zip(*by_seed, strict=True))
     return StepOccupancy(test_set, strategy, full, few, active, steps, tuple((shares[1:] / len(seeds)).tolist()))
 
 
@@ -139,39 +175,46 @@ class Speed:
     total_s: tuple[float, ...]
     """One a seed, in the order of the seeds."""
     sentences: int
-    """Of a seed."""
+    """Sentences of one seed."""
     refills: tuple[int, ...]
-    """Times that sentences joined."""
+    """Times that sentences joined, by seed."""
     encode_s: float
     refill_s: float
     decode_s: float
-    """In steps and the gaps between them."""
+    """Seconds of steps and of the gaps between them."""
     mean_active: float
 
     @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return BY_KEY[self.strategy].name
+
+    @property
     def sentences_per_s(self) -> float:
-        """Over all seeds."""
+        """Sentences a second over all seeds."""
         return self.sentences * len(self.total_s) / sum(self.total_s)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the busy time by activity; they sum to 1."""
+        seconds = {"encode": self.encode_s, "refill": self.refill_s, "decode": self.decode_s}
+        return {activity: activity_s / sum(seconds.values()) for activity, activity_s in seconds.items()}
 
 
 def speed(decoder: Decoder, test_set: str, strategy: str, seeds: Sequence[int], sentences: int | None = None) -> Speed:
     """Decode a set once per seed."""
-    batching = BY_KEY[strategy].of_size(decoder.batch)
-    done = [decode_all(batching, decoder.cost, *lengths_of(test_set, seed, sentences)) for seed in seeds]
-    accounts = [decoded.account for decoded in done]
-    steps, active = (sum(int(account.steps.sum()) for account in accounts), sum(account.tokens for account in accounts))
+    batching = BY_KEY[strategy].batching(decoder.batch, inf)
+    runs = [decode_all(batching, decoder.cost, *lengths_of(test_set, seed, sentences)) for seed in seeds]
+    accounts = [run.account for run in runs]
     return Speed(
-        decoder.device,
-        decoder.beam,
-        test_set,
-        strategy,
-        tuple(decoded.total_s for decoded in done),
-        len(done[0].finish_s),
+        *(decoder.device, decoder.beam, test_set, strategy),
+        tuple(run.total_s for run in runs),
+        len(runs[0].finish_s),
         tuple(account.refills for account in accounts),
         sum(account.encode_s for account in accounts),
         sum(account.refill_s for account in accounts),
         sum(float(account.step_s.sum()) for account in accounts),
-        active / steps,
+        sum(account.tokens for account in accounts) / sum(int(account.steps.sum()) for account in accounts),
     )
 
 
@@ -183,32 +226,63 @@ class Gain:
     by_seed: tuple[float, ...]
 
     @property
-    def least(self) -> float:
-        """Over seeds."""
-        return min(self.by_seed)
-
-    @property
-    def greatest(self) -> float:
-        """Over seeds."""
-        return max(self.by_seed)
+    def ratio(self) -> Estimate:
+        """The ratio of their times, with the least and the greatest over seeds."""
+        return Estimate(1.0 + self.mean, 1.0 + min(self.by_seed), 1.0 + max(self.by_seed))
 
     def percent(self) -> str:
-        """Such as `+8.1 % (+7.9 to +8.4)`."""
-        return f"{100 * self.mean:+.1f} % ({100 * self.least:+.1f} to {100 * self.greatest:+.1f})"
+        """Return a text such as `+8.1 % (+7.9 to +8.4)`."""
+        return f"{100 * self.mean:+.1f} % ({100 * min(self.by_seed):+.1f} to {100 * max(self.by_seed):+.1f})"
 
 
 def gain(ours: Speed, theirs: Speed) -> Gain:
-    """Of `ours` over `theirs`, paired by seed."""
+    """Return the gain of `ours` over `theirs`, paired by seed."""
     by_seed = tuple(slow / fast - 1.0 for slow, fast in zip(theirs.total_s, ours.total_s, strict=True))
     return Gain(sum(theirs.total_s) / sum(ours.total_s) - 1.0, by_seed)
 
 
 @dataclass(frozen=True, slots=True)
-class RefillLimit:
-    """How much each joining may take beyond what it takes now before a top-up strategy is no faster than the one without.
+class ComparedSpeed:
+    """A speed beside the baseline of its strategy, as a row of tables and charts."""
 
-    With all sentences at hand the order of events does not depend on what they cost, so a total time is linear in the cost of
-    a joining and the limit exact.
+    decoder: Decoder
+    speed: Speed
+    gain: Gain
+    """The gain over the baseline."""
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy."""
+        return self.speed.name
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether the speed rests on more than measured costs."""
+        return self.decoder.extrapolates(self.speed.test_set)
+
+
+def speed_chart(rows: Sequence[ComparedSpeed], unit: str, reading: str) -> Chart:
+    """Return bars of the speeds by beam, a series for each strategy; whiskers span the seeds."""
+    labels = [
+        f"beam {row.speed.beam}, batches of {row.decoder.batch}" + (", extrapolated" if row.extrapolated else "")
+        for row in rows
+    ]
+    by_name: dict[str, list[Estimate]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row.gain.ratio)
+    series = [
+        bar_series(name, [ratio.mean for ratio in ratios], [ratio.low for ratio in ratios], [ratio.high for ratio in ratios])
+        for name, ratios in by_name.items()
+    ]
+    return bar_chart(list(dict.fromkeys(labels)), unit, series, reading=reading)
+
+
+@dataclass(frozen=True, slots=True)
+class RefillLimit:
+    """How much more each refill may cost than now before a top-up strategy is no faster than the one without.
+
+    With all sentences at hand the order of events does not depend on their costs, so a total time is linear in the cost of
+    a refill and the limit is exact.
     """
 
     device: str
@@ -217,30 +291,36 @@ class RefillLimit:
     strategy: str
     against: str
     limit_s: float | None
-    """Below 0: it is slower already. None: it refills no more often, so no cost of it decides."""
+    """Below 0: it is slower already. None: it refills no more often, so no cost of a refill decides."""
     by_seed_s: tuple[float, ...]
-    """The same of each seed alone; empty where no cost decides."""
+    """The limit of each seed alone; empty if no cost decides."""
     full_step_s: float
     """Seconds of a full batch's decode step with its gap, at half the mean output: the unit of `limit_steps`."""
 
     @property
     def limit_steps(self) -> float | None:
-        """In decode steps of a full batch."""
+        """The limit in decode steps of a full batch."""
         return None if self.limit_s is None else self.limit_s / self.full_step_s
+
+    @property
+    def limit_ms(self) -> float | None:
+        """The limit in milliseconds."""
+        return None if self.limit_s is None else 1e3 * self.limit_s
+
+    @property
+    def full_step_ms(self) -> float:
+        """Milliseconds of a full batch's decode step."""
+        return 1e3 * self.full_step_s
 
 
 def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
-    """Of `ours`, which tops up, against `theirs`, which does not; mean over seeds."""
+    """Return the limit of `ours`, which tops up, against `theirs`, which does not; mean over seeds."""
     more = [a - b for a, b in zip(ours.refills, theirs.refills, strict=True)]
     gained_s = [slow - fast for slow, fast in zip(theirs.total_s, ours.total_s, strict=True)]
     decides = min(more) > 0
     position = round(SETS[ours.test_set].mean / 2)
     return RefillLimit(
-        ours.device,
-        ours.beam,
-        ours.test_set,
-        ours.strategy,
-        theirs.strategy,
+        *(ours.device, ours.beam, ours.test_set, ours.strategy, theirs.strategy),
         sum(gained_s) / sum(more) if decides else None,
         tuple(gained / times for gained, times in zip(gained_s, more, strict=True)) if decides else (),
         decoder.cost.steps_at(decoder.batch)(position, position),
@@ -249,8 +329,4 @@ def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
 
 def refill_limits(speeds: Mapping[str, Speed], decoder: Decoder) -> list[RefillLimit]:
     """Return the limit of each strategy that tops up, against mini- or maxi-batching alone. `speeds`: by strategy."""
-    return [
-        refill_limit(speeds[strategy.key], speeds["maxi" if strategy.collects else "mini"], decoder)
-        for strategy in OFFLINE
-        if strategy.tops_up
-    ]
+    return [refill_limit(speeds[strategy.key], speeds[strategy.baseline], decoder) for strategy in OFFLINE if strategy.tops_up]

@@ -13,7 +13,7 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.offline import ONLINE, lengths_of
-from simnmt.papers.fni.topup_published import SETS
+from simnmt.papers.fni.published import SETS
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.world.batch_pool import decode_all
 
@@ -44,38 +44,38 @@ class Curve:
     beam: int
     test_set: str
     strategy: str
-    rate: tuple[float, ...]
-    """Sentences a second, rising."""
-    p95_s: tuple[float, ...]
-    """At each rate, mean over seeds."""
-    capacity: float
+    capacity_rps: float
     """Sentences a second with all of them at hand: at any higher rate those that wait grow without end."""
+    rate_rps: tuple[float, ...]
+    """Sentences a second, rising."""
+    p95_ms: tuple[float, ...]
+    """At each rate, mean over seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLimit:
-    """Up to which load one strategy holds a p95."""
+    """The load up to which one strategy holds a p95."""
 
     device: str
     beam: int
     test_set: str
     strategy: str
     name: str
-    p95_s: float
-    """Asked for."""
+    p95_ms: float
+    """The p95 to hold."""
     over_solo: float
     """The same in times of the mean sentence alone."""
-    up_to: tuple[float, ...]
-    """Sentences a second, one a seed; 0 where not even the lowest rate looked at holds."""
+    up_to_rps: tuple[float, ...]
+    """Sentences a second, one a seed; 0 if not even the lowest rate looked at holds."""
     saturated: bool = False
-    """With some seed it holds at the highest rate looked at, which is what the device can do at all."""
+    """With some seed it holds at the highest rate looked at, which is the capacity of the device."""
     dips: bool = False
     """With some seed it is missed at a lower rate too: whoever waits for company waits longest when little arrives."""
 
     @property
     def estimate(self) -> Estimate:
         """Mean over seeds and its interval."""
-        return over_replications(self.up_to, positive=True)
+        return over_replications(self.up_to_rps, positive=True)
 
 
 def solo_s(decoder: Decoder, test_set: str) -> float:
@@ -85,31 +85,33 @@ def solo_s(decoder: Decoder, test_set: str) -> float:
 
 
 def load_limits(
-    decoder: Decoder,
-    test_set: str,
-    asked_s: Sequence[float] | None,
-    seeds: Sequence[int],
-    sentences: int,
+    decoder: Decoder, test_set: str, asked_s: Sequence[float] | None, seeds: Sequence[int], sentences: int | None = None
 ) -> tuple[list[Curve], list[LoadLimit]]:
     """Simulate every online strategy on one device and set, with the same sentences and, at one rate, the same arrivals.
 
-    `asked_s`: the p95s to hold; None: `TIGHT` and `RELAXED` times the mean sentence alone.
+    Args:
+        decoder: the device with its beam.
+        test_set: key of the set.
+        asked_s: the p95s to hold; None: `TIGHT` and `RELAXED` times the mean sentence alone.
+        seeds: one run each.
+        sentences: most sentences of a run.
     """
     alone_s = solo_s(decoder, test_set)
-    of = decoder.device, decoder.beam, test_set
+    case = decoder.device, decoder.beam, test_set
     asked_s = [TIGHT * alone_s, RELAXED * alone_s] if asked_s is None else asked_s
+    count = run_sentences(decoder.batch, sentences)
     curves, limits = [], []
     for strategy in ONLINE:
-        batching = strategy.of_size(decoder.batch, alone_s)
-        runs = [_Run(decoder, batching, test_set, seed, sentences) for seed in seeds]
-        most = capacity(decoder, batching, test_set, seeds[0], sentences)
+        batching = strategy.batching(decoder.batch, alone_s)
+        runs = [_Run(decoder, batching, test_set, seed, count) for seed in seeds]
+        most = capacity(decoder, batching, test_set, seeds[0], count)
         rates, p95s = rising_rates([run.p95_s for run in runs], LEAST_LOAD / alone_s, SHOWN * max(asked_s), most)
-        curves.append(Curve(*of, strategy.key, tuple(rates), tuple(p95s), most))
+        curves.append(Curve(*case, strategy.key, most, tuple(rates), tuple(1e3 * p95_s for p95_s in p95s)))
         for p95_s in asked_s:
-            held = [rate_limit(run.p95_s, rates, p95_s) for run in runs]
-            saturated, dips = any(one.saturated for one in held), any(one.dips for one in held)
-            up_to = tuple(one.rate for one in held)
-            limits.append(LoadLimit(*of, strategy.key, strategy.name, p95_s, p95_s / alone_s, up_to, saturated, dips))
+            by_seed = [rate_limit(run.p95_s, rates, p95_s) for run in runs]
+            up_to = tuple(limit.rate for limit in by_seed)
+            marks = any(limit.saturated for limit in by_seed), any(limit.dips for limit in by_seed)
+            limits.append(LoadLimit(*case, strategy.key, strategy.name, 1e3 * p95_s, p95_s / alone_s, up_to, *marks))
     return curves, limits
 
 

@@ -2,162 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from simnmt.papers.fni import topup_published
-from simnmt.papers.fni.devices import Cell, Decoder, format_reasons, undecided_reason
-from simnmt.papers.fni.offline import Gain, RefillLimit, Speed, StepOccupancy, gain
+from simnmt.papers.fni import published
+from simnmt.papers.fni.cases import Case, case_name, case_over_seeds, device_claim, undecided, undecided_reason
+from simnmt.papers.fni.devices import Decoder
+from simnmt.papers.fni.offline import Gain, Moments, RefillLimit, Speed, StepOccupancy, gain
 from simnmt.papers.fni.online import LoadLimit
-from simnmt.papers.fni.topup_published import BATCH, NEAR_PUBLISHED, NEAR_STATED, SETS
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, claim_record, verdict_over_cases, worst_verdict
+from simnmt.papers.fni.published import BATCH, NEAR_PUBLISHED, NEAR_STATED, OCCUPANCIES, SETS
+from simnmt.papers.kit.claim import UNCLEAR, UNKNOWN, ClaimRecord, holds_if, sign_verdict
 from simnmt.results.statistics import over_replications
 
 Occupancies = Mapping[tuple[str, str], StepOccupancy]
 """By set and strategy."""
+Speeds = Mapping[tuple[str, int, str, str], Speed]
+"""By device, beam, set and strategy."""
 
 NEAR_STEPS = 0.03
 """By how much of them numbers of steps, stated as `about`, may differ."""
 NEAR_MOMENT = 0.02
 """FNI-14's accept."""
-SEEN = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "steps with fewer than 8 active"}
+HARMLESS = -0.01
+"""A loss within which top-up with maxi-batching does no harm."""
+AS_FAST = -0.03
+"""A loss within which top-up alone is as fast as maxi-batching."""
+_SEEN = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "steps with fewer than 8 active"}
 
 
-def occupancy_claims(occupancies: Occupancies) -> Records:
-    """Return the records of FNI-12, which need no device, only synthetic lengths."""
-    printed = [statistic for statistic in topup_published.OCCUPANCIES if statistic.published is not None]
-    records = [_printed(letter, statistic, occupancies) for letter, statistic in zip("abc", printed, strict=True)]
-    return [*records, _figure_two(occupancies), _hardly_few(occupancies), _as_many_steps(occupancies)]
-
-
-def moment_claim(moments: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return the record of FNI-14. `moments`: by set, mean and standard deviation of source lengths, over seeds."""
+def moment_claim(moments: Sequence[Moments]) -> ClaimRecord:
+    """Return the record of FNI-14."""
     off = {
-        paper_set.name: max(abs(mean / paper_set.mean - 1.0), abs(sd / paper_set.sd - 1.0))
-        for paper_set in topup_published.TABLE_ONE
-        for mean, sd in [moments[paper_set.key]]
+        drawn.paper.name: max(abs(drawn.mean / drawn.paper.mean - 1.0), abs(drawn.sd / drawn.paper.sd - 1.0))
+        for drawn in moments
     }
     worst = max(off, key=lambda name: off[name])
-    return claim_record(
+    return ClaimRecord(
         "FNI-14",
         "The sentences have the mean length and the spread of Table 1, to 2 %",
-        "; ".join(f"{paper_set.name} {paper_set.mean} and {paper_set.sd}" for paper_set in topup_published.TABLE_ONE),
-        "; ".join(f"{SETS[key].name} {mean:.2f} and {sd:.2f}" for key, (mean, sd) in moments.items()),
-        off[worst] <= NEAR_MOMENT,
+        "; ".join(f"{drawn.paper.name} {drawn.paper.mean} and {drawn.paper.sd}" for drawn in moments),
+        "; ".join(f"{drawn.paper.name} {drawn.mean:.2f} and {drawn.sd:.2f}" for drawn in moments),
+        holds_if(off[worst] <= NEAR_MOMENT),
         f"at most {100 * off[worst]:.1f} % off, on {worst}; drawn log-normal, the paper's sentences are not at hand",
     )
+
+
+def occupancy_claims(occupancies: Occupancies) -> list[ClaimRecord]:
+    """Return the records of FNI-12, which need no device, only synthetic lengths."""
+    printed = [(statistic, statistic.published) for statistic in OCCUPANCIES if statistic.published is not None]
+    return [
+        *(_printed(letter, *figures, occupancies) for letter, figures in zip("abc", printed, strict=True)),
+        _figure_two(occupancies, printed[0][1]),
+        _hardly_few(occupancies),
+        _as_many_steps(occupancies),
+    ]
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _printed(letter: str, statistic: topup_published.Occupancy, occupancies: Occupancies) -> dict[str, Any]:
-    mean, least, greatest = occupancies[statistic.test_set, statistic.strategy].of(statistic.measure)
-    assert statistic.published is not None
-    from_stated, from_published = abs(mean - statistic.stated), abs(mean - statistic.published)
-    return claim_record(
+def _printed(letter: str, statistic: published.Occupancy, theirs: float, occupancies: Occupancies) -> ClaimRecord:
+    mean, least, greatest = occupancies[statistic.test_set, statistic.strategy].spread(statistic.measure)
+    from_stated, from_published = abs(mean - statistic.stated), abs(mean - theirs)
+    return ClaimRecord(
         f"FNI-12 ({letter})",
-        f"{SETS[statistic.test_set].name}, {statistic.strategy}-batching: {SEEN[statistic.measure]}, within 4 points "
+        f"{SETS[statistic.test_set].name}, {statistic.strategy}-batching: {_SEEN[statistic.measure]}, within 4 points "
         f"({statistic.where})",
-        f"{100 * statistic.published:.0f} %",
+        f"{100 * theirs:.0f} %",
         f"{_percent(mean)} ({_percent(least)} to {_percent(greatest)} over seeds)",
-        from_published <= NEAR_PUBLISHED and from_stated <= NEAR_STATED,
+        holds_if(from_published <= NEAR_PUBLISHED and from_stated <= NEAR_STATED),
         f"{100 * from_published:.1f} points from the paper, {100 * from_stated:.1f} from the {_percent(statistic.stated)} that "
         "simulation of such lengths is known to give, of which 2 are allowed",
     )
 
 
-def _figure_two(occupancies: Occupancies) -> dict[str, Any]:
-    theirs = topup_published.OCCUPANCIES[0].published
-    assert theirs is not None
-    full = {strategy: occupancies["europarl", strategy].full_share[0] for strategy in ("mini", "maxi")}
-    (stated,) = (
-        statistic.stated
-        for statistic in topup_published.OCCUPANCIES
-        if (statistic.strategy, statistic.measure) == ("mini", "full_share")
-    )
+def _stated(measure: str) -> dict[tuple[str, str], float]:
+    return {
+        (statistic.test_set, statistic.strategy): statistic.stated for statistic in OCCUPANCIES if statistic.measure == measure
+    }
+
+
+def _figure_two(occupancies: Occupancies, theirs: float) -> ClaimRecord:
+    full = {strategy: occupancies["europarl", strategy].full_share.mean for strategy in ("mini", "maxi")}
+    stated = _stated("full_share")["europarl", "mini"]
     off = abs(full["mini"] - stated)
     nearest = min(full, key=lambda strategy: abs(full[strategy] - theirs))
-    return claim_record(
+    return ClaimRecord(
         "FNI-12 (d)",
         f"Figure 2, unlabelled, shows maxi-batching: mini-batching fills {_percent(stated)} of the steps (to 2 points)",
         "full in 42 % of the steps, batching not named",
         f"full with maxi-batching {_percent(full['maxi'])}, with mini-batching {_percent(full['mini'])}",
-        nearest == "maxi" and abs(full["mini"] - theirs) > NEAR_PUBLISHED and off <= NEAR_STATED,
+        holds_if(nearest == "maxi" and abs(full["mini"] - theirs) > NEAR_PUBLISHED and off <= NEAR_STATED),
         f"{nearest}-batching comes nearest; mini-batching is {100 * off:.1f} points from what is stated",
     )
 
 
-def _hardly_few(occupancies: Occupancies) -> dict[str, Any]:
-    topped_up = {key: occupancies[key, "half-empty"] for key in SETS}
-    means = {
-        statistic.test_set: statistic.stated for statistic in topup_published.OCCUPANCIES if statistic.measure == "mean_active"
-    }
-    few = max(occupancy.below_8_share[0] for occupancy in topped_up.values())
-    off = max(abs(occupancy.mean_active[0] - means[key]) for key, occupancy in topped_up.items())
-    return claim_record(
+def _hardly_few(occupancies: Occupancies) -> ClaimRecord:
+    topped_up = {key: occupancies[key] for key in _stated("mean_active")}
+    few = max(occupancy.below_8_share.mean for occupancy in topped_up.values())
+    off = max(abs(topped_up[key].mean_active.mean - stated) for key, stated in _stated("mean_active").items())
+    return ClaimRecord(
         "FNI-12 (e)",
         "Topped up when half empty, fewer than 8 are active in less than 1 % of the steps, and 98 and 100 on average",
         "",
         "; ".join(
-            f"{SETS[key].name} {_percent(occupancy.below_8_share[0])}, mean {occupancy.mean_active[0]:.1f}"
-            for key, occupancy in topped_up.items()
+            f"{SETS[test_set].name} {_percent(occupancy.below_8_share.mean)}, mean {occupancy.mean_active.mean:.1f}"
+            for (test_set, _), occupancy in topped_up.items()
         ),
-        few < 0.01 and off <= 100 * NEAR_STATED,
+        holds_if(few < 0.01 and off <= 100 * NEAR_STATED),
         "the steps that remain with few are the last ones, when nothing is left to refill with",
     )
 
 
-def _as_many_steps(occupancies: Occupancies) -> dict[str, Any]:
-    step_statistics = [statistic for statistic in topup_published.OCCUPANCIES if statistic.measure == "steps"]
-    steps_by_statistic = {
-        statistic: occupancies[statistic.test_set, statistic.strategy].steps[0] for statistic in step_statistics
-    }
-    off = {statistic: steps / statistic.stated - 1.0 for statistic, steps in steps_by_statistic.items()}
-    worst = max(off, key=lambda statistic: abs(off[statistic]))
-    return claim_record(
+def _as_many_steps(occupancies: Occupancies) -> ClaimRecord:
+    steps = {key: occupancies[key].steps.mean for key in _stated("steps")}
+    off = {key: steps[key] / stated - 1.0 for key, stated in _stated("steps").items()}
+    worst = max(off, key=lambda key: abs(off[key]))
+    return ClaimRecord(
         "FNI-12 (f)",
         "Decode steps for a whole set, within 3 % of what simulation is known to give",
         "",
-        "; ".join(
-            f"{SETS[statistic.test_set].name} {statistic.strategy} {steps:,.0f}"
-            for statistic, steps in steps_by_statistic.items()
-        ),
-        abs(off[worst]) <= NEAR_STEPS,
-        f"furthest off: {SETS[worst.test_set].name}, {worst.strategy}, {100 * off[worst]:+.1f} %",
+        "; ".join(f"{SETS[test_set].name} {strategy} {count:,.0f}" for (test_set, strategy), count in steps.items()),
+        holds_if(abs(off[worst]) <= NEAR_STEPS),
+        f"furthest off: {SETS[worst[0]].name}, {worst[1]}, {100 * off[worst]:+.1f} %",
     )
-
-
-Speeds = Mapping[tuple[str, int, str, str], Speed]
-"""By device, beam, set and strategy."""
-
-HARMLESS = -0.01
-"""A loss within which top-up with maxi-batching does no harm."""
-AS_FAST = -0.03
-"""A loss within which top-up alone is as fast as maxi-batching."""
 
 
 def speed_claims(
     decoders: Sequence[Decoder], speeds: Speeds, limits: Iterable[RefillLimit], sentences: int | None = None
-) -> Records:
+) -> list[ClaimRecord]:
     """Return one record per claim and device. Cases not measured, or too short, are listed and decide nothing.
 
-    `sentences`: most sentences timed per set; None: all.
+    Args:
+        decoders: the devices with their beams.
+        speeds: by device, beam, set and strategy.
+        limits: the costs of a refill from which topping up is slower.
+        sentences: most sentences timed per set; None: all.
     """
-    by_key = {
-        (refill_limit.device, refill_limit.beam, refill_limit.test_set, refill_limit.strategy): refill_limit
-        for refill_limit in limits
-    }
-    records = []
-    for device in dict.fromkeys(decoder.device for decoder in decoders):
-        device_decoders = [decoder for decoder in decoders if decoder.device == device]
-        records += _of_device(_Device(device_decoders, speeds, by_key, sentences))
-    return records
+    by_key = {(limit.device, limit.beam, limit.test_set, limit.strategy): limit for limit in limits}
+    by_device: dict[str, list[Decoder]] = {}
+    for decoder in decoders:
+        by_device.setdefault(decoder.device, []).append(decoder)
+    return [
+        record
+        for device_decoders in by_device.values()
+        for record in _SpeedClaims(device_decoders, speeds, by_key, sentences).records()
+    ]
 
 
-class _Device:
-    """One device's numbers, and how records of them are made."""
+class _SpeedClaims:
+    """The claims on the speed of one device."""
 
     def __init__(
         self,
@@ -166,225 +161,180 @@ class _Device:
         limits: Mapping[tuple[str, int, str, str], RefillLimit],
         sentences: int | None,
     ) -> None:
-        self.decoders, self._speeds, self._limits, self.sentences = decoders, speeds, limits, sentences
-        self.name = decoders[0].device
+        self._decoders, self._speeds, self._limits, self._sentences = decoders, speeds, limits, sentences
 
-    def gain(self, cell: Cell, ours: str, theirs: str) -> Gain:
-        """Return the gain of one strategy over another."""
-        decoder, test_set = cell
-        speeds = (self._speeds[decoder.device, decoder.beam, test_set, strategy] for strategy in (ours, theirs))
-        return gain(*speeds)
+    def records(self) -> list[ClaimRecord]:
+        return [
+            self._claim(
+                "FNI-16 (a)",
+                "Topped up when half empty, decoding is faster than with mini-batching",
+                published.ALONE,
+                self._gains("half-empty", "mini", lambda gained: gained > 0.0),
+                refills=False,
+            ),
+            self._claim(
+                "FNI-16 (b)",
+                "Its advantage shrinks where sentences are sorted first (maxi-batching)",
+                "limited gains together",
+                self._advantages,
+                refills=False,
+            ),
+            self._claim(
+                "FNI-16 (c)",
+                "On Europarl, topping up with maxi-batching is slower than maxi-batching",
+                published.WITH_MAXI["europarl"],
+                self._gains("maxi half-empty", "maxi", lambda gained: gained < 0.0),
+                ("europarl",),
+            ),
+            self._claim(
+                "FNI-16 (d)",
+                "From some cost of a refill on it is slower with maxi-batching, while alone it still pays",
+                "slower by the overhead of the algorithm",
+                self._refill_limits,
+            ),
+            self._claim(
+                "FNI-16 (e)",
+                "On OpenSubtitles, topping up with maxi-batching does no harm (1 % allowed)",
+                published.WITH_MAXI["opensubtitles"],
+                self._gains("maxi half-empty", "maxi", lambda gained: gained > HARMLESS),
+                ("opensubtitles",),
+            ),
+            self._claim(
+                "FNI-16 (f)",
+                "On Europarl, topping up alone is at least as fast as maxi-batching (3 % allowed)",
+                published.AS_MAXI,
+                self._gains("half-empty", "maxi", lambda gained: gained > AS_FAST),
+                ("europarl",),
+            ),
+            self._small_beams(),
+            self._claim(
+                "FNI-10",
+                "Topping up when half empty is faster than at once",
+                published.HALF_EMPTY,
+                self._gains("half-empty", "immediate", lambda gained: gained > 0.0),
+            ),
+        ]
 
-    def limit(self, cell: Cell, strategy: str) -> RefillLimit:
-        """Return the limit of what a refill may cost under a strategy."""
-        return self._limits[cell[0].device, cell[0].beam, cell[1], strategy]
-
-    def record(
+    def _claim(
         self,
-        letter: str,
+        identifier: str,
         claim: str,
         theirs: str,
-        test_sets: Sequence[str],
-        holds: Callable[[Cell], Sequence[bool]],
-        describe: Callable[[Cell], str],
+        judge: Callable[[Decoder, str], Case],
+        test_sets: Collection[str] = tuple(SETS),
         *,
         refills: bool = True,
-    ) -> dict[str, Any]:
-        """Return a record. `holds`: the outcome by seed in each cell with enough measurements; `describe`: text of a cell."""
-        reasons = {
-            (decoder, key): undecided_reason((decoder, key), self.sentences, refills=refills)
+    ) -> ClaimRecord:
+        cases = [
+            undecided(judge(decoder, key), undecided_reason(decoder, key, self._sentences, refills=refills))
             for key in test_sets
-            for decoder in self.decoders
-        }
-        cells = {cell: holds(cell) for cell, reason in reasons.items() if not reason}
-        verdict = verdict_over_cases(cells.values())
-        failing = [cell for cell, seeds in cells.items() if not any(seeds)]
-        unclear = [cell for cell, seeds in cells.items() if any(seeds) and not all(seeds)]
-        why = [
-            *([f"not with {_listed(failing)}"] if failing else []),
-            *([f"not in every seed with {_listed(unclear)}"] if unclear else []),
-            *(["in every case looked at"] if verdict == HOLDS else []),
-            *(["nothing that could decide it was measured"] if verdict == UNKNOWN else []),
-            *format_reasons((reason, f"{_name(cell)} {describe(cell)}") for cell, reason in reasons.items() if reason),
+            for decoder in self._decoders
         ]
-        ours = "; ".join(f"{_name(cell)} {describe(cell)}" for cell in cells)
-        return self.finished(letter, claim, theirs, ours, verdict, "; ".join(why))
+        return device_claim(self._decoders, identifier, claim, theirs, cases)
 
-    def finished(self, letter: str, claim: str, theirs: str, ours: str, verdict: str, why: str) -> dict[str, Any]:
-        """A record of this device."""
-        decoder = self.decoders[0]
-        return claim_record(letter, claim, theirs, ours, verdict, why, device=self.name, basis=decoder.kind)
+    def _gain(self, decoder: Decoder, test_set: str, ours: str, theirs: str) -> Gain:
+        return gain(*(self._speeds[decoder.device, decoder.beam, test_set, strategy] for strategy in (ours, theirs)))
 
+    def _gains(self, ours: str, theirs: str, holds: Callable[[float], bool]) -> Callable[[Decoder, str], Case]:
+        """Return the judge of one strategy's gain over another."""
 
-def _of_device(device: _Device) -> Records:
-    both, europarl, subtitles = tuple(SETS), ("europarl",), ("opensubtitles",)
+        def judge(decoder: Decoder, test_set: str) -> Case:
+            gained = self._gain(decoder, test_set, ours, theirs)
+            return case_over_seeds(case_name(decoder.beam, test_set), gained.percent(), [*map(holds, gained.by_seed)])
 
-    def against(ours: str, theirs: str) -> Callable[[Cell], str]:
-        return lambda cell: device.gain(cell, ours, theirs).percent()
+        return judge
 
-    def above(ours: str, theirs: str, least: float = 0.0) -> Callable[[Cell], list[bool]]:
-        return lambda cell: [seed_gain > least for seed_gain in device.gain(cell, ours, theirs).by_seed]
-
-    def shrinks(cell: Cell) -> list[bool]:
-        alone, beside = device.gain(cell, "half-empty", "mini"), device.gain(cell, "maxi half-empty", "maxi")
-        return [b < a for a, b in zip(alone.by_seed, beside.by_seed, strict=True)]
-
-    def shrunk(cell: Cell) -> str:
-        alone, beside = device.gain(cell, "half-empty", "mini"), device.gain(cell, "maxi half-empty", "maxi")
-        return f"{100 * alone.mean:+.1f} % alone, {100 * beside.mean:+.1f} % with maxi"
-
-    def allowed(cell: Cell) -> str:
-        return f"{_limit(device.limit(cell, 'half-empty'))} alone, {_limit(device.limit(cell, 'maxi half-empty'))} with maxi"
-
-    def decides(cell: Cell) -> list[bool]:
-        alone, beside = (device.limit(cell, strategy).by_seed_s for strategy in ("half-empty", "maxi half-empty"))
-        return [max(b, 0.0) < a for a, b in zip(alone, beside, strict=True)] if alone and beside else [False]
-
-    return [
-        device.record(
-            "FNI-16 (a)",
-            "Topped up when half empty, decoding is faster than with mini-batching",
-            topup_published.ALONE,
-            both,
-            above("half-empty", "mini"),
-            against("half-empty", "mini"),
-            refills=False,
-        ),
-        device.record(
-            "FNI-16 (b)",
-            "Its advantage shrinks where sentences are sorted first (maxi-batching)",
-            "limited gains together",
-            both,
-            shrinks,
-            shrunk,
-            refills=False,
-        ),
-        device.record(
-            "FNI-16 (c)",
-            "On Europarl, topping up with maxi-batching is slower than maxi-batching",
-            topup_published.WITH_MAXI["europarl"],
-            europarl,
-            above("maxi", "maxi half-empty"),
-            against("maxi half-empty", "maxi"),
-        ),
-        device.record(
-            "FNI-16 (d)",
-            "From some cost of a refill on it is slower with maxi-batching, while alone it still pays",
-            "slower by the overhead of the algorithm",
-            both,
-            decides,
-            allowed,
-        ),
-        device.record(
-            "FNI-16 (e)",
-            "On OpenSubtitles, topping up with maxi-batching does no harm (1 % allowed)",
-            topup_published.WITH_MAXI["opensubtitles"],
-            subtitles,
-            above("maxi half-empty", "maxi", HARMLESS),
-            against("maxi half-empty", "maxi"),
-        ),
-        device.record(
-            "FNI-16 (f)",
-            "On Europarl, topping up alone is at least as fast as maxi-batching (3 % allowed)",
-            topup_published.AS_MAXI,
-            europarl,
-            above("half-empty", "maxi", AS_FAST),
-            against("half-empty", "maxi"),
-        ),
-        _small_beams(device),
-        device.record(
-            "FNI-10",
-            "Topping up when half empty is faster than at once",
-            topup_published.HALF_EMPTY,
-            both,
-            above("half-empty", "immediate"),
-            against("half-empty", "immediate"),
-        ),
-    ]
-
-
-def _small_beams(device: _Device) -> dict[str, Any]:
-    claim = "On Europarl, topping up alone is faster than maxi-batching with a small beam, and by more than with a large one"
-    theirs = "equal to maxi-batching, slightly faster with small beams"
-    cells = [(decoder, "europarl") for decoder in sorted(device.decoders, key=lambda decoder: decoder.beam)]
-    reasons = {cell: undecided_reason(cell, device.sentences) for cell in cells}
-    sound = [cell for cell in cells if not reasons[cell]]
-    if len(sound) < 2:
-        why = ["needs two beams of which enough was measured"]
-        why += format_reasons(
-            (reason, f"{_name(cell)} {device.gain(cell, 'half-empty', 'maxi').percent()}")
-            for cell, reason in reasons.items()
-            if reason
+    def _advantages(self, decoder: Decoder, test_set: str) -> Case:
+        alone = self._gain(decoder, test_set, "half-empty", "mini")
+        beside = self._gain(decoder, test_set, "maxi half-empty", "maxi")
+        return case_over_seeds(
+            case_name(decoder.beam, test_set),
+            f"{100 * alone.mean:+.1f} % alone, {100 * beside.mean:+.1f} % with maxi",
+            [b < a for a, b in zip(alone.by_seed, beside.by_seed, strict=True)],
         )
-        return device.finished("FNI-16 (g)", claim, theirs, "", UNKNOWN, "; ".join(why))
-    pair = sound[0], sound[-1]
-    small, large = (device.gain(cell, "half-empty", "maxi") for cell in pair)
-    faster, more = [a > 0.0 for a in small.by_seed], [a > b for a, b in zip(small.by_seed, large.by_seed, strict=True)]
-    verdict = verdict_over_cases([faster, more])
-    wrong = [words for words, seeds in (("no faster", faster), ("not by more", more)) if not all(seeds)]
-    why = [f"{' and '.join(wrong)} with the small beam in every seed" if wrong else "in every seed"]
-    if pair[0][0].batch != pair[1][0].batch:
-        why.append(f"batches of {pair[0][0].batch} and of {pair[1][0].batch}")
-    ours = "; ".join(f"{_name(cell)} {beam_gain.percent()}" for cell, beam_gain in zip(pair, (small, large), strict=True))
-    return device.finished("FNI-16 (g)", claim, theirs, ours, verdict, "; ".join(why))
+
+    def _refill_limits(self, decoder: Decoder, test_set: str) -> Case:
+        alone, beside = (
+            self._limits[decoder.device, decoder.beam, test_set, strategy] for strategy in ("half-empty", "maxi half-empty")
+        )
+        known = alone.by_seed_s and beside.by_seed_s
+        return case_over_seeds(
+            case_name(decoder.beam, test_set),
+            f"{_describe_limit(alone)} alone, {_describe_limit(beside)} with maxi",
+            [max(b, 0.0) < a for a, b in zip(alone.by_seed_s, beside.by_seed_s, strict=True)] if known else [False],
+        )
+
+    def _small_beams(self) -> ClaimRecord:
+        """Compare the smallest with the largest beam that decide anything."""
+        decoders = sorted(self._decoders, key=lambda decoder: decoder.beam)
+        reasons = [undecided_reason(decoder, "europarl", self._sentences) for decoder in decoders]
+        gains = [self._gain(decoder, "europarl", "half-empty", "maxi") for decoder in decoders]
+        sound = [place for place, reason in enumerate(reasons) if not reason]
+        names = [case_name(decoder.beam, "europarl") for decoder in decoders]
+        notes = []
+        if len(sound) < 2:
+            cases = [
+                Case(name, gained.percent(), UNKNOWN, reason or "needs two beams of which enough was measured")
+                for name, gained, reason in zip(names, gains, reasons, strict=True)
+            ]
+        else:
+            first, last = sound[0], sound[-1]
+            small, large = gains[first], gains[last]
+            faster = case_over_seeds(names[first], small.percent(), [a > 0.0 for a in small.by_seed])
+            more = case_over_seeds(
+                names[last], large.percent(), [a > b for a, b in zip(small.by_seed, large.by_seed, strict=True)]
+            )
+            cases = [
+                replace(faster, reason="not faster in every seed"),
+                replace(more, reason="not less than with the small beam in every seed"),
+            ]
+            if decoders[first].batch != decoders[last].batch:
+                notes.append(f"batches of {decoders[first].batch} and of {decoders[last].batch}")
+        return device_claim(
+            self._decoders,
+            "FNI-16 (g)",
+            "On Europarl, topping up alone is faster than maxi-batching with a small beam, and by more than with a large one",
+            "equal to maxi-batching, slightly faster with small beams",
+            cases,
+            notes,
+        )
 
 
-def _name(cell: Cell) -> str:
-    return f"{SETS[cell[1]].name} beam {cell[0].beam}"
-
-
-def _listed(cells: Iterable[Cell]) -> str:
-    return ", ".join(_name(cell) for cell in cells)
-
-
-def _limit(refill_limit: RefillLimit) -> str:
-    if refill_limit.limit_s is None or refill_limit.limit_steps is None:
+def _describe_limit(limit: RefillLimit) -> str:
+    if limit.limit_ms is None:
         return "at no cost of a refill"
-    return f"{1e3 * refill_limit.limit_s:,.2f} ms ({refill_limit.limit_steps:.2f} steps) more a refill"
+    return f"{limit.limit_ms:,.2f} ms ({limit.limit_steps:.2f} steps) more a refill"
 
 
-def online_claims(decoders: Sequence[Decoder], held: Iterable[LoadLimit], sentences: int | None = None) -> Records:
+def online_claims(decoders: Sequence[Decoder], limits: Iterable[LoadLimit], sentences: int | None = None) -> list[ClaimRecord]:
     """Return one record per device: half-empty top-up against maxi-batching, paired by seed.
 
-    `sentences`: as in `speed_claims`.
+    Args:
+        decoders: the devices with their beams.
+        limits: the load up to which each strategy holds a p95.
+        sentences: most sentences of a run; None: all.
     """
-    by_key = {
-        (load_limit.device, load_limit.test_set, load_limit.over_solo, load_limit.strategy): load_limit for load_limit in held
-    }
+    by_key = {(limit.device, limit.test_set, limit.over_solo, limit.strategy): limit for limit in limits}
     records = []
     for device in dict.fromkeys(device for device, *_ in by_key):
-        decoder = min((candidate for candidate in decoders if candidate.device == device), key=lambda candidate: candidate.beam)
-        comparisons, verdicts, passed = [], [], []
+        decoder = min((decoder for decoder in decoders if decoder.device == device), key=lambda decoder: decoder.beam)
+        cases = []
         for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
             ours, theirs = (by_key[device, test_set, over_solo, strategy] for strategy in ("half-empty", "maxi"))
-            more = over_replications([a - b for a, b in zip(ours.up_to, theirs.up_to, strict=True)])
-            verdict = UNCLEAR
-            if more.low is not None and more.high is not None:
-                verdict = HOLDS if more.low > 0.0 else FAILS if more.high < 0.0 else UNCLEAR
-            rates = f"{ours.estimate.mean:.2f} against {theirs.estimate.mean:.2f} a second"
-            ending = {HOLDS: "", FAILS: ", less", UNCLEAR: ", not distinguishable"}[verdict]
-            words = f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}"
-            reason = undecided_reason((decoder, test_set), sentences)
-            if reason:
-                passed.append((reason, words))
-            else:
-                comparisons.append(words)
-                verdicts.append(verdict)
-        verdict = worst_verdict(verdicts)
-        because = {
-            HOLDS: "in every case by more than seeds differ",
-            UNKNOWN: "nothing that could decide it was measured",
-        }
+            more = over_replications([a - b for a, b in zip(ours.up_to_rps, theirs.up_to_rps, strict=True)])
+            case = Case(
+                f"{SETS[test_set].name}, {ours.p95_ms:,.0f} ms",
+                f"{ours.estimate.mean:.2f} against {theirs.estimate.mean:.2f} a second",
+                sign_verdict(more) if more.mean else UNCLEAR,
+            )
+            cases.append(undecided(case, undecided_reason(decoder, test_set, sentences)))
         records.append(
-            claim_record(
+            device_claim(
+                [decoder],
                 "FNI-09 (online)",
                 "Sentences that arrive one by one: within a p95, topping up carries more load than maxi-batching",
                 "maxi-batching can delay an online answer unacceptably",
-                "; ".join(comparisons),
-                verdict,
-                "; ".join([because.get(verdict, "not in every case by more than seeds differ"), *format_reasons(passed)]),
-                device=device,
-                basis=decoder.kind,
+                cases,
             )
         )
     return records

@@ -9,13 +9,14 @@ from statistics import fmean
 from typing import TypeVar
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.evidence import Judgement, StudyClaim, in_groups
+from simnmt.papers.fvp.evidence import StudyClaim, in_groups
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Study
 from simnmt.papers.kit.claim import (
     FAILS,
     HOLDS,
     UNCLEAR,
     ClaimRecord,
+    Judgement,
     holds_if,
     verdict_over_cases,
     worst_verdict,

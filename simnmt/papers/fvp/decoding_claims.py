@@ -6,9 +6,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.evidence import Judgement, StudyClaim, in_groups
+from simnmt.papers.fvp.evidence import StudyClaim, in_groups
 from simnmt.papers.fvp.study import Decoded, Speed, Study, format_clusters
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, holds_if, verdict_over_cases, worst_verdict
+from simnmt.papers.kit.claim import (
+    FAILS,
+    HOLDS,
+    UNCLEAR,
+    UNKNOWN,
+    ClaimRecord,
+    Judgement,
+    holds_if,
+    verdict_over_cases,
+    worst_verdict,
+)
 
 
 def decoding_claims(study: Study | None) -> list[ClaimRecord]:

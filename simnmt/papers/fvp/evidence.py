@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.calibrate.study import read_study
+from simnmt.calibrate.study import read_distinct, read_study
 from simnmt.papers.fvp.study import PARTS, QUICK, Part, Study, StudySettings
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, Judgement
 
 if TYPE_CHECKING:
     from simnmt.papers.fvp.study_texts import Direction
@@ -32,7 +32,7 @@ def shipped_files_of(kind: str) -> list[Path]:
 
 def read_benches(paths: Iterable[Path]) -> list[ProjectionBench]:
     """Read bench files; raise `BenchError` for an invalid file, `InputError` for two of one box and type of weights."""
-    return _read_once(paths, read_bench, name_of, "measurements")
+    return read_distinct(paths, read_bench, name_of, "measurements")
 
 
 def name_of(bench: ProjectionBench) -> str:
@@ -42,25 +42,7 @@ def name_of(bench: ProjectionBench) -> str:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Read study files; raise `CalibrationError` for an invalid file, `InputError` for two of models of one name."""
-    return _read_once(paths, lambda path: read_study(path, Study), lambda study: study.model.name, "studies")
-
-
-def _read_once(paths: Iterable[Path], read: Callable[[Path], Row], name: Callable[[Row], str], kind: str) -> list[Row]:
-    by_name: dict[str, tuple[Path, Row]] = {}
-    for path in paths:
-        record = read(path)
-        before, _ = by_name.setdefault(name(record), (path, record))
-        if before is not path:
-            raise InputError(f"{before} and {path}: two {kind} of {name(record)}", remedy="name one of them")
-    return [record for _, record in by_name.values()]
-
-
-class Judgement(NamedTuple):
-    """The verdict of one study on one claim."""
-
-    ours: str
-    verdict: str
-    why: str
+    return read_distinct(paths, lambda path: read_study(path, Study), lambda study: study.model.name, "studies")
 
 
 @dataclass(frozen=True, slots=True)

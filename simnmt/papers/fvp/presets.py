@@ -116,13 +116,9 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
 
     The shares that the paper prints for cluster 0 are taken for all clusters.
     """
-    shares = [(FIGURE_3_BEST, share / 100.0, f"figure 4, K = {top}", 2) for top, share in FIGURE_4.items()]
-    shares[1:1] = [
-        (clusters, FIGURE_4[1] / 100.0, "figure 4, K = 1", size)
-        for clusters in (FIGURE_3_BEST, TYPICAL_CLUSTERS)
-        for size in CENTROID_BYTES
-        if (clusters, size) != (FIGURE_3_BEST, 2)
-    ]
+    cases = [(clusters, 1, size) for clusters in (FIGURE_3_BEST, TYPICAL_CLUSTERS) for size in CENTROID_BYTES]
+    cases += [(FIGURE_3_BEST, top, HALF_BYTES) for top in FIGURE_4 if top != 1]
+    shares = [(clusters, FIGURE_4[top] / 100.0, f"figure 4, K = {top}", size) for clusters, top, size in cases]
     shares += [
         (sizes.clusters, fmean(sizes.columns) / study.model.vocab, f"{study.model.name}, {sizes.label}, K = {sizes.top}", 2)
         for study in studies
@@ -130,52 +126,59 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
         if sizes.clusters == FIGURE_3_BEST
     ]
     return [
-        PresetMemory(model, clusters, share, whose, size, preset_account(model, clusters, share, size))
+        PresetMemory(model, clusters, share, origin, size, preset_account(model, clusters, share, size))
         for model in MODELS
-        for clusters, share, whose, size in shares
+        for clusters, share, origin, size in shares
     ]
 
 
 def memory_claims() -> list[ClaimRecord]:
     """Return the claims on the presets with K = 1 at the best and at the typical number of clusters of the paper."""
+    larger = ", ".join(
+        f"{100 * memory.of_model:.1f} % ({memory.shares_of})"
+        for memory in preset_memory()
+        if memory.mean_share > FIGURE_4[1] / 100.0 and memory.model == "dense"
+    )
+    return [
+        _memory_claim("FVP-18 (a)", FIGURE_3_BEST, "its best", f"; ZCode Dense with larger K: {larger}"),
+        _memory_claim("FVP-18 (b)", TYPICAL_CLUSTERS, "what it calls typical", ""),
+    ]
+
+
+def _memory_claim(identifier: str, clusters: int, choice: str, more: str) -> ClaimRecord:
+    share, most = FIGURE_4[1] / 100.0, published.MOST_MEMORY
+    half, single = (
+        [
+            memory
+            for memory in preset_memory()
+            if (memory.clusters, memory.mean_share, memory.centroid_bytes) == (clusters, share, size)
+        ]
+        for size in CENTROID_BYTES
+    )
     printed = [row.more_percent for row in TABLE_5]
-    smallest = [memory for memory in preset_memory() if memory.mean_share == FIGURE_4[1] / 100.0]
-    larger = [memory for memory in preset_memory() if memory.mean_share != FIGURE_4[1] / 100.0 and memory.model == "dense"]
-    share = FIGURE_4[1] / 100.0
     crossed = "; ".join(
-        f"{name}: up to {most_clusters(model, share, published.MOST_MEMORY, 2):,} clusters with centroids in float16, "
-        f"{most_clusters(model, share, published.MOST_MEMORY, 4):,} in float32"
+        f"{name}: up to {most_clusters(model, share, most, 2):,} clusters with centroids in float16, "
+        f"{most_clusters(model, share, most, 4):,} in float32"
         for model, name in MODELS.items()
     )
-    claims = []
-    for letter, clusters, choice in (("a", FIGURE_3_BEST, "its best"), ("b", TYPICAL_CLUSTERS, "what it calls typical")):
-        half, single = (
-            [memory for memory in smallest if (memory.clusters, memory.centroid_bytes) == (clusters, size)] for size in (2, 4)
-        )
-        why = (
-            f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_memory_record(single)}; "
-            f"of the memory that Table 5 prints {', '.join(f'{100 * memory.of_published:.2f} %' for memory in half)}; the "
-            f"paper tells cluster 0's share, about {FIGURE_4[1]:.0f} % of the columns, which is taken for all clusters; below "
-            f"{100 * published.MOST_MEMORY:.0f} %: {crossed}"
-        )
-        if clusters == FIGURE_3_BEST:
-            why += "; ZCode Dense with larger K: "
-            why += ", ".join(f"{100 * memory.of_model:.1f} % ({memory.shares_of})" for memory in larger)
-        claims.append(
-            ClaimRecord(
-                f"FVP-18 ({letter})",
-                f"{clusters:,} clusters, {choice}, add less than {100 * published.MOST_MEMORY:.0f} % to the model's memory",
-                f"{min(printed):.2f} to {max(printed):.2f} %",
-                _memory_record(half),
-                holds_if(all(memory.of_model < published.MOST_MEMORY for memory in half)),
-                why,
-                basis="inferred",
-            )
-        )
-    return claims
+    why = (
+        f"of the weights alone in float16; centroids in float16, as the preset runs; in float32 {_format_memory(single)}; "
+        f"of the memory that Table 5 prints {', '.join(f'{100 * memory.of_published:.2f} %' for memory in half)}; the "
+        f"paper prints cluster 0's share, about {FIGURE_4[1]:.0f} % of the columns, which is taken for all clusters; below "
+        f"{100 * most:.0f} %: {crossed}{more}"
+    )
+    return ClaimRecord(
+        identifier,
+        f"{clusters:,} clusters, {choice}, add less than {100 * most:.0f} % to the model's memory",
+        f"{min(printed):.2f} to {max(printed):.2f} %",
+        _format_memory(half),
+        holds_if(all(memory.of_model < most for memory in half)),
+        why,
+        basis="inferred",
+    )
 
 
-def _memory_record(memories: Sequence[PresetMemory]) -> str:
+def _format_memory(memories: Sequence[PresetMemory]) -> str:
     return "; ".join(
         f"{MODELS[memory.model]} {memory.account.total / 1e6:.1f} MB, {100 * memory.of_model:.2f} %" for memory in memories
     )

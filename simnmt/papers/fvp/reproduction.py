@@ -18,7 +18,7 @@ from simnmt.papers.fvp.evidence import NEEDS, Say, read_benches, read_studies, s
 from simnmt.papers.fvp.paper_claims import paper_claims
 from simnmt.papers.fvp.presets import memory_claims
 from simnmt.papers.fvp.study import PartRun, Study
-from simnmt.papers.fvp.tables import all_tables, models, studied, sweep_ends
+from simnmt.papers.fvp.tables import all_tables, models, sweep_ends
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
 
@@ -45,7 +45,7 @@ class Reproduction:
             heading="Fast vocabulary projection via clustering, reproduced",
             paper=published.REFERENCE,
             claims=self.claims,
-            tables=[*tables, studied(self.studies)],
+            tables=tables,
             charts=all_charts(tables),
             setting=published.SETTING,
             setting_title="The paper's setting (FVP-13)",

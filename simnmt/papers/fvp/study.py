@@ -6,15 +6,12 @@ Needs no torch: `simnmt reproduce vocab` reads it. `study_run.py` measures it, p
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.papers.kit.amdahl import end_to_end
-
-if TYPE_CHECKING:
-    from simnmt.calibrate.study import GuardedRounds
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -155,30 +152,28 @@ class StudiedModel(Configuration):
     """The model whose output layer is cut."""
 
     name: str
-    """The folder's own name."""
+    """Name of its folder."""
     kind: str
-    """Of its architecture."""
+    """Kind of its architecture."""
     sha256: str
-    """Of the file of its weights."""
+    """Sum of the file of its weights."""
     vocab: Positive
     """Columns of the output layer."""
     width: Positive
-    """What it projects from."""
+    """Rows of the output layer."""
     parameters: Positive
     parameter_bytes: Positive
-    """As they are held."""
 
 
 class StudiedText(Configuration):
     """A text, one sentence a line."""
 
     label: str
-    """Of the direction."""
+    """Direction."""
     role: Role
-    """`train`: sources that clusters are made of; `targets`: its translations, for word alignments alone; `references`: of
-    `heldout`."""
+    """`train`: sources for clusters; `targets`: their translations, for word alignments; `references`: those of `heldout`."""
     name: str
-    """The file's own name."""
+    """Name of the file."""
     sha256: str
     lines: Positive
 
@@ -189,88 +184,90 @@ class PartRun(Configuration):
     part: Part
     labels: tuple[str, ...]
     date: str
-    """ISO 8601, of its end."""
+    """End of the measurement, ISO 8601."""
     seconds: Seconds
     threads: Positive
     machine: str
-    """Processor and what else says how fast it is."""
+    """Processor, CPUs and operating system."""
     others_cpus: float | None
-    """CPUs' worth of time that others used when the part began; None if the box keeps no account of it."""
+    """CPUs' worth of time that other processes used when the part began; None if the box keeps no account of it."""
     versions: dict[str, str]
-    """Of the libraries."""
+    """Versions of the libraries."""
     method: str | None
-    """Of k-means; None where nothing is clustered."""
+    """Method of k-means; None where nothing is clustered."""
     settings: StudySettings
     notes: tuple[str, ...] = ()
     """What was left out, or sampled: one sentence each."""
 
 
-class Cell(Configuration):
-    """Cluster sets of one direction, at one r and K, held against held-out text (FVP-08, FVP-11).
-
-    Steps are the contexts of dense greedy decoding of the held-out text. A sentence is decoded alike with and without
-    clusters up to its first miss, so `identical` is, without decoding again, the share of single sentences that clustered
-    greedy decoding leaves the same, ties and rounding aside.
-    """
+class Clusters(Configuration):
+    """r clusters of a direction with the K likeliest tokens of each context."""
 
     label: str
-    """Of the held-out direction."""
-    knowledge: Knowledge
-    """Clustered from this direction's text alone; from all directions into this target, each with all of its text (FVP-10); or
-    from such a mix that has no more contexts than this direction alone, so that more text is not what makes the difference."""
+    """Direction."""
     clusters: Positive
+    """r."""
     top: Positive
     """K."""
+
+
+class Cell(Clusters):
+    """Cluster sets of one direction, at one r and K, compared with held-out text (FVP-08, FVP-11).
+
+    Steps are the contexts of dense greedy decoding of the held-out text. Up to its first miss a sentence is decoded alike with
+    and without clusters, so `identical` is, without decoding again, the share of single sentences that clustered greedy
+    decoding leaves the same, ties and rounding aside.
+    """
+
+    knowledge: Knowledge
+    """Clusters are of this direction's text alone, of all directions into this target with all of their text (FVP-10), or of
+    such a mix with no more contexts than this direction has, so that more text does not make the difference."""
     training_sentences: Positive
     training_contexts: Positive
-    """That active sets are made of."""
+    """Contexts of the active sets."""
     clustered_contexts: Positive
-    """Of these, what k-means saw; the rest joined their nearest centroid afterwards."""
+    """Contexts that k-means saw; the others joined their nearest centroid afterwards."""
     heldout_sentences: Positive
     heldout_tokens: Positive
     """Steps: tokens that dense decoding wrote, end tokens included."""
     sets: Spread
-    """Of V, over clusters (figures 2 and 4)."""
+    """Active share of V over clusters (figures 2 and 4)."""
     share: Spread
-    """Of V, over held-out steps: active columns at batch 1."""
+    """Active share of V over held-out steps at batch 1."""
     union: Spread
-    """Of V: active columns of steps of `union_rows` rows, as the held-out sentences would share them."""
+    """Active share of V over steps of `union_rows` rows, as the held-out sentences would share them."""
     union_rows: Positive
     emitted: Positive
-    """Distinct tokens that dense decoding of this direction's training text and development half writes, without the test
-    half's."""
+    """Distinct tokens that dense decoding of this direction's training text and development half writes."""
     share_of_emitted: Annotated[float, Field(ge=0.0)]
     """Mean active columns at batch 1 over `emitted`; above 1 where sets hold more."""
     union_of_emitted: Annotated[float, Field(ge=0.0)]
     miss_rate: Share
-    """Of the held-out steps, those whose dense token is not active."""
+    """Share of held-out steps whose dense token is not active."""
     identical: Share
-    """Of the held-out sentences, those without a miss."""
+    """Share of held-out sentences without a miss."""
     set_bytes: Positive
-    """What the active sets alone hold."""
+    """Bytes of the active sets alone."""
     bundle_bytes: Positive
-    """Centroids, norms, sets and flags (FVP-12)."""
+    """Bytes of centroids, norms, sets and flags (FVP-12)."""
 
 
-class ClusterSizes(Configuration):
-    """How large each cluster's active set is (figure 4)."""
+class ClusterSizes(Clusters):
+    """The size of each cluster's active set (figure 4)."""
 
-    label: str
-    clusters: Positive
-    top: Positive
     columns: tuple[Positive, ...]
-    """One number a cluster, the largest first; of V columns."""
+    """Columns of each cluster, the largest number first."""
     first: Positive
-    """Of cluster 0 in k-means' own order, which means nothing; the figure is read there."""
+    """Columns of the cluster that k-means numbers 0, which means nothing; the paper reads its figure there."""
 
 
 class RoundsKept(Configuration):
-    """How many timed stretches of rounds were undisturbed, see `simnmt.calibrate.study`; the disturbed do not count."""
+    """Number of timed stretches of rounds that were undisturbed, see `simnmt.calibrate.study`; the disturbed do not count."""
 
     wanted: Positive
     measured: Positive
     rejected: Count
-    """Disturbed by other processes or by the machine."""
+    """Stretches that other processes or the machine disturbed."""
     conclusive: bool
     """True if enough stretches were undisturbed; else the last measurement of each counts, and no verdict rests on times."""
     worst_others_cpus: float | None
@@ -278,31 +275,19 @@ class RoundsKept(Configuration):
     worst_reference_spread: Annotated[float, Field(ge=0.0)]
     """Greatest relative change of the reference work within any stretch."""
 
-    @classmethod
-    def of(cls, rounds: GuardedRounds[Any]) -> RoundsKept:
-        """Summarise measured rounds."""
-        return cls(
-            wanted=rounds.wanted,
-            measured=len(rounds.rounds),
-            rejected=rounds.rejected,
-            conclusive=rounds.conclusive,
-            worst_others_cpus=rounds.worst_others_cpus,
-            worst_reference_spread=rounds.worst_reference_spread,
-        )
-
 
 class DecodingResult(Configuration):
     """Quality and timing of decoding a text with one method."""
 
     bleu: float | None
-    tokens_per_s: Annotated[float, Field(gt=0.0)]
-    """Written tokens, end tokens included; the median round's."""
+    tokens_per_s: Ratio
+    """Written tokens, end tokens included, per second of the median round."""
     rounds_s: tuple[Seconds, ...]
-    """One a round, of the sentences that count in it, alike for all methods."""
+    """Seconds of the sentences that count in each round, which are the same for all methods."""
     steps: Positive
     layer_s: Seconds
-    """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included. Of a
-    part of the vocabulary without the choice among the few best of a beam's rows. The median round's step, times `steps`."""
+    """Projection, softmax and search over all steps, timed while decoding, with assignment, union and gathering. Of a part of
+    the vocabulary without the choice among the few best of a beam's rows. The median round's step, times `steps`."""
     body_s: Seconds
     """The rest of all steps, as `layer_s`."""
     layer_rounds_s: tuple[Seconds, ...]
@@ -313,11 +298,12 @@ class Decoded(Configuration):
     """Real decoding of held-out text with all of the vocabulary and with a part of it, in turn (FVP-08, FVP-16, FVP-20)."""
 
     label: str
+    """Direction."""
     selection: Selection
     clusters: Positive | None = None
     top: Positive | None = None
     candidates: Positive | None = None
-    """Per source word (SHARP-02)."""
+    """Candidates per source word (SHARP-02)."""
     always: Count | None = None
     """Most frequent target words on top of the lists."""
     beam: Positive
@@ -329,15 +315,15 @@ class Decoded(Configuration):
     """All of the vocabulary with the fused output layer, which the active columns go through too."""
     part: DecodingResult
     identical: Share
-    """Sentences that are those of `dense`, token by token."""
+    """Share of sentences with the tokens of `dense`."""
     near_ties: Count
-    """Of those that differ, those where the call between the two was closer than rounding."""
+    """Number of different sentences where the two scores were closer than rounding."""
     token_agreement: Share
-    """Of the longer of both, tokens that are the same at the same place."""
+    """Share of tokens that are the same at the same place, of the longer of both sentences."""
     miss_rate: Share
-    """Of the rows and steps on the path of `part`, those whose dense token is not active."""
+    """Share of rows and steps on the path of `part` whose dense token is not active."""
     share: Spread
-    """Of V, over steps: columns multiplied, of all rows together."""
+    """Share of V that a step multiplies for all of its rows together."""
     share_of_emitted: Annotated[float, Field(ge=0.0)]
     emitted: Positive
     """See `Cell`."""
@@ -346,11 +332,11 @@ class Decoded(Configuration):
     step_ratio: Ratio
     """Speed-up of a whole step: body and output layer."""
     gains: Ratios
-    """Tokens per second over those of `dense`, one a round: not the ratio of seconds, as the two may write different numbers
-    of tokens."""
+    """Tokens per second over those of `dense` by round: not the ratio of seconds, as the two may write different numbers of
+    tokens."""
     gains_over_fused: Ratios
     layer_ratios: Ratios
-    """Speed-up of the output layer of a step, the choice of columns included, one a round."""
+    """Speed-up of the output layer of a step by round, the choice of columns included."""
     layer_ratios_over_fused: Ratios
     active_mass: Share | None = None
     """The model's probability on active columns at batch 1: mean over contexts of dense greedy decoding of the development
@@ -407,21 +393,18 @@ def format_clusters(clusters: int, top: int) -> str:
     return f"{clusters:,} clusters, K = {top}"
 
 
-class Speed(Configuration):
-    """How much faster real decoding gets, by r and K (figure 3)."""
+class Speed(Clusters):
+    """Speed-up of real decoding by r and K (figure 3)."""
 
-    label: str
-    clusters: Positive
-    top: Positive
     beam: Positive
     batch: Positive
     sentences: Positive
     ratios: Ratios
-    """Tokens per second over those of plain dense decoding, one a round."""
+    """Tokens per second over those of plain dense decoding by round."""
     identical: Share
     """Share of these sentences that dense decoding with this beam and batch leaves the same, token by token."""
     token_agreement: Share
-    """Of the longer of both, tokens that are the same at the same place."""
+    """As in `Decoded`."""
     rounds: RoundsKept
 
     @property
@@ -430,14 +413,11 @@ class Speed(Configuration):
         return median(self.ratios) - 1.0
 
 
-class TriedCell(Configuration):
-    """A cell of the sweep, decoded with one search on the development half, to choose r and K by (see `choice`)."""
+class TriedCell(Clusters):
+    """A cell of the sweep, decoded with one search on the development half, to choose r and K by (see `choose`)."""
 
-    label: str
-    clusters: Positive
-    top: Positive
-    columns: Annotated[float, Field(gt=0.0)]
-    """r and active columns of a row at batch 1 on average: by which cells are ordered (FVP-09)."""
+    columns: Ratio
+    """r and the mean of active columns of a row at batch 1: the order of the cells (FVP-09)."""
     beam: Positive
     batch: Positive
     sentences: Positive
@@ -446,23 +426,19 @@ class TriedCell(Configuration):
     identical: Share
     token_agreement: Share
     good: bool
-    """Enough of the sentences are identical, and BLEU is near enough."""
+    """True if enough of the sentences are identical, and BLEU is near enough."""
 
 
-class Memory(Configuration):
-    """What clusters hold beside the model (FVP-12)."""
+class Memory(Clusters):
+    """Bytes of clusters beside the model, as allocated (FVP-12)."""
 
-    label: str
-    clusters: Positive
-    top: Positive
     centroid_bytes: Positive
     norm_bytes: Count
     set_bytes: Positive
     start_bytes: Count
-    """Where each set begins."""
+    """Bytes of the positions where sets begin."""
     flag_bytes: Count
     total_bytes: Positive
-    """As allocated."""
 
 
 class Study(Configuration):

@@ -270,7 +270,7 @@ def measure_stretches(
     ]
     enough = [one_round for one_round in counted if len(one_round) >= LEAST_SHARE * len(stretches)]
     whole = [stretch.rounds[-1][0] for stretch in measured[0]]
-    return StretchedRounds(enough, whole, RoundsKept.of(everything))
+    return StretchedRounds(enough, whole, RoundsKept.model_validate(everything, from_attributes=True))
 
 
 def decode_in_rounds(

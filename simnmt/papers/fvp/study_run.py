@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -90,11 +90,16 @@ Say = Callable[[str], None]
 """Reports progress."""
 
 
+TOOL = f"simnmt {VERSION}"
+_LIBRARIES = ("torch", "numpy", "scikit-learn", "faiss-cpu", "sacrebleu", "sentencepiece")
+
+
 class StudyBench:
-    """Measure the parts of a study for one model and the texts of its directions: the method `measure_PART` for each part."""
+    """Measures the parts of a study for one model and the texts of its directions: the method `measure_PART` for each part."""
 
     def __init__(
         self,
+        study: Study,
         translator: Translator,
         directions: Sequence[Direction],
         settings: StudySettings,
@@ -102,6 +107,8 @@ class StudyBench:
         say: Say,
         guard: RoundGuard,
     ) -> None:
+        self.study = study
+        """The results so far, from whose sweep r and K are chosen."""
         self._translator, self._model, self._settings = translator, translator.model, settings
         self._directions, self._kept, self._say = {direction.label: direction for direction in directions}, kept, say
         self._guard = guard
@@ -109,8 +116,6 @@ class StudyBench:
         self._contexts: dict[str, DirectionContexts] = {}
         self._dense: dict[tuple[str, int, int], tuple[BatchedRun, float | None]] = {}
         self._cost: ProjectionCost | None = None
-        self.tried: dict[str, tuple[TriedCell, ...]] = {}
-        """By direction, the trials that chose r and K during this run."""
 
     def labels(self, part: Part) -> list[str]:
         """Return the directions for which a part can be measured. Raises `CalibrationError` if there is none."""
@@ -124,16 +129,11 @@ class StudyBench:
             raise CalibrationError(problem, remedy="give the texts of two directions of one model")
         return labels
 
-    def measured(self, part: Part, study: Study) -> Iterator[Any]:
-        """Measure and yield the entries of a part; `study`: the results so far, from whose sweep r and K are chosen."""
-        entries: Iterator[Any] = getattr(self, f"measure_{part}")(study)
-        return entries
-
-    def notes(self, part: Part, study: Study, entries: Sequence[Any]) -> Iterator[str]:
+    def notes(self, part: Part, entries: Sequence[Any]) -> Iterator[str]:
         """Describe what was left out or sampled, how r and K were chosen, and what was disturbed, in one sentence each."""
         if left := sorted(set(self._directions) - set(self.labels(part))):
             yield f"{', '.join(left)}: left out, since no translations of the training text were given."
-        lines = {(text.label, text.role): text.lines for text in study.texts}
+        lines = {(text.label, text.role): text.lines for text in self.study.texts}
         for label, contexts in self._contexts.items():
             read, seen = contexts.training.sentences, self._settings.clustered_contexts
             if read < (available := lines.get((label, "train"), read)):
@@ -144,7 +144,7 @@ class StudyBench:
                     "their nearest centroid, and active sets are made of all."
                 )
         if part == "chosen":
-            yield from self._choice_notes(study)
+            yield from self._choice_notes()
         if part in TIMED_PARTS:
             kept = list({id(entry.rounds): entry.rounds for entry in entries}.values())
             others = max((rounds.worst_others_cpus or 0.0 for rounds in kept), default=0.0)
@@ -155,13 +155,13 @@ class StudyBench:
                 f"to {100 * change:.0f} %."
             )
 
-    def _choice_notes(self, study: Study) -> Iterator[str]:
+    def _choice_notes(self) -> Iterator[str]:
         settings = self._settings
         for label in self._directions:
             if label in settings.chosen:
                 yield f"{label}: r and K were named."
                 continue
-            tried = self._trials_of(label, study)
+            tried = self._trials_of(label)
             enough = any(all(trial.good for trial in tried if trial.columns == candidate.columns) for candidate in tried)
             rule = (
                 f"the cell that multiplies least of those that keep {settings.least_identical:.0%} of the sentences, and BLEU "
@@ -175,7 +175,19 @@ class StudyBench:
             "is missed."
         )
 
-    def measure_sweep(self, study: Study) -> Iterator[Cell]:
+    def add(self, entries: Sequence[Any], run: PartRun) -> None:
+        """Put `entries` in place of the study's entries of this part for the run's directions.
+
+        A new sweep discards the trials that an earlier one led to.
+        """
+        study = self.study
+        stay = [entry for entry in getattr(study, run.part) if entry.label not in run.labels]
+        changed = {run.part: (*stay, *entries), "runs": (*study.runs, run), "tool": TOOL}
+        if run.part == "sweep":
+            changed["tried"] = tuple(trial for trial in study.tried if trial.label not in run.labels)
+        self.study = study.model_copy(update=changed)
+
+    def measure_sweep(self) -> Iterator[Cell]:
         """Measure every r and K of the grid (FVP-11)."""
         for label in self._directions:
             contexts = self._contexts_of(label)
@@ -183,7 +195,7 @@ class StudyBench:
                 self._say(f"{label}: {clusters:,} clusters")
                 yield from cells(self._model, contexts, contexts.training, clusters, tops, self._clusterer)
 
-    def measure_volume(self, study: Study) -> Iterator[Cell]:
+    def measure_volume(self) -> Iterator[Cell]:
         """Measure clusters of growing training text."""
         settings = self._settings
         for label in self._directions:
@@ -194,7 +206,7 @@ class StudyBench:
                     self._say(f"{label}: {clusters:,} clusters of {training.sentences:,} sentences")
                     yield from cells(self._model, contexts, training, clusters, settings.tops, self._clusterer)
 
-    def measure_by_language(self, study: Study) -> Iterator[Cell]:
+    def measure_by_language(self) -> Iterator[Cell]:
         """Measure clusters of one direction and of all directions into its target (FVP-10)."""
         settings = self._settings
         directions = [self._contexts_of(label) for label in self._directions]
@@ -211,31 +223,31 @@ class StudyBench:
                 for knowledge, training in trainings.items():
                     yield from cells(self._model, contexts, training, clusters, settings.tops, self._clusterer, knowledge)
 
-    def measure_per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
+    def measure_per_cluster(self) -> Iterator[ClusterSizes]:
         """Count the active columns of every cluster (figure 4)."""
         for label in self._directions:
             yield from map(sizes, self._sets(label, self._settings.shown_clusters, self._settings.tops))
 
-    def measure_memory(self, study: Study) -> Iterator[Memory]:
+    def measure_memory(self) -> Iterator[Memory]:
         """Count the bytes of the shown and of the chosen clusters (FVP-12)."""
         settings = self._settings
         for label in self._directions:
-            chosen, top = self._choice(label, study)
+            chosen, top = self._choice(label)
             for clusters in sorted({chosen, settings.shown_clusters}):
                 tops = settings.tops if clusters == settings.shown_clusters else (top,)
                 for cluster_set in self._sets(label, clusters, tops):
                     yield memory(self._model, cluster_set)
 
-    def measure_chosen(self, study: Study) -> Iterator[Decoded]:
+    def measure_chosen(self) -> Iterator[Decoded]:
         """Decode the test half with the chosen clusters (FVP-16)."""
         for label in self._directions:
-            clusters, top = self._choice(label, study)
+            clusters, top = self._choice(label)
             (cluster_set,) = self._sets(label, clusters, (top,))
             part = VocabularyPart("clustered", clusters=clusters, top=top)
             mass = active_mass(self._model, self._contexts_of(label), cluster_set)
-            yield from self._decoded(label, self._make_clustered(cluster_set), part, mass)
+            yield from self._decoded(label, self._maker(clustered, cluster_set), part, mass)
 
-    def measure_speeds(self, study: Study) -> Iterator[Speed]:
+    def measure_speeds(self) -> Iterator[Speed]:
         """Time decoding at many r and K (figure 3)."""
         settings = self._settings
         for label in self._directions:
@@ -246,7 +258,7 @@ class StudyBench:
                 yield from measure_speeds(
                     self._translator,
                     sentences,
-                    [self._make_clustered(cluster_set) for cluster_set in sets],
+                    [self._maker(clustered, cluster_set) for cluster_set in sets],
                     [(len(cluster_set.sets), cluster_set.top) for cluster_set in sets],
                     label=label,
                     beam=beam,
@@ -255,7 +267,7 @@ class StudyBench:
                     guard=self._guard,
                 )
 
-    def measure_candidates(self, study: Study) -> Iterator[Decoded]:
+    def measure_candidates(self) -> Iterator[Decoded]:
         """Decode the test half with lists of candidate words (SHARP-02)."""
         settings = self._settings
         blind = isinstance(self._model, RecurrentModel) and self._model.score is None
@@ -269,7 +281,7 @@ class StudyBench:
                         self._translator, sources, targets, count=settings.candidates, align=align, always=always
                     )
                     part = VocabularyPart(align, candidates=settings.candidates, always=always)
-                    yield from self._decoded(label, self._make_listed(lists), part)
+                    yield from self._decoded(label, self._maker(listed, lists), part)
 
     def _decoded(
         self, label: str, make_vocabulary: MakeVocabulary, part: VocabularyPart, mass: float | None = None
@@ -308,22 +320,23 @@ class StudyBench:
         self._say(f"{label}: {clusters:,} clusters")
         return cluster_sets(self._model, label, self._contexts_of(label).training, clusters, tops, self._clusterer)
 
-    def _trials_of(self, label: str, study: Study) -> tuple[TriedCell, ...]:
-        return self.tried.get(label) or tuple(trial for trial in study.tried if trial.label == label)
+    def _trials_of(self, label: str) -> list[TriedCell]:
+        return [trial for trial in self.study.tried if trial.label == label]
 
-    def _choice(self, label: str, study: Study) -> tuple[int, int]:
+    def _choice(self, label: str) -> tuple[int, int]:
         """Return r and K of a direction: from the settings, from earlier trials, or from trials run now."""
         settings = self._settings
         if label in settings.chosen:
             return settings.chosen[label]
-        tried = self._trials_of(label, study)
+        tried = self._trials_of(label)
         if not tried:
-            swept_cells = [cell for cell in study.sweep if cell.label == label]
+            swept_cells = [cell for cell in self.study.sweep if cell.label == label]
             if not swept_cells:
                 problem = f"no measured cell to choose r and K of {label} by"
                 raise CalibrationError(problem, remedy="measure the sweep first, or name them")
             worth = contenders(swept_cells, settings.least_identical, settings.most_share)
-            tried = self.tried[label] = tuple(try_contenders(worth, self._try))
+            tried = try_contenders(worth, self._try)
+            self.study = self.study.model_copy(update={"tried": (*self.study.tried, *tried)})
         return choose(tried)
 
     def _try(self, cell: Cell) -> list[TriedCell]:
@@ -334,7 +347,7 @@ class StudyBench:
         sentences = Sentences.of(self._translator, development).first(settings.tried_sentences)
         for beam, batch in reversed(settings.searches):
             self._say(f"{cell.label}: trying {cell.clusters:,} clusters, K {cell.top}, beam {beam}, batch {batch}")
-            runner = Runner(self._translator, sentences, beam, batch, self._make_clustered(cluster_set))
+            runner = Runner(self._translator, sentences, beam, batch, self._maker(clustered, cluster_set))
             if (cell.label, beam, batch) not in self._dense:
                 dense = runner.run("dense")
                 self._dense[cell.label, beam, batch] = dense, runner.bleu(dense)
@@ -360,15 +373,11 @@ class StudyBench:
                 break
         return trials
 
-    def _make_clustered(self, cluster_set: ClusterSet) -> MakeVocabulary:
-        def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
-            return self._costed(clustered(cluster_set, audit=audit, account=account))
+    def _maker(self, restrict: Callable[..., RestrictedVocabulary], columns: ClusterSet | CandidateLists) -> MakeVocabulary:
+        """Return what makes the vocabulary with `restrict`, `clustered` or `listed`."""
 
-        return make
-
-    def _make_listed(self, lists: CandidateLists) -> MakeVocabulary:
         def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
-            return self._costed(listed(lists, audit=audit, account=account))
+            return self._costed(restrict(columns, audit=audit, account=account))
 
         return make
 
@@ -386,10 +395,6 @@ def _mix(directions: Sequence[DirectionContexts], count: int) -> Contexts:
         parts.append(first_contexts(contexts.training, max(1, left // (len(directions) - at))))
         left -= len(parts[-1])
     return join_contexts(parts)
-
-
-TOOL = f"simnmt {VERSION}"
-_LIBRARIES = ("torch", "numpy", "scikit-learn", "faiss-cpu", "sacrebleu", "sentencepiece")
 
 
 def run_study(
@@ -420,7 +425,7 @@ def run_study(
         translator = Translator.load(folder)
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
-        bench = StudyBench(translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
+        bench = StudyBench(study, translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
         for part in (name for name in PARTS if name in parts):
             others, begin_s = processor_use.others_cpus(), time.perf_counter()
             if part in TIMED_PARTS and others is not None and processor_use.is_busy(others, describe(libraries=False)):
@@ -428,7 +433,7 @@ def run_study(
             labels = bench.labels(part)
             if left := [direction.label for direction in directions if direction.label not in labels]:
                 progress(f"{part}: not of {', '.join(left)}, since no translations of the training text were given")
-            entries = tuple(bench.measured(part, study))
+            entries = tuple(getattr(bench, f"measure_{part}")())
             run = PartRun(
                 part=part,
                 labels=tuple(labels),
@@ -440,25 +445,12 @@ def run_study(
                 versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
                 method=None if part == "candidates" else check_method(settings.method),
                 settings=settings,
-                notes=tuple(bench.notes(part, study, entries)),
+                notes=tuple(bench.notes(part, entries)),
             )
-            study = _merge_part(study, entries, run, bench.tried)
+            bench.add(entries, run)
             if out is not None:
-                write_study(out, study)
-    return study
-
-
-def _merge_part(study: Study, entries: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[TriedCell, ...]]) -> Study:
-    """Return the study with `entries` in place of its earlier entries of this part for the run's directions.
-
-    `tried`: by direction, the trials that chose r and K; a new sweep discards earlier trials.
-    """
-    again = set(tried) | (set(run.labels) if run.part == "sweep" else set())
-    choices = [trial for trial in study.tried if trial.label not in again]
-    choices += [trial for trials in tried.values() for trial in trials]
-    stay = [entry for entry in getattr(study, run.part) if entry.label not in run.labels]
-    runs = (*study.runs, run)
-    return study.model_copy(update={run.part: (*stay, *entries), "runs": runs, "tool": TOOL, "tried": tuple(choices)})
+                write_study(out, bench.study)
+    return bench.study
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | None) -> Study:

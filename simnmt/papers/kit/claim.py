@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
@@ -57,6 +57,16 @@ class ClaimRecord:
             "hardware_dependent": bool(self.device) if self.hardware_dependent is None else self.hardware_dependent,
             "basis": self.basis,
         }
+
+
+class Judgement(NamedTuple):
+    """Our result on a claim, as a measurement decides it."""
+
+    ours: str
+    verdict: str
+    why: str
+    basis: str = ""
+    """How our numbers are known, if the claim's other evidence does not say it."""
 
 
 def holds_if(condition: bool) -> str:

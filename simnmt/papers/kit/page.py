@@ -9,6 +9,7 @@ from typing import Any
 from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, describe_verdicts, judged_claims
 from simnmt.papers.kit.table import Figure as Figure
 from simnmt.papers.kit.table import Line as Line
+from simnmt.papers.kit.table import read_value
 from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
 from simnmt.report.page_template import Record, render_template
 from simnmt.report.pipelines import STYLE
@@ -40,7 +41,7 @@ def render_paper(
     *,
     heading: str,
     tables: Iterable[Any],
-    drawings: Iterable[Record],
+    drawings: Iterable[ChartSection | Record],
     matrix_note: str = "",
     pictures: Iterable[Record] = (),
     summary: str = "",
@@ -53,7 +54,7 @@ def render_paper(
         document: what `--json` prints.
         heading: the page's title.
         tables: a `Table`, or a section as `table` makes it; those without a line are left out.
-        drawings: charts as `section` makes them. One that is not among the main ones stands with the table that it names as
+        drawings: sections with charts. One that is not among the main ones stands with the table that it names as
             `before`, else after all tables.
         matrix_note: stands above the verdicts by device.
         pictures: sections of pipelines, after all tables.
@@ -69,7 +70,7 @@ def render_paper(
     return render_template(
         "paper_page.html.j2",
         _SCRIPTS,
-        drawings=[_drawn(drawing, places) | {"main": drawing["id"] in main_charts} for drawing in drawings],
+        drawings=[_drawn(drawing, places, main_charts) for drawing in drawings],
         document=document,
         eyebrow="simnmt reproduce",
         heading=heading,
@@ -87,11 +88,44 @@ def render_paper(
     )
 
 
-def _drawn(drawing: Record, places: Container[str]) -> dict[str, Any]:
-    """Return a section with its panels and their packed charts; it stands before one of `places` or after all tables."""
-    before = drawing.get("before")
-    panels = drawing.get("panels") or [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
-    return {**drawing, "panels": panels, "packed": pack(panels), "before": before if before in places else None}
+@dataclass(frozen=True, slots=True)
+class ChartSection:
+    """A section of the page with one figure; a reader chooses one of its charts if there are several."""
+
+    id: str
+    title: str
+    heading: str
+    charts: Mapping[str, Chart]
+    """By what the reader chooses, such as a device."""
+    note: str = ""
+    before: str = ""
+    """Id of the table that it stands with; empty: its own id without `-drawn`."""
+    chosen: str = ""
+    """The chart shown first; empty: the first one."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what the page's template shows."""
+        names = list(self.charts)
+        several = len(names) > 1
+        options = [(str(place), name) for place, name in enumerate(names)]
+        controls = [Control("of", "Of", options, str(names.index(self.chosen or names[0])))] if several else []
+        charts: dict[tuple[str, ...], Chart] = {
+            (str(place),) if several else (): chart for place, chart in enumerate(self.charts.values())
+        }
+        panel = Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)
+        before = self.before or self.id.removesuffix("-drawn")
+        return {"id": self.id, "title": self.title, "note": self.note, "before": before, "panels": [panel]}
+
+
+def _drawn(drawing: ChartSection | Record, places: Container[str], main_charts: Container[str]) -> dict[str, Any]:
+    """Return a section with its panels and their packed charts; it stands with one of `places` or after all tables."""
+    if isinstance(drawing, ChartSection):
+        record = drawing.record()
+    else:
+        panels = drawing.get("panels") or [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
+        record = {**drawing, "panels": panels}
+    before = record["before"] if record.get("before") in places else None
+    return record | {"packed": pack(record["panels"]), "before": before, "main": record["id"] in main_charts}
 
 
 def _panel(figure: Record, contents: Sequence[Record]) -> Panel:
@@ -167,11 +201,11 @@ def bars(names: Sequence[str], unit: str, reading: str, series: Mapping[str, Seq
     return {"names": list(names), "unit": unit, "reading": reading, "bars": values}
 
 
-def grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Group the rows by the values of `keys`; groups and rows keep their order."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+def grouped(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Group the rows by the values of `keys`, attributes or keys of a row; groups and rows keep their order."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+        groups.setdefault(tuple(read_value(row, key) for key in keys), []).append(row)
     return groups
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simnmt.papers.kit.claim import ClaimRecord, format_claims
-from simnmt.papers.kit.page import render_paper
+from simnmt.papers.kit.page import ChartSection, render_paper
 from simnmt.papers.kit.table import Table
 
 
@@ -20,8 +20,8 @@ class PaperReport:
     """Its reference."""
     claims: Sequence[ClaimRecord]
     tables: Sequence[Table]
-    charts: Sequence[Mapping[str, Any]]
-    """Sections of the page, see `kit.page.section`."""
+    charts: Sequence[ChartSection | Mapping[str, Any]]
+    """Sections of the page, see `kit.page`."""
     setting: Sequence[tuple[str, str]]
     """What the paper measured: a noun, such as `model`, and its description."""
     slips: Sequence[str]

@@ -48,7 +48,7 @@ class Column:
 
     head: str
     value: str | Callable[[Any], Value]
-    """An attribute of the row (a key if the row is a mapping), or a function of the row."""
+    """An attribute of the row (a key if the row is a mapping), a path of them such as `gain.mean`, or a function of the row."""
     digits: int | None = None
     """Decimals of a number; None: `significant` digits."""
     significant: int = 4
@@ -57,7 +57,9 @@ class Column:
     signed: bool = False
     """Show a plus sign; needs `digits`."""
     interval: tuple[str, str] | None = None
-    """Attributes of the least and the greatest value, in square brackets below the value, on the page alone."""
+    """Attributes of the least and the greatest value, in square brackets below the value, on the page."""
+    interval_on_terminal: bool = False
+    """The terminal shows the interval too, behind the value."""
     small: str | Callable[[Any], str] | None = None
     """Small print below the value, on the page alone."""
     words: bool = False
@@ -75,11 +77,9 @@ class Column:
         value = self._value(row)
         if self.kind and value:
             return Figure("", kind=str(value))
-        small = _read(row, self.small) or ""
-        if self.interval is not None:
-            low, high = (_read(row, end) for end in self.interval)
-            if low is not None and high is not None:
-                small = f"[{self._page_text(self.scale * low)}, {self._page_text(self.scale * high)}]"
+        small = read_value(row, self.small) or ""
+        if ends := self._interval(row):
+            small = f"[{self._page_text(ends[0])}, {self._page_text(ends[1])}]"
         return Figure(self._page_text(value), small, words=self.words)
 
     def terminal_text(self, row: Any) -> str:
@@ -87,11 +87,18 @@ class Column:
         value = self._value(row)
         if value is None or isinstance(value, str):
             return value or ""
-        sign = "+" if self.signed else ""
-        return f"{value:{sign}.{self.significant}g}" if self.digits is None else f"{value:{sign},.{self.digits}f}"
+        form = f"{'+' if self.signed else ''}" + (f".{self.significant}g" if self.digits is None else f",.{self.digits}f")
+        ends = self._interval(row) if self.interval_on_terminal else None
+        return format(value, form) + (f" [{format(ends[0], form)}, {format(ends[1], form)}]" if ends else "")
+
+    def _interval(self, row: Any) -> tuple[float, float] | None:
+        if self.interval is None:
+            return None
+        low, high = (read_value(row, end) for end in self.interval)
+        return None if low is None or high is None else (self.scale * low, self.scale * high)
 
     def _value(self, row: Any) -> Value:
-        value: Value = _read(row, self.value)
+        value: Value = read_value(row, self.value)
         return value if value is None or isinstance(value, str) else value * self.scale
 
     def _page_text(self, value: Value) -> str:
@@ -121,10 +128,26 @@ class Table:
     """False: the JSON document has the rows under a key of its own."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document."""
+    keys: str = ""
+    """The rows' JSON keys, separated by spaces; `key=path` if the value is another attribute or lies deeper. Empty: all."""
+    shown: Sequence[Any] | None = None
+    """Rows of the terminal and the page, if they differ from those of the JSON document: one for several of them."""
 
     def record(self) -> dict[str, Any]:
         """Return what the JSON document holds."""
-        return {"id": self.id, "title": self.title, "rows": [row_record(row) for row in self.rows], **self.more}
+        return {"id": self.id, "title": self.title, "rows": self.records(), **self.more}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as the JSON document holds them."""
+        if not self.keys:
+            return [row_record(row) for row in self.rows]
+        paths = [(key, path or key) for key, _, path in (entry.partition("=") for entry in self.keys.split())]
+        return [{key: _listed(read_value(row, path)) for key, path in paths} for row in self.rows]
+
+    @property
+    def shown_rows(self) -> Sequence[Any]:
+        """The rows of the terminal and the page."""
+        return self.rows if self.shown is None else self.shown
 
     @property
     def heads(self) -> list[str]:
@@ -139,18 +162,18 @@ class Table:
             Line(
                 name.terminal_text(row),
                 [column.page_cell(row) for column in columns],
-                small=_read(row, self.small) or "",
-                published=self.published if isinstance(self.published, bool) else bool(_read(row, self.published)),
+                small=read_value(row, self.small) or "",
+                published=self.published if isinstance(self.published, bool) else bool(read_value(row, self.published)),
             )
-            for row in self.rows
+            for row in self.shown_rows
         ]
 
     def text(self) -> str:
         """Return title and rows for a terminal; the small text stands behind the row's name."""
         columns = [column for column in self.columns if column.on_terminal]
-        rows = [[column.terminal_text(row) for column in columns] for row in self.rows]
-        for cells, row in zip(rows, self.rows, strict=True):
-            cells[0] += f", {small}" if (small := _read(row, self.small)) else ""
+        rows = [[column.terminal_text(row) for column in columns] for row in self.shown_rows]
+        for cells, row in zip(rows, self.shown_rows, strict=True):
+            cells[0] += f", {small}" if (small := read_value(row, self.small)) else ""
         return f"{self.title}\n{format_table([column.head for column in columns], rows)}"
 
 
@@ -161,7 +184,14 @@ def row_record(row: Any) -> dict[str, Any]:
     return row.record() if hasattr(row, "record") else asdict(row)
 
 
-def _read(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
+def read_value(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
+    """Return an attribute or key of a row, a path of them (None if it leads through None), or a function of the row."""
     if value is None or callable(value):
         return None if value is None else value(row)
-    return row[value] if isinstance(row, Mapping) else getattr(row, value)
+    for name in value.split("."):
+        row = None if row is None else row[name] if isinstance(row, Mapping) else getattr(row, name)
+    return row
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
-from simnmt.papers.kit.claim import ClaimRecord, holds_if
+from simnmt.papers.kit.claim import ClaimRecord, Judgement, holds_if
 from simnmt.papers.sti.comparison import Undecided
-from simnmt.papers.sti.study_claims import Claim, Judgement
+from simnmt.papers.sti.study_claims import Claim
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -160,7 +160,7 @@ def read_pipeline(path: Path) -> PipelineMeasurement:
 def _faster(measured: PipelineMeasurement) -> Judgement:
     ours = "; ".join(f"{runs.ratio:.2f} times at {runs.pace_mb:g} MB/s" for runs in measured.faster)
     reached = bool(measured.faster) and all(runs.ratio >= FASTER_BY for runs in measured.faster)
-    return Judgement(holds_if(reached), ours, "16 tokens, cold reads, medians of repeats in turn")
+    return Judgement(ours, holds_if(reached), "16 tokens, cold reads, medians of repeats in turn")
 
 
 def _stalls(measured: PipelineMeasurement) -> Judgement:
@@ -171,7 +171,7 @@ def _stalls(measured: PipelineMeasurement) -> Judgement:
     ours = f"{shares[0]:.1f} to {shares[-1]:.1f} % of {len(free)} plans"
     pace = f"paced to {measured.skew.pace_mb:.0f} MB/s"
     why = f"{pace}, where 32 bits of a layer load for 3.57 times as long as it computes"
-    return Judgement(holds_if(shares[-1] <= 100 * MOST_STALL), ours, why)
+    return Judgement(ours, holds_if(shares[-1] <= 100 * MOST_STALL), why)
 
 
 def _simulated(measured: PipelineMeasurement) -> Judgement:
@@ -185,13 +185,13 @@ def _simulated(measured: PipelineMeasurement) -> Judgement:
         "deadlines, preload buffers and paces; costs of reads and layers alone, from the same rounds as the plans and not "
         f"fitted to them; by costs measured ahead of all rounds it is {100 * before:.1f} % at most"
     )
-    return Judgement(holds_if(within == len(errors)), ours, why)
+    return Judgement(ours, holds_if(within == len(errors)), why)
 
 
 def _unpacking(measured: PipelineMeasurement) -> Judgement:
     least, even = measured.unpack.least_ratio, measured.unpack.six_over_two
     ours = f"{least:.2f} times as fast; 6 bits at {100 * even:.0f} % of the speed of 2"
-    return Judgement(holds_if(least >= UNPACKS_BY and even >= EVEN), ours, "one thread; the least over bits")
+    return Judgement(ours, holds_if(least >= UNPACKS_BY and even >= EVEN), "one thread; the least over bits")
 
 
 CLAIMS = (

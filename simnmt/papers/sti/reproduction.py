@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.calibrate.study import read_study
+from simnmt.calibrate.study import read_distinct, read_study
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sti import published
@@ -31,13 +31,7 @@ def shipped_studies() -> list[Path]:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Read studies; raise `CalibrationError` for other files, and `InputError` for two studies of one model and task."""
-    study_by_name: dict[str, tuple[Path, Study]] = {}
-    for path in paths:
-        study = read_study(path, Study)
-        before, _ = study_by_name.setdefault(study.name, (path, study))
-        if before is not path:
-            raise InputError(f"{before} and {path}: two studies of {study.name}", remedy="name one of them")
-    return [study for _, study in study_by_name.values()]
+    return read_distinct(paths, lambda path: read_study(path, Study), lambda study: study.name, "studies")
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,11 @@ def profile_device(
     block: StiBlock, device: str, length: int, geometry: ShardGeometry, order: tuple[Shard, ...]
 ) -> tuple[StudiedDevice, StiCost]:
     """Return a measured device with its cost. Raises `CalibrationError` if its profile is of a model of other sizes."""
-    cost = replace(block.cost(), importance=order)
-    if cost.geometry != geometry:
+    measured_cost = block.cost()
+    if measured_cost.geometry != geometry:
         what = f"the profile of {device} is of {block.model}, whose layers have other sizes than the store's"
         raise CalibrationError(what, remedy="profile this store: `simnmt sti profile STORE`")
-    pace = block.io.paced_bytes_per_s
+    cost, pace = replace(measured_cost, importance=order), block.io.paced_bytes_per_s
     source = "Read as measured" if pace is None else f"Read at an imitated {pace / 1e6:g} MB/s"
     source += f", a whole layer of {length} tokens computed as measured."
     if cost.slowed:

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from math import log10
 from statistics import fmean
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, holds_if, worst_verdict
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, Judgement, holds_if, worst_verdict
 from simnmt.papers.sti import published
 from simnmt.papers.sti.comparison import (
     POINTS,
@@ -32,17 +32,6 @@ WITHIN = 0.01
 EQUAL = 0.10
 """Relative difference of operations and busy times that still counts as equal."""
 BASELINES = ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6")
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Our result on a claim."""
-
-    verdict: str
-    ours: str
-    why: str
-    basis: str = ""
-    """How our numbers are known, if not as the device's costs are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +58,8 @@ class Claim:
             judgement = self.judge(*measurement)
         except Undecided as reason:
             return self.unknown(str(reason), device, basis=basis)
-        ours, verdict, why = judgement.ours, judgement.verdict, judgement.why
-        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, judgement.basis or basis)
+        ours, verdict, why, known = judgement
+        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, known or basis)
 
     def on_study(self, study: Study | None) -> list[ClaimRecord]:
         """Return the records of a study's claim, one for each device or one; UNKNOWN if the study lacks its part."""
@@ -94,7 +83,7 @@ def _judge_in_time(study: Study, device: StudiedDevice, method: str, why: str, s
     gains = {name: format_gain(plan.gain) if plan.pairs else "never in time together" for name, plan in plans.items()}
     deadlines = len(over_all.pairs)
     ours = "; ".join(f"{name} {gains[name]}, {len(plan.pairs)} of {deadlines} deadlines" for name, plan in plans.items())
-    return Judgement(worst_verdict(verdicts), ours, why)
+    return Judgement(ours, worst_verdict(verdicts), why)
 
 
 def _baseline(method: str, study: Study, device: StudiedDevice) -> Judgement:
@@ -123,7 +112,7 @@ def _deadlines(study: Study, device: StudiedDevice) -> Judgement:
     by_method = [(method, points_of(study, device, method).values()) for method in BASELINES]
     others = "; ".join(f"{method} misses {sum(p.misses for p in points)} of {len(points)}" for method, points in by_method)
     why = f"by the costs it was planned with; late at {format_shares(late)}" if late else "by the costs"
-    return Judgement(holds_if(not late), f"{len(pairs) - len(late)} of {len(pairs)} kept", f"{why}; {others}")
+    return Judgement(f"{len(pairs) - len(late)} of {len(pairs)} kept", holds_if(not late), f"{why}; {others}")
 
 
 def _buffer(study: Study, device: StudiedDevice) -> Judgement:
@@ -136,7 +125,7 @@ def _buffer(study: Study, device: StudiedDevice) -> Judgement:
         f"at most {POINTS * most:+.2f} points, at {format_shares([share])} of the whole computation; "
         f"without it {missed_without} of {len(compared.pairs)} deadlines are missed, with it {missed}"
     )
-    return Judgement(above(compared.gain), format_gain(compared.gain), why)
+    return Judgement(format_gain(compared.gain), above(compared.gain), why)
 
 
 def _tight(study: Study, device: StudiedDevice) -> Judgement:
@@ -153,7 +142,7 @@ def _tight(study: Study, device: StudiedDevice) -> Judgement:
         texts.append(f"{method}: {format_gain(tight.gain)} up to {limit}, {format_gain(loose.gain)} beyond")
     clear = all(first.low > second.high for first, second in gaps)
     verdict = HOLDS if clear else FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
-    return Judgement(verdict, "; ".join(texts), "halves of the deadlines")
+    return Judgement("; ".join(texts), verdict, "halves of the deadlines")
 
 
 def _memory(study: Study, device: StudiedDevice) -> Judgement:
@@ -168,12 +157,12 @@ def _memory(study: Study, device: StudiedDevice) -> Judgement:
     )
     ours = "; ".join(f"{ratio:.0f} times fewer than {method}" for method, ratio in ratios.items())
     holds = all(log10(ratio) >= published.LEAST_ORDER for ratio in ratios.values())
-    return Judgement(holds_if(holds), ours, why)
+    return Judgement(ours, holds_if(holds), why)
 
 
 def _equal_work(study: Study, device: StudiedDevice) -> Judgement:
     ratio = compare(study, device, "STI", "PreloadModel-32").ratio(lambda point: point.shards)
-    return Judgement(holds_if(abs(ratio - 1.0) <= EQUAL), f"{ratio:.2f} times", "n x m, mean over deadlines")
+    return Judgement(f"{ratio:.2f} times", holds_if(abs(ratio - 1.0) <= EQUAL), "n x m, mean over deadlines")
 
 
 def _more_work(methods: Sequence[str], study: Study, device: StudiedDevice) -> Judgement:
@@ -182,7 +171,7 @@ def _more_work(methods: Sequence[str], study: Study, device: StudiedDevice) -> J
     ours = "; ".join(f"{ratio:.2f} times {method}" for method, ratio in ratios.items())
     why = f"n x m, mean over those of {len(points_of(study, device, 'STI'))} deadlines under which the other runs anything: "
     why += ", ".join(f"{method} {len(pairs.pairs)}" for method, pairs in compared.items())
-    return Judgement(holds_if(min(ratios.values()) > 1.0), ours, why)
+    return Judgement(ours, holds_if(min(ratios.values()) > 1.0), why)
 
 
 def _shapes(study: Study) -> Judgement:
@@ -205,7 +194,7 @@ def _shapes(study: Study) -> Judgement:
         for name, plan in zip(names, plans, strict=True)
     )
     why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in zip(names, ratios, strict=True))
-    return Judgement(holds_if(ratios[0] > ratios[1]), ours, why, basis)
+    return Judgement(ours, holds_if(ratios[0] > ratios[1]), why, basis)
 
 
 def _busy(study: Study, device: StudiedDevice) -> Judgement:
@@ -215,7 +204,7 @@ def _busy(study: Study, device: StudiedDevice) -> Judgement:
     near = abs(ratios.pop("PreloadModel-32") - 1.0) <= EQUAL
     io_s = fmean(point.io_s for point in points_of(study, device, "STI").values())
     why = f"the disk is busy for {1e3 * io_s:.1f} ms beside it; busy times alone, no energy was measured"
-    return Judgement(holds_if(near and min(ratios.values()) > 1.0), ours, why)
+    return Judgement(ours, holds_if(near and min(ratios.values()) > 1.0), why)
 
 
 def _rises(study: Study) -> Judgement:
@@ -239,7 +228,7 @@ def _rises(study: Study) -> Judgement:
         falls += sum(after.accuracy < before.accuracy for (_, before), (_, after) in pairwise(series))
         texts.append(f"{name} from {least} to {most}: {format_gain(gain)}")
     why = f"one of them at a time, the others as in the whole model; {falls} single steps fall"
-    return Judgement(worst_verdict(verdicts), "; ".join(texts), why)
+    return Judgement("; ".join(texts), worst_verdict(verdicts), why)
 
 
 def _importance(study: Study) -> Judgement:
@@ -256,7 +245,7 @@ def _importance(study: Study) -> Judgement:
     why = f"{by_case}; {orders:.0f} random orders each, all else at 2 bits; worse in {worse} of {len(cases)}"
     if study.ranked_on_judged:
         why += "; the order was found on the same examples, as in the paper"
-    return Judgement(at_least(overall_gain), format_gain(overall_gain), why)
+    return Judgement(format_gain(overall_gain), at_least(overall_gain), why)
 
 
 def _sizes(study: Study) -> Judgement:
@@ -275,7 +264,7 @@ def _sizes(study: Study) -> Judgement:
     verdict = next(verdict for verdict in (FAILS, HOLDS, UNCLEAR) if verdict in verdicts)
     why = f"smallest to largest buffer under one deadline; {falls} of {steps} single steps fall, as the planner is greedy; "
     why += f"clear in {verdicts.count(HOLDS)} of {len(verdicts)} sweeps"
-    return Judgement(verdict, "; ".join(texts), why)
+    return Judgement("; ".join(texts), verdict, why)
 
 
 def _printed_gains(method: str) -> str:

@@ -17,14 +17,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded, written_whole
-from simnmt.nmt.checkpoint import TensorFileError, read_tensors, write_tensors
+from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, TensorFileError, read_tensors, write_tensors
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights, check_resident
 from simnmt.streaming.encoder.tokenizer import PIECES_FILE, Pieces, Tokenizer
 from simnmt.streaming.errors import StreamingError
 
-ENCODER_FILE, WEIGHTS_FILE, STATE_FILE, ACCOUNT_FILE = "encoder.json", "model.safetensors", "state.safetensors", "training.json"
+ENCODER_FILE = "encoder.json"
 VERSION = 1
-_NOTE = "simnmt"
 _AGAIN = "train again, or copy the folder again"
 _MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
 
@@ -41,7 +40,7 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
         tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
     try:
         write_tensors(folder / WEIGHTS_FILE, tensors)
-        write_json(folder / ACCOUNT_FILE, account)
+        write_json(folder / TRAINING_FILE, account)
         write_json(folder / ENCODER_FILE, {"schema_version": VERSION, **weights.configuration.as_json()})
     except (OSError, SafetensorError) as error:
         raise unusable(folder, error) from None
@@ -80,32 +79,14 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
 
 def class_names(folder: Path, classes: int) -> tuple[str, ...]:
     """What the account calls the classes, in their order; raises `StreamingError` where it does not name each."""
-    names = read_json(folder / ACCOUNT_FILE).get("label_names")
+    names = read_json(folder / TRAINING_FILE).get("label_names")
     if (
         not isinstance(names, list)
         or not all(isinstance(name, str) for name in names)
         or not len(names) == len(set(names)) == classes
     ):
-        raise StreamingError(f"no label_names of {classes} classes", path=folder / ACCOUNT_FILE, remedy=_AGAIN)
+        raise StreamingError(f"no label_names of {classes} classes", path=folder / TRAINING_FILE, remedy=_AGAIN)
     return tuple(names)
-
-
-def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write all that the next step depends on; raises `StreamingError` where there is no room for it."""
-    try:
-        write_tensors(path, tensors, {_NOTE: json.dumps(note)})
-    except (OSError, SafetensorError) as error:
-        raise unusable(path, error) from None
-
-
-def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What `save_state` was given; raises `StreamingError`."""
-    try:
-        # Copies: else the optimiser would write into the file's mapped memory.
-        tensors, notes = read_tensors(path, copies=True)
-        return dict(json.loads(notes[_NOTE])), tensors
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise StreamingError("the training's state cannot be read", path=path, remedy="start again in another folder") from None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -157,7 +138,7 @@ def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncod
         weights, pieces = load_elastic(path)
         return LoadedEncoder(weights, pieces, class_names(path, weights.configuration.classes))
     if path.is_dir():
-        if (path / ACCOUNT_FILE).is_file():
+        if (path / TRAINING_FILE).is_file():
             raise StreamingError("its training has not ended", path=path, remedy="give its simnmt sti train again")
         from simnmt.streaming.encoder.hugging_face_encoders import load_hugging_face
 

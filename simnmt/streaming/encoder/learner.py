@@ -7,7 +7,7 @@ model and a random submodel of it; the running mean of the weights is what is ke
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simnmt.base.random_streams import stream
-from simnmt.nmt.checkpoint import check_tensors
+from simnmt.nmt.training.session import AdamLearner
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.streaming.encoder.tokenizer import UNKNOWN
 from simnmt.streaming.errors import StreamingError
@@ -238,10 +238,9 @@ def _waves(positions: int, width: int) -> Tensor:
 
 
 _FAST = ("word.", "classifier.")
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-class ElasticLearner:
+class ElasticLearner(AdamLearner):
     """A model, Adam, and the mean of the weights; what a step draws depends on the seed and its number, on nothing before it.
 
     Each step learns from the whole model and from one submodel of random depth whose layers have as many slices each, drawn
@@ -256,14 +255,12 @@ class ElasticLearner:
         self.model.to(device)
         self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
         self.mean.to(device).load_state_dict(self.model.state_dict())
-        self.whole = True
-        """Whether all weights are of one step; False once an update has failed midway."""
         named = list(self.model.named_parameters())
         fast = [tensor for name, tensor in named if name.startswith(_FAST)]
         matrices = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() > 1]
         vectors = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() <= 1]
         self._factors = (recipe.embedding_rate, 1.0, 1.0)
-        self.optimizer = torch.optim.AdamW(
+        optimizer = torch.optim.AdamW(
             [
                 {"params": fast, "weight_decay": recipe.decay},
                 {"params": matrices, "weight_decay": recipe.decay},
@@ -273,6 +270,7 @@ class ElasticLearner:
             betas=(0.9, 0.98),
             fused=True,
         )
+        super().__init__({"weights": self.model, "mean": self.mean}, optimizer)
 
     def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
         """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
@@ -302,13 +300,11 @@ class ElasticLearner:
             raise StreamingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
             group["lr"] = factor * recipe.rate_at(share)
-        self.whole = False
-        self.optimizer.step()
-        with torch.no_grad():
+        with self.update(), torch.no_grad():
+            self.optimizer.step()
             keep = min(recipe.averaging, (1 + step) / (10 + step))
             for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
                 mean.lerp_(now, 1.0 - keep)
-        self.whole = True
         return value
 
     def _drawn(self, draw: np.random.Generator) -> tuple[int, list[Tensor]]:
@@ -323,29 +319,3 @@ class ElasticLearner:
         """The class that the mean weights give each text."""
         logits: Tensor = self.mean(tokens.to(self.device), mask.to(self.device))
         return logits.argmax(1).cpu()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that the next step depends on, by name."""
-        kept = {f"weights.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        kept |= {f"mean.{name}": tensor for name, tensor in self.mean.state_dict().items()}
-        for name, parameter in self.model.named_parameters():
-            kept |= {f"{kind}.{name}": value for kind, value in self.optimizer.state.get(parameter, {}).items()}
-        return kept
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `tensors` gave; raises `ValueError`, which names the first that does not fit."""
-        models, parameters = {"weights": self.model, "mean": self.mean}, dict(self.model.named_parameters())
-        # A parameter that no step has moved yet has no moments.
-        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
-        shapes: dict[str, Sequence[int]] = {
-            f"{kind}.{name}": tensor.shape for kind, model in models.items() for name, tensor in model.state_dict().items()
-        }
-        for kind in _MOMENTS:
-            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
-        check_tensors(tensors, shapes)
-        for kind, model in models.items():
-            model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
-        for name in learnt:
-            self.optimizer.state[parameters[name]] = {
-                kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
-            }

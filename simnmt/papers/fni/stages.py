@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.papers.fni.devices import FusedDecoder
 from simnmt.papers.fni.offline import BY_KEY, Gain, Speed, gain, lengths_of, speed
+from simnmt.papers.fni.published import OutputTimes
 from simnmt.papers.kit.amdahl import end_to_end
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
@@ -23,66 +25,42 @@ STRATEGY = "maxi"
 class SetStages:
     """One test set decoded by one device with one beam; seconds of one seed."""
 
-    device: str
-    beam: int
-    test_set: str
+    layer: OutputTimes
     encode_s: float
     refill_s: float
     body_s: float
     """Decode steps and their gaps without the output layer."""
-    product_s: float
-    three_s: float
-    """Bias, softmax and search, one after the other."""
-    product_fused_s: float
-    """The product again, as measured beside the fused kernel."""
-    fused_s: float
-    """Bias, softmax and search in one."""
 
     @property
     def total_s(self) -> float:
-        """Without the fused kernel."""
-        return self.encode_s + self.refill_s + self.body_s + self.product_s + self.three_s
+        """Seconds without the fused kernel."""
+        return self.encode_s + self.refill_s + self.body_s + self.layer.product_s + self.layer.three_s
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the total, without the fused kernel: 1 together (figures 1 and 5)."""
+        """Shares of the total, without the fused kernel: 1 together (figures 1 and 5)."""
         parts = {
             "encoder": self.encode_s + self.refill_s,
             "decoder without output layer": self.body_s,
-            "product": self.product_s,
-            "bias, softmax, search": self.three_s,
+            "product": self.layer.product_s,
+            "bias, softmax, search": self.layer.three_s,
         }
         return {name: seconds / self.total_s for name, seconds in parts.items()}
 
     @property
     def output_share(self) -> float:
-        """Of the whole output layer."""
-        return (self.product_s + self.three_s) / self.total_s
-
-    @property
-    def ratio(self) -> float:
-        """Of the three steps to the fused one."""
-        return self.three_s / self.fused_s
-
-    @property
-    def layer_ratio(self) -> float:
-        """Of the whole output layer."""
-        return (self.product_s + self.three_s) / (self.product_fused_s + self.fused_s)
-
-    @property
-    def product_change(self) -> float:
-        """Of the product's time, beside the fused kernel."""
-        return self.product_fused_s / self.product_s - 1.0
+        """Share of the whole output layer."""
+        return (self.layer.product_s + self.layer.three_s) / self.total_s
 
     @property
     def predicted(self) -> float:
-        """Amdahl: how many times as fast the whole should be, fused, with the product as taken beside it (XP-07)."""
-        return end_to_end(self.output_share, self.layer_ratio)
+        """Amdahl's speed-up of the whole, fused, with the product as measured beside the fused kernel (XP-07)."""
+        return end_to_end(self.output_share, self.layer.layer_ratio)
 
     @property
     def predicted_product_left_alone(self) -> float:
-        """The same were the product what it is without the fused kernel, as in the paper: what fusing alone gains."""
-        return end_to_end(self.three_s / self.total_s, self.ratio)
+        """The same with the product unchanged, as in the paper: the gain of fusing alone."""
+        return end_to_end(self.layer.three_s / self.total_s, self.layer.ratio)
 
 
 def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | None = None) -> SetStages:
@@ -91,22 +69,17 @@ def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | Non
     Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
     calibrated steps, so a step without its output layer never takes less than 0 s.
     """
-    batching = BY_KEY[STRATEGY].of_size(decoder.batch)
+    batching = BY_KEY[STRATEGY].batching(decoder.batch, inf)
     account = decode_all(batching, decoder.plain.cost, *lengths_of(test_set, seed, sentences)).account
     plain, fused = decoder.plain_choice, decoder.fused_choice
     product_s, three_s = (over_steps(plain, stage, plain, account) for stage in ("product_s", "search_s"))
     product_fused_s, fused_s = (over_steps(fused, stage, plain, account) for stage in ("product_s", "search_s"))
+    case = decoder.device, decoder.fused.shown_kind, test_set, decoder.beam
     return SetStages(
-        device=decoder.device,
-        beam=decoder.beam,
-        test_set=test_set,
-        encode_s=account.encode_s,
-        refill_s=account.refill_s,
-        body_s=float(account.step_s.sum()) - product_s - three_s,
-        product_s=product_s,
-        three_s=three_s,
-        product_fused_s=product_fused_s,
-        fused_s=fused_s,
+        OutputTimes(*case, product_s, product_fused_s, three_s, fused_s, fused.exact),
+        account.encode_s,
+        account.refill_s,
+        float(account.step_s.sum()) - product_s - three_s,
     )
 
 
@@ -150,33 +123,27 @@ class Gains:
     """Gains of one device on one set with one beam, each over the same kind of batch without the fused kernel."""
 
     fused: Gain
-    """Fused over not, mini-batches."""
+    """Fused, mini-batches."""
     topped_up: Gain
     both: Gain
     """Fused and topped up."""
     fused_maxi: Gain
-    topped_up_maxi: Gain
-    """With maxi-batching, over maxi-batching."""
+    """Fused with maxi-batching, over maxi-batching."""
     both_maxi: Gain
 
     @property
     def product(self) -> float:
-        """What both would gain did neither hinder the other, without maxi-batching."""
+        """The gain of both if neither hindered the other, without maxi-batching."""
         return (1.0 + self.fused.mean) * (1.0 + self.topped_up.mean) - 1.0
 
 
 def gains(speed_by_key: Speeds, device: str, beam: int, test_set: str) -> Gains:
     """Return the gains of one device, beam and set."""
+    variants = (("mini", True), ("half-empty", False), ("half-empty", True), ("maxi", True), ("maxi half-empty", True))
+    return Gains(*(over_plain(speed_by_key, (device, beam, test_set, *variant)) for variant in variants))
 
-    def of(strategy: str, fused: bool, over: str) -> Gain:
-        base = speed_by_key[device, beam, test_set, over, False]
-        return gain(speed_by_key[device, beam, test_set, strategy, fused], base)
 
-    return Gains(
-        of("mini", True, "mini"),
-        of("half-empty", False, "mini"),
-        of("half-empty", True, "mini"),
-        of("maxi", True, "maxi"),
-        of("maxi half-empty", False, "maxi"),
-        of("maxi half-empty", True, "maxi"),
-    )
+def over_plain(speed_by_key: Speeds, key: Key) -> Gain:
+    """Return the gain of one speed over mini- or maxi-batching without the fused kernel."""
+    device, beam, test_set, strategy, _ = key
+    return gain(speed_by_key[key], speed_by_key[device, beam, test_set, BY_KEY[strategy].baseline, False])

@@ -1,0 +1,280 @@
+"""One training session for every kind of model: its loop, interrupts, and the state from which it resumes exactly.
+
+A task subclasses `TrainingSession` and says what one batch teaches. Only whole steps are kept, whatever ends a session.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from simnmt.base.configuration import checked_dataclass
+from simnmt.base.errors import describe_error
+from simnmt.base.files import sole_writer
+from simnmt.nmt.checkpoint import check_tensors, own_tensors, read_tensors, write_tensors
+from simnmt.nmt.devices import installed_versions, torch_device, torch_threads
+from simnmt.nmt.errors import TrainingError
+from simnmt.nmt.training.folder import START_AGAIN, TrainingFolder, check_identity
+
+SAVE_EVERY_S = 120.0
+"""What a power cut costs at most; an interrupt costs nothing."""
+
+Progress = Callable[[str, float | None], None]
+"""Called with what is being done and which share of it is done, None where that is unknown."""
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Deliver a signal that would raise when the block has ended; without effect outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in before.items():
+        if callable(handler):  # ignored ones stay ignored, and those that end the process at once do so
+            signal.signal(number, lambda signum, frame: came.append((signum, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        for number, frame in came[:1]:
+            handler = before[number]
+            assert callable(handler)
+            handler(number, frame)
+
+
+@contextmanager
+def training_place(folder: Path, device: str, threads: int | None) -> Iterator[torch.device]:
+    """Lock the folder, and put torch's random generators and threads back when the training ends.
+
+    Raises `TrainingError` where another process trains in the folder.
+    """
+    where = torch_device(device)
+    generators = torch.random.fork_rng([where] if where.type == "cuda" else [])
+    with sole_writer(folder, TrainingError, "training"), generators, torch_threads(threads):
+        yield where
+
+
+def machine_facts(where: torch.device, *packages: str) -> dict[str, Any]:
+    """What training.json says of the machine and the libraries."""
+    versions = installed_versions(("simnmt", "torch", "sentencepiece", *packages))
+    return {"device": str(where), "threads": torch.get_num_threads(), "versions": versions}
+
+
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""As Adam calls them."""
+
+
+class AdamLearner:
+    """A model that is trained by Adam, and other models whose weights a training keeps beside it."""
+
+    def __init__(self, models: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> None:
+        """`models`: by what the names of their kept tensors begin with; the first one is trained."""
+        self._models, self.optimizer = models, optimizer
+        self.whole = True
+        """Whether all weights are of one step; False once an update has failed midway."""
+
+    @contextmanager
+    def update(self) -> Iterator[None]:
+        """Change the weights within the block; where it fails, they are `whole` no more."""
+        self.whole = False
+        yield
+        self.whole = True
+
+    @property
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        return dict(next(iter(self._models.values())).named_parameters())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and Adam's moments by name, all that the next step depends on; no two share memory."""
+        kept = {f"{kind}.{name}": tensor for kind, model in self._models.items() for name, tensor in own_tensors(model).items()}
+        for name, parameter in self._parameters.items():
+            kept |= {f"{kind}.{name}": moment for kind, moment in self.optimizer.state.get(parameter, {}).items()}
+        return kept
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `tensors` gave; raises `ValueError`, which names the first that does not fit."""
+        parameters = self._parameters
+        # A parameter that no step has moved yet has no moments.
+        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
+        shapes: dict[str, Sequence[int]] = {}
+        for kind, model in self._models.items():
+            shapes |= {f"{kind}.{name}": tensor.shape for name, tensor in own_tensors(model).items()}
+        for kind in _MOMENTS:
+            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
+        check_tensors(tensors, shapes)
+        for kind, model in self._models.items():
+            model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in own_tensors(model)}, strict=False)
+        groups = self.optimizer.state_dict()["param_groups"]
+        numbers = {
+            id(one): at for at, one in enumerate(one for group in self.optimizer.param_groups for one in group["params"])
+        }
+        # Copies: else the optimiser would write into the tensors that were given.
+        state = {
+            numbers[id(parameters[name])]: {kind: tensors[f"{kind}.{name}"].clone() for kind in _MOMENTS} for name in learnt
+        }
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+MOST_COUNT = 10**15
+"""Of any counter, far beyond every training; sums and rates of such counts are still finite."""
+NotNegative = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+NotNegativeReal = Annotated[float, Field(ge=0.0, le=MOST_COUNT)]
+
+
+@dataclass(slots=True)
+class TrainingState:
+    """How far a training is, all sittings together."""
+
+    step: NotNegative = 0
+    epoch: NotNegative = 0
+    """Epochs completed."""
+    batch: NotNegative = 0
+    """Batches done of the epoch that is under way."""
+    seconds: NotNegativeReal = 0.0
+    """Spent on steps and on looks at the development part."""
+
+
+StateT = TypeVar("StateT", bound=TrainingState)
+LearnerT = TypeVar("LearnerT", bound=AdamLearner)
+
+STATE_VERSION = 1
+_NOTE = "simnmt"
+"""What the file's header calls our part of it."""
+
+
+class TrainingSession(Generic[LearnerT, StateT]):
+    """Goes on from where a training stands, step by step, until its budget is used up."""
+
+    def __init__(
+        self, folder: TrainingFolder, identity: Mapping[str, Any], learner: LearnerT, standing: StateT, tell: Progress
+    ) -> None:
+        """`identity`: what a later sitting must agree with; `standing`: the state of a training that begins.
+
+        Goes on from the folder's state if it holds one. Raises `TrainingError` for a state that is damaged or of another
+        training, naming what differs.
+        """
+        self.folder, self.identity, self.learner, self.standing, self.tell = folder, identity, learner, standing, tell
+        if folder.begun:
+            self.standing = self._load(type(standing))
+
+    def run(self) -> None:
+        """Step until the budget is used up; whatever ends it, the last complete step is kept.
+
+        Except where an update failed midway: then what was last written stays, up to `SAVE_EVERY_S` old.
+        """
+        standing, saved_s = self.standing, time.monotonic()
+        epoch, batches = standing.epoch, self._checked_batches()
+        try:
+            while (share := self.share(len(batches))) < 1.0:
+                if epoch != standing.epoch:
+                    epoch, batches = standing.epoch, self._checked_batches()
+                    continue
+                self.look_if_due()
+                with defer_signals():
+                    self._step(batches, share)
+                    if time.monotonic() - saved_s > SAVE_EVERY_S:
+                        self.save()
+                        saved_s = time.monotonic()
+                self.tell(self.message(), share)
+            self.look_at_end()
+        except BaseException:
+            if self.learner.whole:
+                with defer_signals():
+                    self.save()
+            raise
+        with defer_signals():
+            self.save()
+
+    def batches(self) -> list[NDArray[np.int64]]:
+        """Rows of each batch of the epoch that is under way."""
+        raise NotImplementedError
+
+    def share(self, batches: int) -> float:
+        """The share of the budget that is used up; `batches`: of the epoch that is under way."""
+        raise NotImplementedError
+
+    def learn(self, rows: NDArray[np.int64], share: float) -> None:
+        """Learn from one batch, as step number `standing.step + 1`, and count what it held."""
+        raise NotImplementedError
+
+    def message(self) -> str:
+        """Describe the progress in one line."""
+        raise NotImplementedError
+
+    def look_if_due(self) -> None:
+        """Measure the development part before a step, where it is due."""
+
+    def look_at_end(self) -> None:
+        """Measure the development part when the budget is used up."""
+
+    def end_epoch(self) -> None:
+        """Measure what is measured at the end of each epoch."""
+
+    def save(self) -> None:
+        """Write all that the next step depends on. Raises `TrainingError` where there is no room for it."""
+        note = {"version": STATE_VERSION, "identity": dict(self.identity), "standing": asdict(self.standing)}
+        try:
+            write_tensors(self.folder.state, self.learner.tensors(), {_NOTE: json.dumps(note)})
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or describe_error(error, most=100)
+            remedy = "make room; the last state is still there"
+            raise TrainingError(f"cannot be written: {reason}", path=self.folder.state, remedy=remedy) from None
+
+    def _load(self, kind: type[StateT]) -> StateT:
+        path = self.folder.state
+        try:
+            # Copies: else the optimiser would write into the file's mapped memory.
+            tensors, notes = read_tensors(path, copies=True)
+            note = json.loads(notes[_NOTE])
+            version, recorded, standing = note["version"], dict(note["identity"]), note["standing"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = getattr(error, "strerror", None) or "damaged, or not a state of a training"
+            raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=START_AGAIN) from None
+        if version != STATE_VERSION:
+            raise TrainingError(f"a state of version {version}, not {STATE_VERSION}", path=path, remedy=START_AGAIN)
+        check_identity(recorded, self.identity, path.parent)
+        try:
+            done = checked_dataclass(kind, standing)
+            self.learner.restore(tensors)
+            return done
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TrainingError(f"the state cannot be used: {describe_error(error)}", path=path, remedy=START_AGAIN) from None
+
+    def _checked_batches(self) -> list[NDArray[np.int64]]:
+        """As `batches`. Raises `TrainingError` for a state that counts more of them."""
+        batches = self.batches()
+        if self.standing.batch >= len(batches):
+            what = f"the state cannot be used: batch: {self.standing.batch:,} where an epoch has {len(batches):,} batches"
+            raise TrainingError(what, path=self.folder.state, remedy=START_AGAIN)
+        return batches
+
+    def _step(self, batches: list[NDArray[np.int64]], share: float) -> None:
+        standing, begun_s = self.standing, time.perf_counter()
+        self.learn(batches[standing.batch], share)
+        standing.step += 1
+        standing.batch += 1
+        standing.seconds += time.perf_counter() - begun_s
+        if standing.batch == len(batches):
+            standing.epoch, standing.batch = standing.epoch + 1, 0
+            self.end_epoch()

@@ -1,0 +1,541 @@
+"""The fused output layer reproduced (`simnmt reproduce fused`): stages and speeds on each device, verdicts and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simnmt.base.errors import InputError
+from simnmt.papers.fni import published
+from simnmt.papers.fni.cases import case_name
+from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, shipped_profiles
+from simnmt.papers.fni.fused_claims import (
+    device_claims,
+    paper_claims,
+    predicted_speed_up,
+    predicted_speed_up_of_fusing,
+    real_claims,
+)
+from simnmt.papers.fni.offline import (
+    BY_KEY,
+    LEAST_SENTENCES,
+    SPEED_SEEDS,
+    ComparedSpeed,
+    Progress,
+    Speed,
+    run_tasks,
+    speed_chart,
+)
+from simnmt.papers.fni.published import OutputTimes
+from simnmt.papers.fni.stages import Key, SetStages, over_plain, speeds, stages
+from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
+from simnmt.papers.kit.page import ChartSection, grouped
+from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.kit.table import Column, Figure, Table
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_variant import DecoderChoice
+from simnmt.report.charts import Chart, bar_chart, bar_series
+from simnmt.report.typography import number, signed, typeset
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.decoder_speeds import RealSpeed
+
+REAL_MODEL = "gru-512"
+"""The paper's model (FNI-13)."""
+_WEIGHTS = {"random": "random weights", "checkpoint": "trained weights"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """The paper's statements on fusing, and our results."""
+
+    decoders: list[FusedDecoder]
+    left_out: list[str]
+    """Messages about the profiles that were passed over."""
+    stages: dict[tuple[str, int, str], SetStages]
+    """By device, beam and set."""
+    speeds: dict[Key, Speed]
+    real: list[RealSpeed]
+    claims: list[ClaimRecord]
+    sentences: int | None = None
+    """Most sentences timed per set; None: the paper's."""
+
+    def report(self) -> PaperReport:
+        """Return the reproduction as JSON, text and page show it."""
+        amdahl, compared = _amdahl_rows(self), _fused_speeds(self)
+        summary = _summary(self.decoders, amdahl)
+        tables = _tables(self, amdahl, compared)
+        return PaperReport(
+            heading="Fused softmax and search, reproduced",
+            paper=published.FUSED_REFERENCE,
+            claims=self.claims,
+            tables=tables,
+            charts=_charts(self, compared),
+            setting=published.SETTING,
+            setting_title="The paper's setting (FNI-13)",
+            slips=published.FUSED_SLIPS,
+            notes=_notes(self),
+            summary=summary,
+            main_claims=("FNI-15 (a)", "FNI-15 (b)", "FNI-16 (h)", "FNI-16 (j)", "FNI-17 (a)", "FNI-11"),
+            main_charts=("tables-2-3-drawn", "figures-3-4"),
+            matrix_note="Signs and orders can be compared; sizes depend on the device, and the paper’s is a GPU.",
+            remarks=self.left_out,
+            more={
+                "summary": f"{summary} {describe_verdicts(self.claims)}.",
+                "devices": tables[-1].records(),
+                "doubts": doubtful_profiles(decoder.fused for decoder in self.decoders),
+            },
+        )
+
+
+def reproduce(
+    *,
+    profiles: Sequence[DeviceProfile] | None = None,
+    requests: int | None = None,
+    measure: int | None = None,
+    model: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Time the paper's output layer on `profiles`, by default all shipped ones that measured decoder variants.
+
+    Args:
+        profiles: those without a fused variant are passed over.
+        requests: most sentences timed per set.
+        measure: sentences of each mix that a real decoder also decodes with and without the fused output layer.
+        model: model of the real decoder; by default the paper's.
+        jobs: processes.
+        progress: called after each task.
+
+    Raises:
+        InputError: too few requests.
+    """
+    if requests is not None and requests < LEAST_SENTENCES:
+        raise InputError(f"{requests} requests: too few to tell of batches", remedy=f"give {LEAST_SENTENCES} or more")
+    known, left_out = fused_decoders(shipped_profiles() if profiles is None else profiles)
+    # The real decoder runs first, so that an unreadable model is refused before minutes of simulation.
+    real = [] if measure is None else _measured(model or REAL_MODEL, measure, progress)
+    cases = [(decoder, key) for decoder in known for key in published.SETS]
+    results = run_tasks([partial(_timed, *case, requests) for case in cases], jobs, progress)
+    stages_by_set = {
+        (decoder.device, decoder.beam, key): set_stages for (decoder, key), (set_stages, _) in zip(cases, results, strict=True)
+    }
+    by_key = {key: set_speed for _, set_speeds in results for key, set_speed in set_speeds.items()}
+    claims = [*paper_claims(), *real_claims(real), *device_claims(known, stages_by_set, by_key, requests)]
+    return Reproduction(known, left_out, stages_by_set, by_key, real, claims, requests)
+
+
+def _timed(decoder: FusedDecoder, test_set: str, sentences: int | None) -> tuple[SetStages, dict[Key, Speed]]:
+    return stages(decoder, test_set, SPEED_SEEDS[0], sentences), speeds(decoder, test_set, SPEED_SEEDS, sentences)
+
+
+def _measured(model: str, sentences: int, progress: Progress | None) -> list[RealSpeed]:
+    # Imported here, so that a reproduction from profiles needs no torch.
+    from simnmt.calibrate.decoder_speeds import fused_speeds
+
+    return fused_speeds(model, sentences, BEAMS, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class AmdahlRow:
+    """Amdahl's prediction of a speed-up beside the simulated or measured one (XP-07)."""
+
+    source: str
+    kind: str
+    """`simulated` or `measured`."""
+    test_set: str
+    beam: int
+    output_share: float
+    layer_ratio: float
+    """Speed-up of the output layer."""
+    predicted: float
+    predicted_product_left_alone: float
+    end_to_end: float
+
+
+def _amdahl_rows(reproduction: Reproduction) -> list[AmdahlRow]:
+    rows = []
+    for (device, beam, test_set), cell in reproduction.stages.items():
+        case = device, "simulated", test_set, beam
+        predictions = cell.predicted, cell.predicted_product_left_alone
+        simulated = 1.0 + over_plain(reproduction.speeds, (device, beam, test_set, "maxi", True)).mean
+        rows.append(AmdahlRow(*case, cell.output_share, cell.layer.layer_ratio, *predictions, simulated))
+    for real_speed in reproduction.real:
+        case = "this box, real decoder", "measured", real_speed.test_set, real_speed.beam
+        predictions = predicted_speed_up(real_speed), predicted_speed_up_of_fusing(real_speed)
+        layer_ratio = real_speed.layer_s / real_speed.fused_layer_s
+        rows.append(AmdahlRow(*case, real_speed.layer_share, layer_ratio, *predictions, real_speed.ratio))
+    return rows
+
+
+def _summary(decoders: Sequence[FusedDecoder], amdahl: Sequence[AmdahlRow]) -> str:
+    """Return one sentence per device."""
+    boxes = {decoder.device: f"{decoder.device} ({decoder.plain.box}, {decoder.plain.model})" for decoder in decoders}
+    sentences = []
+    for (source,), rows in grouped(amdahl, "source").items():
+        how = "simulated with maxi-batching" if rows[0].kind == "simulated" else rows[0].kind
+        sentences.append(
+            f"On {boxes.get(source, source)}, the fused output layer changes the speed of translating by "
+            f"{_range([row.end_to_end for row in rows])} ({how}; predicted: {_range([row.predicted for row in rows])}); with "
+            "the product left alone, as in the paper, "
+            f"{_range([row.predicted_product_left_alone for row in rows])} would remain."
+        )
+    return " ".join(sentences) or "No device profile at hand has a fused output layer: the paper's figures stand alone."
+
+
+def _range(ratios: Sequence[float]) -> str:
+    """Return the range of some ratios as gains, such as `+20.1 to +22.5 %`."""
+    return f"{' to '.join(dict.fromkeys(f'{100 * (ratio - 1.0):+.1f}' for ratio in (min(ratios), max(ratios))))} %"
+
+
+def _notes(reproduction: Reproduction) -> list[str]:
+    limitations = [
+        "Lengths are drawn: log-normal with the moments of Table 1. The paper's sentences are not at hand.",
+        "Seconds of a stage: measured at some batch sizes, in between a line, times the steps that have so many sentences "
+        "active with maxi-batching. Shares of a step are those of the measured variants, its level is the calibrated step's.",
+        "Our fused layer also multiplies block by block, so that products are still in the cache when they are searched; the "
+        "paper leaves the product alone. Speeds and predictions include this change; beside them is the prediction of "
+        "fusing alone.",
+        f"Speeds are of the same sentences with and without the fused kernel, over {len(SPEED_SEEDS)} seeds, simulated on each "
+        "device's step costs. As these are made of the same stages, only a real decoder (--measure) can tell whether Amdahl's "
+        "prediction holds.",
+        "Fusing is exact: translations are those of the plain decoder (FNI-11), as the tests of the kernels hold it to.",
+        "The paper's device is a GPU and its curves are not in its text: signs and orders can be compared, and sizes cannot.",
+        *reproduction.left_out,
+    ]
+    if not reproduction.decoders:
+        limitations.append("No device profile at hand has a fused output layer: `simnmt calibrate --only decoder` measures it.")
+    if reproduction.real:
+        real_speed = reproduction.real[0]
+        limitations.append(
+            f"The real decoder: {real_speed.model} with {_WEIGHTS[real_speed.weights]} and forced lengths, float32, one "
+            f"thread; each mix decoded in {len(real_speed.plain_s)} rounds, with and without the fused output layer in "
+            "turn. Translations are compared where sentences end by themselves, at the forced length at the latest."
+        )
+    return limitations
+
+
+@dataclass(frozen=True, slots=True)
+class FusedSpeed(ComparedSpeed):
+    """A speed, fused or not, beside its baseline and the paper's gain."""
+
+    choice: DecoderChoice
+    fused: bool
+    published: float | None
+    """The gain that the text gives as `up to`; None where it gives none."""
+
+    @property
+    def name(self) -> str:
+        """The strategy and the kernel."""
+        return _variant_name(self.speed.strategy, self.fused)
+
+    @property
+    def fidelity(self) -> str:
+        """The decoder's agreement with the exact one."""
+        return self.choice.fidelity.describe()
+
+    @property
+    def against(self) -> str:
+        """The strategy of the baseline."""
+        return BY_KEY[self.speed.strategy].baseline
+
+
+def _variant_name(strategy: str, fused: bool) -> str:
+    names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
+    return f"{names.get(strategy, strategy)}{', fused' if fused else ''}"
+
+
+def _fused_speeds(reproduction: Reproduction) -> list[FusedSpeed]:
+    decoders = {(decoder.device, decoder.beam): decoder for decoder in reproduction.decoders}
+    published_gains = {
+        ("mini", True): published.FUSED_GAIN,
+        ("half-empty", True): published.BOTH_GAIN,
+        ("maxi half-empty", True): published.BOTH_GAIN_WITH_MAXI,
+        ("half-empty", False): {"opensubtitles": published.TOPUP_GAIN},
+    }
+    rows = []
+    for key, timed in reproduction.speeds.items():
+        device, beam, test_set, strategy, fused = key
+        decoder = decoders[device, beam]
+        choice = decoder.fused_choice if fused else decoder.plain_choice
+        theirs = published_gains.get((strategy, fused), {}).get(test_set)
+        gained = over_plain(reproduction.speeds, key)
+        rows.append(FusedSpeed(decoder.decoder(fused), timed, gained, choice, fused, theirs))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """Share of the time of one part, without the fused kernel; those of one device, beam and set sum to 1."""
+
+    device: str
+    beam: int
+    test_set: str
+    part: str
+    share: float
+
+
+def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: Sequence[FusedSpeed]) -> list[Table]:
+    shares = [ShareRow(*key, *part) for key, cell in reproduction.stages.items() for part in cell.shares.items()]
+    return [
+        _output_table([*published.TABLES, *(cell.layer for cell in reproduction.stages.values())]),
+        Table(
+            "derived",
+            "What follows from the printed figures",
+            published.derived(),
+            [
+                Column("what", "what"),
+                Column("value", lambda row: f"{row.value:.3f} times" if row.unit == "times" else f"{row.value:.1f} %"),
+                Column("beside it", "meaning", words=True),
+            ],
+            published=True,
+        ),
+        Table("shares", "Shares of the time (figures 1, 5)", shares, keys="device beam set=test_set part share"),
+        _speed_table(compared),
+        Table(
+            "amdahl",
+            "Amdahl's prediction beside each speed-up",
+            amdahl,
+            [
+                Column("set, source", lambda row: case_name(row.beam, row.test_set)),
+                Column("how", "kind", kind=True),
+                Column("layer's share, %", "output_share", digits=1, scale=100.0),
+                Column("its speed-up", "layer_ratio", digits=3),
+                Column("predicted", "predicted", digits=3),
+                Column("product left alone", "predicted_product_left_alone", digits=3),
+                Column("end to end", "end_to_end", digits=3),
+            ],
+            note="From the output layer’s share of the time and its own speed-up. Ours multiplies block by block, which plain "
+            "decoding might do as well: beside it is the prediction of fusing alone, the product left alone as in the paper. "
+            "Simulated speed-ups are made of the same stages; a measured one is a test where it is not within the 10 % allowed "
+            "of 1.",
+            small="source",
+            keys="source kind set=test_set beam output_share layer_ratio predicted predicted_product_left_alone end_to_end",
+            on_terminal=True,
+        ),
+        _real_table(reproduction.real),
+        Table(
+            "devices",
+            "Devices",
+            reproduction.decoders,
+            [
+                Column("device", lambda row: f"{row.device}, beam {row.beam}"),
+                Column("model", lambda row: f"{row.plain.model}, {row.vocab:,} words", words=True),
+                Column("batches of", "batch", digits=0),
+                Column("kind", "fused.shown_kind", kind=True),
+                Column("without", "plain_choice.short", words=True),
+                Column("fused", "fused_choice.short", words=True),
+                Column("remarks", lambda row: "; ".join(row.remarks), words=True),
+            ],
+            note="How each profile’s decoder is known, with the fused kernel and without.",
+            small=lambda row: row.plain.box,
+            keys="device box=plain.box model=plain.model vocab beam batch plain=plain_choice.short fused=fused_choice.short "
+            "how=fused_choice.how kind=fused.shown_kind exact=fused_choice.exact remarks",
+            in_document=False,
+        ),
+    ]
+
+
+def _output_table(rows: Sequence[OutputTimes]) -> Table:
+    order = list(published.SETS)
+    return Table(
+        "table-2-3",
+        "Tables 2 and 3: seconds of the output layer over a whole set",
+        rows,
+        [
+            Column("set, source", lambda row: case_name(row.beam, row.test_set)),
+            Column("how", "kind", kind=True, on_terminal=False),
+            Column("product", "product_s", digits=2),
+            Column("fused layer's", "product_fused_s", digits=2),
+            Column(
+                "product’s change, %",
+                "product_percent",
+                cell=lambda row: _change(row.product_percent, row.printed_product_percent),
+                on_terminal=False,
+            ),
+            Column("three steps", "three_s", digits=2, small=_three_parts),
+            Column("fused", "fused_s", digits=2),
+            Column(
+                "their change, %",
+                "fused_percent",
+                cell=lambda row: _change(row.fused_percent, row.printed_fused_percent),
+                on_terminal=False,
+            ),
+            Column("ratio", "ratio", digits=2),
+            Column("whole layer", "layer_ratio", digits=3),
+        ],
+        note="Three steps: bias, softmax and search; the ratio is theirs over fused. Our fused layer takes its product block "
+        "by block; the paper leaves it alone. Small print: what the paper prints of a change, where its seconds "
+        "give another. Fusing is exact: translations stay as they are.",
+        published=lambda row: row.kind == "published",
+        keys="source kind set=test_set beam product_s product_fused_s product_percent printed_product_percent bias_s softmax_s "
+        "search_s three_s fused_s fused_percent printed_fused_percent ratio layer_ratio exact",
+        small="source",
+        shown=sorted(rows, key=lambda row: (order.index(row.test_set), row.beam)),
+        on_terminal=True,
+    )
+
+
+def _three_parts(row: OutputTimes) -> str:
+    parts = (row.bias_s, row.softmax_s, row.search_s)
+    return " + ".join(f"{part:.2f}" for part in parts if part is not None)
+
+
+def _change(value: float, printed: float | None) -> Figure:
+    slip = printed is not None and abs(printed - value) > 0.06
+    return Figure(signed(value, 2), f"printed {signed(printed, 1)}" if slip and printed is not None else "")
+
+
+def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
+    groups = grouped(rows, "speed.device", "speed.beam", "speed.test_set").values()
+    heads = {
+        "fused": "mini, fused",
+        "topped up": "topped up",
+        "both": "topped up, fused",
+        "maxi: fused": "maxi, fused",
+        "maxi: topped up": "maxi, topped up",
+        "maxi: both": "maxi, topped up, fused",
+    }
+    return Table(
+        "speeds",
+        "Speed, fused and topped up (figures 3, 4, 9, 10)",
+        rows,
+        [
+            Column("set, device", lambda group: _group_name(group["mini"])),
+            Column("mini/s", "mini.speed.sentences_per_s", digits=1),
+            *(
+                Column(head, f"{name}.gain.ratio.mean", digits=3, cell=lambda group, name=name: _speed_cell(group[name]))  # type: ignore[misc]
+                for head, name in heads.items()
+            ),
+        ],
+        note="All sentences at hand: sentences a second with mini-batching, and speeds over it, with maxi-batching over that. "
+        "Square brackets hold the least and the greatest over seeds.",
+        keys="device=speed.device beam=speed.beam batch=decoder.batch set=speed.test_set strategy=speed.strategy "
+        "name=speed.name fused how=choice.how fidelity sentences_per_s=speed.sentences_per_s against "
+        "relative=gain.ratio.mean relative_least=gain.ratio.low relative_greatest=gain.ratio.high published",
+        shown=[{row.name: row for row in group} for group in groups],
+        on_terminal=True,
+    )
+
+
+def _group_name(row: FusedSpeed) -> str:
+    return f"{case_name(row.speed.beam, row.speed.test_set)}, {row.speed.device}, batches of {row.decoder.batch}"
+
+
+def _speed_cell(row: FusedSpeed) -> Figure:
+    ratio = row.gain.ratio
+    small = f"[{ratio.low:.3f}, {ratio.high:.3f}], {row.speed.sentences_per_s:.4g} a second"
+    theirs = "" if row.published is None else f", published up to {1 + row.published:.2f}"
+    return Figure(number(ratio.mean, 3), typeset(f"{small}{theirs}"))
+
+
+def _real_table(rows: Sequence[RealSpeed]) -> Table:
+    stages_s = {
+        "product": "product",
+        "bias": "bias",
+        "softmax": "softmax",
+        "search": "search",
+        "product, fused layer’s": "fused_product",
+        "fused": "fused",
+    }
+    return Table(
+        "real",
+        "A real decoder on this box",
+        rows,
+        [
+            Column("set", lambda row: case_name(row.beam, row.test_set)),
+            Column("sentences", "sentences", digits=0),
+            Column("times as fast", "ratio", digits=3),
+            Column("translations the same", "equal", digits=0),
+            Column("near ties", "near_ties", digits=0),
+            Column("other differences", "disagreements", digits=0),
+            *(Column(head, f"stages_s.{stage}", digits=2) for head, stage in stages_s.items()),
+        ],
+        note="With and without the fused output layer in turn; stages in seconds over all steps. Translations are compared "
+        "where sentences end by themselves; near ties are closer than 1e-4.",
+        small=lambda row: f"{row.model}, {row.vocab:,} words",
+        keys="set=test_set beam model vocab batch sentences plain_s ratio weights equal near_ties disagreements shares "
+        + " ".join(f"{stage}_s=stages_s.{stage}" for stage in ("body", *stages_s.values())),
+    )
+
+
+def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[ChartSection]:
+    times = grouped([*published.TABLES, *(cell.layer for cell in reproduction.stages.values())], "source")
+    sections = [
+        ChartSection(
+            "tables-2-3-drawn",
+            "Tables 2 and 3, drawn",
+            "Seconds of each stage",
+            {source: _seconds_chart(source, rows) for (source,), rows in times.items()},
+            note="Seconds of the output layer over a whole test set.",
+            before="table-2-3",
+        )
+    ]
+    if not compared:
+        return sections
+    by_device: dict[str, list[SetStages]] = {}
+    for (device, *_), cell in reproduction.stages.items():
+        by_device.setdefault(device, []).append(cell)
+    baselines = (
+        "All sentences at hand, over {}-batching without the fused kernel; whiskers hold the least and the greatest over "
+    )
+    note = f"{baselines}seeds. The paper's curves are not in its text."
+    figures = (
+        ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
+        ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
+        ("figures-9-10-maxi", "Figures 9 and 10, with maxi-batching", ("maxi", "maxi half-empty")),
+    )
+    return [
+        *sections,
+        ChartSection(
+            "figures-1-5",
+            "Figures 1 and 5: shares of the time",
+            "Share of the time by part",
+            {device: _share_chart(device, cells) for device, cells in by_device.items()},
+            note="Without the fused kernel, maxi-batching.",
+        ),
+        *(
+            ChartSection(
+                identifier,
+                title,
+                "Speed by beam",
+                {
+                    f"{published.SETS[test_set].name}, {device}": _speed_chart(rows, strategies)
+                    for (device, test_set), rows in grouped(compared, "speed.device", "speed.test_set").items()
+                },
+                note=note.format(strategies[0]),
+                before="speeds",
+            )
+            for identifier, title, strategies in figures
+        ),
+    ]
+
+
+def _seconds_chart(source: str, rows: Sequence[OutputTimes]) -> Chart:
+    names = [case_name(row.beam, row.test_set) for row in rows]
+    ratios = "; ".join(f"{name}: {row.ratio:.2f} times" for name, row in zip(names, rows, strict=True))
+    series = [
+        bar_series("product", [row.product_s for row in rows]),
+        bar_series("bias, softmax and search", [row.three_s for row in rows]),
+        bar_series("product, fused layer's", [row.product_fused_s for row in rows]),
+        bar_series("fused", [row.fused_s for row in rows]),
+    ]
+    return bar_chart(names, "seconds over the set", series, reading=f"{source}: {ratios}, three steps over fused.")
+
+
+def _share_chart(device: str, cells: Sequence[SetStages]) -> Chart:
+    names = [case_name(cell.layer.beam, cell.layer.test_set) for cell in cells]
+    shares = ", ".join(f"{name} {100 * cell.output_share:.0f} %" for name, cell in zip(names, cells, strict=True))
+    series = [bar_series(part, [100 * cell.shares[part] for cell in cells]) for part in cells[0].shares]
+    reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
+    return bar_chart(names, "% of the time", series, stacked=True, reading=reading)
+
+
+def _speed_chart(rows: Sequence[FusedSpeed], strategies: Sequence[str]) -> Chart:
+    shown = [row for row in rows if row.speed.strategy in strategies]
+    gains = {row.name: row.published for row in shown if row.published is not None}
+    theirs = ", ".join(f"{name} up to {1 + gained:.2f}" for name, gained in gains.items())
+    reading = f"{published.SETS[rows[0].speed.test_set].name}, {rows[0].speed.device}."
+    return speed_chart(shown, f"speed over {strategies[0]}-batching", f"{reading} Published: {theirs}." if theirs else reading)

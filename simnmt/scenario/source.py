@@ -1,0 +1,266 @@
+"""Open a scenario from a file, a shipped `@name`, a run directory to be repeated, or a mapping, and check that its parts fit.
+
+The check concerns what no single key can know: whether devices, links, clocks and policies fit together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from simnmt.base import shipped_files
+from simnmt.base.suggestions import did_you_mean
+from simnmt.network import configuration as network_room
+from simnmt.policies.baselines import FixedPolicy
+from simnmt.results.device_accounts import BATCH_SHARES, STREAMING_SHARES
+from simnmt.results.run_directory import INPUT, RESOLVED, check_unchanged, read_manifest
+from simnmt.scenario.configuration import END_NODE, Scenario, resolved
+from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
+from simnmt.scenario.errors import Location
+from simnmt.scenario.validation import validate
+from simnmt.scenario.yaml_text import write_document
+from simnmt.workload import arrivals as arrivals_room
+from simnmt.workload import configuration as workload_room
+from simnmt.workload.arrivals import BackToBack
+
+_RESERVED_NAMES = ("offloaded", "misrouted")
+"""Words that the summary's columns begin with."""
+_REMOVE = "remove it"
+
+
+class _Fault(NamedTuple):
+    """What does not fit at a key of the scenario, and the remedy."""
+
+    location: Location
+    what: str
+    remedy: str | None
+    key: bool = True
+    """Whether the key is at fault, not its value: what complaints point to."""
+
+
+def check_topology(scenario: Scenario, document: Document) -> None:
+    """Check that devices, links, clocks and policies fit together; raises `ScenarioError` at the key that is to be changed."""
+    checks = (_devices, _counts, _profiles, _batching, _streaming, _hops, _clocks, _policies)
+    for fault in chain.from_iterable(check(scenario) for check in checks):
+        raise document.error(fault.location, fault.what, remedy=fault.remedy, key=fault.key)
+
+
+def _devices(scenario: Scenario) -> Iterator[_Fault]:
+    names = list(scenario.devices)
+    first, rename = scenario.devices[names[0]], "call the device otherwise"
+    for name in names:
+        if name in _RESERVED_NAMES or name.endswith("_busiest"):
+            what = f"{name} would stand for other numbers of the summary, such as {name}_share or {name}_load"
+            yield _Fault(("devices", name), what, rename)
+        for other, device in scenario.devices.items():
+            # Names with which a column of another device would be one of this device's (`results.device_accounts`).
+            shares = {"batches": BATCH_SHARES if device.batching else (), "streaming": STREAMING_SHARES if device.sti else ()}
+            for numbers, kinds in shares.items():
+                if name in [f"{other}_{kind}" for kind in kinds]:
+                    what = f"{name}_share would stand for a number of the {numbers} of {other}, too"
+                    yield _Fault(("devices", name), what, rename)
+    if END_NODE in names[1:]:
+        remedy = f"name the devices nearest first: {END_NODE} comes first"
+        yield _Fault(("devices", END_NODE), "stands behind another device", remedy)
+    if names[0] == END_NODE and first.count is not None:
+        remedy = "remove it; workloads.NAME.end_nodes says how many"
+        yield _Fault(("devices", END_NODE, "count"), "every end node has one", remedy)
+    if first.balancer not in (None, "attached"):
+        what = f"end nodes are attached to the first device, so {first.balancer} has nothing to choose"
+        yield _Fault(("devices", names[0], "balancer"), what, _REMOVE)
+
+
+def _counts(scenario: Scenario) -> Iterator[_Fault]:
+    """Boxes to which end nodes are attached need as many end nodes, else some of them would never be asked for anything."""
+    for name, device in scenario.devices.items():
+        if name == END_NODE or scenario.balancer_of(name) != "attached":
+            continue
+        for workload, part in scenario.workloads.items():
+            asking = min(part.end_nodes, getattr(part.arrivals, "clients", part.end_nodes))
+            if (device.count or 1) > asking:
+                nodes = f"{asking} end node{'s' * (asking != 1)}"
+                few = f"workload {workload} has {nodes} to attach to them, so some would never be used"
+                remedy = f"set workloads.{workload}.end_nodes, and clients in a closed loop, to {device.count} or more"
+                yield _Fault(("devices", name, "count"), f"{device.count} boxes, but {few}", remedy, key=False)
+
+
+def _profiles(scenario: Scenario) -> Iterator[_Fault]:
+    """A device that names its profiles by workload must name one for each, and no other."""
+    for name, device in scenario.devices.items():
+        if isinstance(device.profile, dict) and set(device.profile) != set(scenario.workloads):
+            named, needed = (", ".join(sorted(names)) for names in (device.profile, scenario.workloads))
+            what, remedy = (
+                f"names {named} where the workloads are {needed}",
+                "give one profile for each, or a single one for all",
+            )
+            yield _Fault(("devices", name, "profile"), what, remedy, key=False)
+
+
+def _batching(scenario: Scenario) -> Iterator[_Fault]:
+    """A batch is decoded on the whole box."""
+    for name, device in scenario.devices.items():
+        if device.batching is None and device.beyond_measured_batch:
+            what, remedy = "there are no batches without batching", f"remove it, or give devices.{name}.batching"
+            yield _Fault(("devices", name, "beyond_measured_batch"), what, remedy)
+        if device.batching is not None and device.workers > 1:
+            what = f"{device.workers} workers, but a box that batches decodes all that it decodes together, as one"
+            remedy = f"remove it; more boxes are devices.{name}.count, larger batches devices.{name}.batching.size"
+            yield _Fault(("devices", name, "workers"), what, remedy)
+
+
+def _streaming(scenario: Scenario) -> Iterator[_Fault]:
+    """A box that streams its model has one disk and one processor, which execute one request after the other."""
+    for name, device in scenario.devices.items():
+        if device.sti is None:
+            continue
+        either = f"remove it, or remove devices.{name}.sti"
+        if device.batching is not None:
+            what = "a box that streams its model layer by layer decodes one sentence at a time, so it forms no batches"
+            yield _Fault(("devices", name, "batching"), what, either)
+        if device.workers > 1:
+            what = f"{device.workers} workers, but a box that streams its model has one disk and one working buffer"
+            yield _Fault(("devices", name, "workers"), what, f"remove it; more boxes are devices.{name}.count")
+        if device.decoder is not None:
+            what = "the times of a streamed model are those of the profile's block sti, which knows one decoder"
+            yield _Fault(("devices", name, "decoder"), what, either)
+
+
+def _hops(scenario: Scenario) -> Iterator[_Fault]:
+    """Every device behind the first needs a link that leads to it; the last one's is the network itself."""
+    devices = list(scenario.devices)
+    from_end_nodes = devices[min(1, len(devices) - 1)] if devices[0] == END_NODE else devices[0]
+    # The network itself leads to the last device, also if that is the only one.
+    optional = [] if devices[0] == END_NODE or len(devices) == 1 else [devices[0]]
+    required = devices[1:-1]
+    for network, configuration in scenario.networks.items():
+        place = ("networks", network, "hops")
+        for device, links in configuration.hops.items():
+            if device in (*optional, *required):
+                if isinstance(links, list) and device != from_end_nodes:
+                    what = "a list of links is for the way from the end nodes, but what leads here is shared by all"
+                    yield _Fault((*place, device), what, "give one link", key=False)
+            elif device == devices[-1]:
+                remedy = f"its link is networks.{network} itself: rtt, uplink_mbps, ..."
+                yield _Fault((*place, device), f"{device} is the last device", remedy)
+            elif device == END_NODE:
+                yield _Fault((*place, device), "no link leads to an end node", _REMOVE)
+            else:
+                remedy = did_you_mean(device, [*optional, *required])
+                yield _Fault((*place, device), f"no device is called {device}", remedy)
+        for before, device in zip(devices, required, strict=False):
+            if device not in configuration.hops:
+                what = f"{device} cannot be reached: no link leads there from {before}"
+                remedy = f"give networks.{network}.hops.{device}, such as {{rtt: {{constant_ms: 5}}}}"
+                yield _Fault(place if configuration.hops else place[:2], what, remedy, key=False)
+
+
+def _clocks(scenario: Scenario) -> Iterator[_Fault]:
+    """The clock `pace` is for requests back to back; a pace is for that clock, and by workload for workloads that exist."""
+    for name, network in scenario.networks.items():
+        place = ("networks", name, "pace_s")
+        paced = [workload for workload in scenario.workloads if scenario.clock_of(workload, name) == "pace"]
+        for workload in paced:
+            arrivals = scenario.workloads[workload].arrivals
+            if not isinstance(arrivals, BackToBack):
+                what = f"pace is for requests back to back, but workload {workload} has arrivals of kind {arrivals.kind}"
+                remedy = "remove it: left out, each workload meets the trace as suits it"
+                yield _Fault(("networks", name, "clock"), what, remedy, key=False)
+        if network.pace_s != "auto" and not paced:
+            remedy = "remove it, or set the network's clock: pace"
+            yield _Fault(place, f"no workload meets networks.{name} on the clock pace", remedy)
+        for workload in network.pace_s if isinstance(network.pace_s, dict) else ():
+            if workload not in paced:
+                what = f"{workload} is no workload that meets networks.{name} on the clock pace"
+                yield _Fault((*place, workload), what, did_you_mean(workload, paced))
+
+
+def _policies(scenario: Scenario) -> Iterator[_Fault]:
+    if scenario.gap_analysis and scenario.analysed_policy is None:
+        what = "there is no policy of kind cnmt to be analysed"
+        yield _Fault(("gap_analysis",), what, "add one, such as cnmt: {}", key=False)
+    pairs = ((network, workload) for network in scenario.networks for workload in scenario.workloads)
+    timeless = [network for network, workload in pairs if scenario.clock_of(workload, network) != "time"]
+    for name, policy in scenario.policies.items():
+        if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
+            what, remedy = f"no device is called {policy.device}", did_you_mean(policy.device, scenario.devices)
+            yield _Fault(("policies", name, "device"), what, remedy, key=False)
+        if policy.estimation.transfer_estimate.probes and timeless:
+            what = f"a probe needs a moment, but on networks.{timeless[0]} requests meet the trace whatever the time"
+            remedy = f"set networks.{timeless[0]}.clock: own (back to back) or arrival"
+            yield _Fault(("policies", name, "transfer_estimate"), what, remedy, key=False)
+
+
+def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
+    """Return every file that the scenario reads, by the name it has there; `@name` files by that name."""
+    files: dict[str, Path] = {}
+    for part in scenario.workloads.values():
+        files |= workload_room.named_inputs(part.lengths, base)
+        files |= {str(path): path for path in arrivals_room.input_paths(part.arrivals, base)}
+    for network in scenario.networks.values():
+        files |= network_room.input_paths(network, base)
+    for device in scenario.devices:
+        for name in scenario.workloads:
+            profile = scenario.profile_of(device, name)
+            path = profile_path(profile, base)
+            files[profile if profile.startswith("@") else str(path)] = path
+    return files
+
+
+def profile_path(profile: str, base: Path) -> Path:
+    """Return the file of a profile that a device names."""
+    return shipped_files.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A scenario, checked and with absolute paths, beside the words it was given in."""
+
+    scenario: Scenario
+    document: Document
+    """What was given, with the overrides in place: complaints find their line here."""
+    text: bytes
+    """As it was given: what scenario.input.yaml holds."""
+    resolved_text: str
+    """The scenario with every default, override and absolute path written out."""
+
+
+def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides: Iterable[str | Override] = ()) -> Source:
+    """Read and check a scenario; raises `ScenarioError`, or `RunDirectoryError` for a run directory that is not whole.
+
+    Relative paths start at the scenario's folder; at the current one for a mapping, and for a shipped scenario or a run
+    directory, whose own paths need no start, so that only overrides bring some. A run directory gives its resolved scenario,
+    provided that no file it read has changed since.
+    """
+    here = Path.cwd()
+    if isinstance(given, Mapping):
+        return _check_source(document_of(given), overrides, here, None)
+    name = os.fspath(given)
+    if name.startswith("@"):
+        path = shipped_files.find("scenarios", name)
+        return _check_source(read_document(path), overrides, here, path)
+    path = Path(name)
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where the name is too long
+        document, regular = read_document(path), path.is_file()
+        return _check_source(document, overrides, path.absolute().parent if regular else here, path if regular else None)
+    manifest = read_manifest(path)
+    remedy = f"restore it, or run {path / RESOLVED}"
+    check_unchanged(manifest["outputs"], "a file", lambda file: path / file, remedy)
+    source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT)
+    files = input_files(source.scenario, here)
+    read = {name: digest for name, digest in manifest["inputs"].items() if name in files}
+    check_unchanged(read, "an input", files.__getitem__, remedy)
+    return source
+
+
+def _check_source(document: Document, overrides: Iterable[str | Override], base: Path, file: Path | None) -> Source:
+    """`file`: what scenario.input.yaml becomes a copy of; without one (a mapping, a pipe) it says the same in its own words."""
+    text = write_document(document.data).encode() if file is None else file.read_bytes()
+    document = apply_overrides(document, overrides)
+    scenario = validate(Scenario, document)
+    check_topology(scenario, document)
+    scenario = resolved(scenario, base)
+    return Source(scenario, document, text, write_document(scenario.model_dump(mode="json")))
