@@ -153,7 +153,7 @@ def _sources(result: RunResult) -> str:
     return f"device profiles: {_format_kinds(devices)}{warned}; round trips: {_format_kinds(series)}"
 
 
-def _format_kinds(kinds: list[tuple[str, str]]) -> str:
+def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
     names: dict[str, dict[str, None]] = {}
     for kind, name in kinds:
         names.setdefault(kind, {})[name] = None

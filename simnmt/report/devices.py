@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,34 +71,44 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
     return ", ".join(filter(None, words))
 
 
-def device_table(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Per device, under each policy: the share of the requests and the load, as text."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One policy's use of one device, as text."""
+
+    share: str
+    """Of the requests, percent."""
+    load: str = ""
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine:
+    """One device of the table of shares and loads: an entry per policy."""
+
+    name: str
+    boxes: str
+    entries: list[Share]
+
+
+def device_table(cell: Cell, rows: Sequence[Row]) -> list[DeviceLine]:
+    """Return per device, under each policy, the share of the requests and the load."""
     by_policy = {row["policy"]: row for row in rows}
     return [
-        {
-            "name": device.name,
-            "boxes": boxes(device),
-            "entries": [_entry(by_policy.get(policy, {}), device.name) for policy in cell.logs],
-        }
+        DeviceLine(device.name, boxes(device), [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs])
         for device in cell.devices
     ]
 
 
-def _entry(row: Row, device: str) -> dict[str, str]:
+def _share(row: Row, device: str) -> Share:
     share, load, busiest = (row.get(f"{device}{suffix}") for suffix in ("_share", "_load", LOAD_SUFFIX))
+    if not is_number(share) or not share:
+        return Share(DASH)
     text = ""
-    if not share:
-        return {"share": DASH, "load": "", "verdict": ""}
     if is_number(load) and is_number(busiest):
         text, of_busiest = number(load, 2), number(busiest, 2)
-        if of_busiest != text:
-            text += f", busiest {of_busiest}"
+        text += f", busiest {of_busiest}" if of_busiest != text else ""
     too_much = any(overload.device == device for overload in row_overloads(row))
-    return {
-        "share": number(100 * share, 1) if is_number(share) else DASH,
-        "load": text,
-        "verdict": "overloaded" if too_much else "",
-    }
+    return Share(number(100 * share, 1), text, "overloaded" if too_much else "")
 
 
 MOST_BARS = 64
@@ -200,19 +211,54 @@ def _size_line(view: CellView, policy: str, account: BatchAccount, of: str) -> M
     return view.line(policy, first.tolist(), shares, width=1.6, symbol=symbol, text=labels, hover="%{text} active: %{y:.2f} %")
 
 
-def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Per batching device one line of numbers for each policy that used it, as text; `rows`: the cell's own."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of the summary as text, under its key, with what stands below it."""
+
+    key: str
+    text: str
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """The numbers of one device under one policy."""
+
+    device: str
+    policy: str
+    figures: list[Figure]
+
+
+def _policy_line(row: Row, device: str, policy: str, columns: Sequence[tuple[str, str, float, str]]) -> PolicyLine:
+    figures = []
+    for key, _, factor, below in columns:
+        value, second = row.get(f"{device}_{key}"), row.get(f"{device}_{below}")
+        beside = _BESIDE[below].format(_scaled(below, factor * second)) if below and is_number(second) else ""
+        figures.append(Figure(f"{device}_{key}", _scaled(key, factor * value) if is_number(value) else DASH, beside))
+    return PolicyLine(device, policy, figures)
+
+
+_BESIDE = {
+    "first_token_p95_s": "p95 {}",
+    "busy_sentences_per_s": "{} at work",
+    "busy_tokens_per_s": "{} at work",
+    "peak_buffer_bytes": "peak {}",
+}
+"""The text below a number, by the key of the second number."""
+
+
+def _scaled(key: str, shown: float) -> str:
+    return number(shown, 1) if key.endswith("_share") else significant(shown, 4)
+
+
+def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[PolicyLine]:
+    """Return per batching device a line of numbers for each policy that used it; `rows`: those of the cell."""
     by_policy = {row["policy"]: row for row in rows}
     return [
-        {
-            "name": cell.devices[device].name,
-            "lines": [
-                {"policy": policy, "figures": _batch_cells(by_policy.get(policy, {}), cell.devices[device].name)}
-                for policy in cell.logs
-                if (account := _account(cell, policy, device)) is not None and account.sentences
-            ],
-        }
+        _policy_line(by_policy.get(policy, {}), cell.devices[device].name, policy, BATCH_COLUMNS)
         for device in batching_devices(cell)
+        for policy in cell.logs
+        if (account := _account(cell, policy, device)) is not None and account.sentences
     ]
 
 
@@ -238,24 +284,6 @@ def _describe_batches(account: BatchAccount) -> str:
     )
 
 
-def _batch_cells(row: Row, device: str) -> list[dict[str, str]]:
-    return [
-        _batch_cell(row.get(f"{device}_{key}"), row.get(f"{device}_{below}") if below else None, key, below, factor)
-        for key, _, factor, below in BATCH_COLUMNS
-    ]
-
-
-def _batch_cell(value: object, second: object, key: str, below: str, factor: float) -> dict[str, str]:
-    text = DASH
-    if is_number(value):
-        text = number(factor * value, 1) if key.endswith("_share") else significant(factor * value, 4)
-    beside = ""
-    if is_number(second):
-        shown = significant(factor * second, 4)
-        beside = f"p95 {shown}" if below.startswith("first_token") else f"{shown} at work"
-    return {"key": key, "text": text, "beside": beside}
-
-
 STREAM_COLUMNS = (
     ("cold_share", "found cold, %", 100.0, ""),
     ("cold_mean_s", "cold, ms", 1e3, ""),
@@ -276,35 +304,42 @@ STREAMED_STYLE = Markup("\n.pipelines-scroll { border: none; }\n.pipelines-scrol
 PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
 
 
-def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return per streamed device the plans, their picture, and a line of numbers per policy using it; `rows`: the cell's."""
+@dataclass(frozen=True, slots=True)
+class StreamedDevice:
+    """A device that streams its model: the plans, their picture, and the numbers of the policies that used it."""
+
+    name: str
+    kind: str
+    planned: PlannedDevice
+    submodel: str
+    states: list[tuple[str, tuple[str, ...]]]
+    """Name of each planned state, and a text for each of `PLAN_COLUMNS`."""
+    picture: Markup
+    lines: list[PolicyLine]
+
+
+def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[StreamedDevice]:
+    """Return the streamed devices of a cell; `rows`: those of the cell."""
     by_policy = {row["policy"]: row for row in rows}
-    sections = []
+    devices = []
     for device, kind, planned in zip(cell.devices, cell.shown_kinds, cell.planned, strict=False):
         if planned is None:
             continue
         used = [policy for policy, name, account in cell.stream_accounts() if name == device.name and account.requests.any()]
-        sections.append(
-            {
-                "name": device.name,
-                "kind": kind,
-                "planned": planned,
-                "submodel": _describe_submodel(planned),
-                "states": [_plan_line(state, state.name) for state in planned.states]
-                + [
-                    _plan_line(state, f"{state.name}, from {number(change.at_s, 0)}\u202fs on")
-                    for change in planned.changes
-                    for state in change.states
-                ],
-                "picture": planned_pipelines_svg(planned, f"{device.name}, as planned"),
-                "lines": [
-                    {"policy": policy, "figures": _stream_cells(by_policy.get(policy, {}), device.name)}
-                    for policy in cell.logs
-                    if policy in used
-                ],
-            }
-        )
-    return sections
+        changed = [
+            (f"{state.name}, from {number(change.at_s, 0)}\u202fs on", _plan_texts(state))
+            for change in planned.changes
+            for state in change.states
+        ]
+        lines = [
+            _policy_line(by_policy.get(policy, {}), device.name, policy, STREAM_COLUMNS)
+            for policy in cell.logs
+            if policy in used
+        ]
+        states = [(state.name, _plan_texts(state)) for state in planned.states] + changed
+        picture = planned_pipelines_svg(planned, f"{device.name}, as planned")
+        devices.append(StreamedDevice(device.name, kind, planned, _describe_submodel(planned), states, picture, lines))
+    return devices
 
 
 def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:
@@ -330,31 +365,10 @@ def _describe_submodel(planned: PlannedDevice) -> str:
     return f"{layers} layers, {first.slices} of {planned.all_slices} slices of each, planned for {lengths}"
 
 
-def _plan_line(state: PlannedState, name: str) -> dict[str, Any]:
+def _plan_texts(state: PlannedState) -> tuple[str, ...]:
     shards = ", ".join(f"{count} of {width}" for width, count in state.bits)
-    figures = (
-        _format_scaled(1e-6 * state.read_bytes),
-        _format_scaled(1e-6 * state.held_bytes),
-        shards,
-        _format_scaled(1e3 * state.latency_s),
-        _format_scaled(1e3 * state.stall_s),
+    read, held, latency, stall = (
+        significant(value)
+        for value in (1e-6 * state.read_bytes, 1e-6 * state.held_bytes, 1e3 * state.latency_s, 1e3 * state.stall_s)
     )
-    return {"name": name, "figures": figures}
-
-
-def _stream_cells(row: Row, device: str) -> list[dict[str, str]]:
-    return [
-        {
-            "key": f"{device}_{key}",
-            "text": _format_scaled(row.get(f"{device}_{key}"), factor),
-            "beside": f"peak {_format_scaled(row.get(f'{device}_{below}'), factor)}" if below else "",
-        }
-        for key, _, factor, below in STREAM_COLUMNS
-    ]
-
-
-def _format_scaled(value: Any, factor: float = 1.0) -> str:
-    if not is_number(value):
-        return DASH
-    shown = factor * value
-    return number(shown, 1) if shown >= 100.0 else significant(shown, 3)
+    return read, held, shards, latency, stall

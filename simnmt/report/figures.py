@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.suggestions import format_list
+from simnmt.network.series import RttSeries
 from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.typography import significant
 from simnmt.results import Cell
 from simnmt.results.device_timeline import device_timeline
-from simnmt.results.result import Series
 from simnmt.results.stability import busiest_device
 from simnmt.results.summary import OBJECTIVES, PARTS, Row
 
@@ -428,7 +428,7 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
     return (begin_s, end_s) if 0.0 < end_s - begin_s < 0.5 * cell.series.duration_s else None
 
 
-def _kept_samples(series: Series, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
+def _kept_samples(series: RttSeries, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
     """Indices of samples that draw the lap, half of them for the span in use, so that it is sharp when it fills the figure."""
     if used_s is None or series.rtt_s.size < RTT_POINTS:
         return thinning.extremes(series.rtt_s, RTT_POINTS - 1)

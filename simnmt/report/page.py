@@ -128,8 +128,7 @@ def cell_panels(view: CellView) -> list[Panel]:
 def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
     """Return the figures of what was fitted for a workload; `fits`: of all workloads, `name`: in the figures' descriptions."""
     own_fits = [fit for fit in fits if fit["workload"] == cell.workload]
-    means = lengths(cell, own_fits, name)
-    return [*([means] if means is not None else []), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
+    return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
 
 
 def sweep_panels(result: RunResult) -> list[tuple[LoadSweep, Panel]]:

@@ -23,7 +23,6 @@ from simnmt.results.request_log import Misroutes
 from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
-from simnmt.workload.length_table import LengthTable
 
 PLANE_REQUESTS = 1_500
 REGION_CELLS = 60
@@ -291,14 +290,12 @@ def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float]:
     return [float(f"{length:.4g}") for length in lengths.tolist()]
 
 
-def lengths(cell: Cell, fits: Sequence[Row], name: str) -> Panel | None:
+def lengths(cell: Cell, fits: Sequence[Row], name: str) -> Panel:
     """Draw the mean target length per source length of the whole corpus, its standard deviation, and the believed line.
 
-    `fits`: those of the workload. None where the corpus is not at hand.
+    `fits`: those of the workload.
     """
     table = cell.lengths
-    if not isinstance(table, LengthTable):
-        return None
     means = means_by_source_length(table, LengthRegression(cell.regression_slope, cell.regression_offset))
     src, pairs = (np.array([getattr(mean, key) for mean in means]) for key in ("src_len_from", "pairs"))
     mean = np.array([mean.mean_tgt_len for mean in means])

@@ -6,65 +6,18 @@ import html
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.summary import Device, Row
+from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-class Series(Protocol):
-    """The RTT series of a network, as a page shows it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str:
-        """measured, synthetic or constant."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """Where it comes from."""
-        ...
-
-    @property
-    def time_s(self) -> NDArray[np.float64]: ...
-    @property
-    def rtt_s(self) -> NDArray[np.float64]: ...
-    @property
-    def duration_s(self) -> float:
-        """One lap, seconds."""
-        ...
-
-    @property
-    def lost(self) -> int:
-        """Lost samples, held at the value before."""
-        ...
-
-    @property
-    def mean_s(self) -> float:
-        """Mean over time, seconds."""
-        ...
-
-
-class Lengths(Protocol):
-    """Where a workload's lengths come from."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def src_unit(self) -> str: ...
-    @property
-    def tgt_unit(self) -> str: ...
+Account = TypeVar("Account")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +35,10 @@ class Cell:
 
     workload: str
     network: str
-    lengths: Lengths
+    lengths: LengthTable
     devices: tuple[Device, ...]
     """In the order of the targets' numbers."""
-    series: Series
+    series: RttSeries
     regression_slope: float
     regression_offset: float
     planes: tuple[tuple[float, float, float], ...]
@@ -118,16 +71,16 @@ class Cell:
         )
 
     def stream_accounts(self) -> Iterator[tuple[str, str, StreamAccount]]:
-        """Policy, device, and what it streamed, of those that did."""
-        for policy, accounts in self.streams.items():
-            for device, account in zip(self.devices, accounts, strict=False):
-                if account is not None:
-                    yield policy, device.name, account
+        """Yield policy, device and account of the devices that streamed their model."""
+        return self._by_device(self.streams)
 
     def accounts(self) -> Iterator[tuple[str, str, BatchAccount]]:
-        """Policy, device, and its batches there, of those that batched."""
-        for policy, accounts in self.batches.items():
-            for device, account in zip(self.devices, accounts, strict=False):
+        """Yield policy, device and account of the devices that batched."""
+        return self._by_device(self.batches)
+
+    def _by_device(self, accounts: Mapping[str, tuple[Account | None, ...]]) -> Iterator[tuple[str, str, Account]]:
+        for policy, of_devices in accounts.items():
+            for device, account in zip(self.devices, of_devices, strict=False):
                 if account is not None:
                     yield policy, device.name, account
 
@@ -230,41 +183,26 @@ class RunResult:
         return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
 
     def document(self) -> dict[str, Any]:
-        """What summary.json holds."""
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "rows": self.rows,
-            "comparisons": self.comparisons,
-            "recommendations": self.recommendations,
-            "verdicts": self.verdicts,
-            "fits": self.fits,
-            "gaps": self.gaps,
-            "load_sweeps": self.load_sweeps,
-            "batches": [
-                {"workload": cell.workload, "network": cell.network, "policy": policy, "device": device, **account.as_json()}
-                for cell in self.cells
-                for policy, device, account in cell.accounts()
-            ],
-            **self._streams(),
-            "notes": self.notes,
-        }
-
-    def _streams(self) -> dict[str, Any]:
-        """Plans and accounts of streamed models; no key where there is none."""
+        """Return what summary.json holds."""
+        keys = (
+            "name", "seed", "rows", "comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps",
+        )  # fmt: skip
+        places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
+        batches = [
+            {**place, "policy": policy, "device": device, **account.as_json()}
+            for place, cell in places
+            for policy, device, account in cell.accounts()
+        ]
         plans = [
-            {"workload": cell.workload, "network": cell.network, "device": device.name}
-            | asdict(planned)
-            | {"plannings": planned.plannings}
-            for cell in self.cells
+            {**place, "device": device.name, **asdict(planned), "plannings": planned.plannings}
+            for place, cell in places
             for device, planned in zip(cell.devices, cell.planned, strict=False)
             if planned is not None
         ]
-        if not plans:
-            return {}
         streams = [
-            {"workload": cell.workload, "network": cell.network, "policy": policy, "device": device, **account.as_json()}
-            for cell in self.cells
+            {**place, "policy": policy, "device": device, **account.as_json()}
+            for place, cell in places
             for policy, device, account in cell.stream_accounts()
         ]
-        return {"plans": plans, "streams": streams}
+        streamed = {"plans": plans, "streams": streams} if plans else {}
+        return {**{key: getattr(self, key) for key in keys}, "batches": batches, **streamed, "notes": self.notes}

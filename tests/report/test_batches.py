@@ -86,10 +86,12 @@ def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
 
 
 def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
-    (device,) = batch_lines(batched.cells[0], batched.rows)
-    assert device["name"] == "cloud"
-    lines = {line["policy"]: {figure["key"]: (figure["text"], figure["beside"]) for figure in line["figures"]}
-             for line in device["lines"]}  # fmt: skip
+    drawn = batch_lines(batched.cells[0], batched.rows)
+    assert {line.device for line in drawn} == {"cloud"}
+    lines = {
+        line.policy: {figure.key.removeprefix("cloud_"): (figure.text, figure.beside) for figure in line.figures}
+        for line in drawn
+    }
     assert list(lines) == ["edge", "cloud", "cnmt"], "an account with sentences counts, even one without a step"
     assert lines["cnmt"] == {
         "mean_batch": ("2.5", ""), "full_share": ("25.0", ""), "below_8_share": ("100.0", ""), "padding_share": ("10.4", ""),
@@ -139,7 +141,10 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
         assert len(set(sizes.evaluate(lines))) == 2, "told apart without colour"
         sizes.get_by_role("button", name="of the time").click()
         page.wait_for_function("() => document.querySelector('#cell-0-sizes .chart').data[0].y[3] === 50")
-        assert page.locator('table.batches tr[data-policy="cnmt"] [data-column="tokens_per_s"]').text_content() == "1\u202f048"
+        assert (
+            page.locator('table.batches tr[data-policy="cnmt"] [data-column="cloud_tokens_per_s"]').text_content()
+            == "1\u202f048"
+        )
         page.set_viewport_size({"width": 1280, "height": 900})
         page.wait_for_function("() => document.documentElement.scrollWidth === 1280")
         assert opened.problems == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.devices import boxes, device_table, profile_kinds, roles
+from simnmt.report.devices import Share, boxes, device_table, profile_kinds, roles
 from simnmt.results.summary import Device
 
 
@@ -60,9 +60,9 @@ def test_the_table_of_devices_shows_shares_loads_and_the_busiest_box_where_it_di
         for policy, share, load, busiest in (("edge", 1.0, 0.9, 1.2), ("cnmt", 0.5, 0.5, 0.5001))
     ]  # fmt: skip
     gateway, cloud = device_table(cell, rows)
-    assert gateway["entries"] == [
-        {"share": "100.0", "load": "0.90, busiest 1.20", "verdict": "overloaded"},
-        {"share": "50.0", "load": "0.50", "verdict": ""},
-        {"share": "\u2013", "load": "", "verdict": ""},
+    assert gateway.entries == [
+        Share("100.0", "0.90, busiest 1.20", "overloaded"),
+        Share("50.0", "0.50"),
+        Share("\u2013"),
     ]
-    assert [entry["share"] for entry in cloud["entries"]] == ["\u2013"] * 3
+    assert [entry.share for entry in cloud.entries] == ["\u2013"] * 3

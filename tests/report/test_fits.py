@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ def curves_of(cell: Any, fits: Any = FITS, device: str = "all") -> tuple[dict[st
 def test_means_and_deviations_per_source_length_are_those_of_the_pairs(result: Any) -> None:
     cell = result.cells[0]
     drawn = lengths(cell, FITS, "w")
-    assert drawn is not None
     band, points, line = drawn.charts["near",].marks
     src_len, tgt_len = cell.logs["edge"]["src_len"], cell.logs["edge"]["tgt_len"]
     assert points.x == np.unique(src_len).tolist()
@@ -50,10 +48,6 @@ def test_means_and_deviations_per_source_length_are_those_of_the_pairs(result: A
     assert "R² >\u202f0.999 and a mean squared error of 0.92 tokens²" in reading
     end = drawn.charts["near",].x.span
     assert end is not None and (src_len <= end[1]).mean() >= 0.99
-
-
-def test_a_corpus_that_is_not_at_hand_has_no_figure(result: Any) -> None:
-    assert lengths(replace(result.cells[0], lengths=SimpleNamespace(name="elsewhere")), FITS, "w") is None
 
 
 def test_times_per_target_length_are_those_of_all_requests_where_a_policy_sent_all(result: Any) -> None:

@@ -54,7 +54,7 @@ def test_a_trivial_choice_is_marked(page: str) -> None:
 
 
 def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(page: str) -> None:
-    assert page.index("deploy cnmt") < page.index('<table class="policies')
+    assert page.index("deploy <strong>cnmt</strong>") < page.index('<table class="policies')
     winners = re.findall(r'<tr data-policy="([^"]+)" class="winner">', page)
     assert winners == ["cnmt", "cnmt"], "one in each of the two cells"
     badges = re.findall(r"data-badge>([^<]+)<", page)

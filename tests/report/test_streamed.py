@@ -61,22 +61,22 @@ def streamed(make_result: Callable[..., Any]) -> Any:
 
 def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(streamed: Any) -> None:
     (device,) = streamed_devices(streamed.cells[0], streamed.rows)
-    assert [line["policy"] for line in device["lines"]] == ["edge", "cnmt"]
-    texts = {figure["key"]: figure["text"] for figure in device["lines"][0]["figures"]}
+    assert [line.policy for line in device.lines] == ["edge", "cnmt"]
+    texts = {figure.key: figure.text for figure in device.lines[0].figures}
     assert list(texts) == [f"gateway_{key}" for key, *_ in STREAM_COLUMNS]
     assert texts["gateway_cold_share"] == "12.5" and texts["gateway_cold_mean_s"] == "412.5"
     assert texts["gateway_later_turn_mean_s"] == "\u2013"
     assert texts["gateway_read_mean_bytes"] == "30.3"
-    assert [f["beside"] for f in device["lines"][0]["figures"] if f["beside"]] == ["peak 19.7"]
+    assert [figure.beside for figure in device.lines[0].figures if figure.beside] == ["peak 19.7"]
 
 
 def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
     (device,) = streamed_devices(streamed.cells[0], streamed.rows)
-    assert device["submodel"] == (
+    assert device.submodel == (
         "2 of 4 encoder and 1 of 4 decoder layers, 2 of 2 slices of each, planned for 30 source and 28 target tokens"
     )
-    assert [line["name"] for line in device["states"]] == ["cold", "turn 1 on"]
-    assert device["states"][0]["figures"] == ("32.2", "0", "4 of 2, 2 of 6", "550.0", "50")
+    assert [name for name, _ in device.states] == ["cold", "turn 1 on"]
+    assert device.states[0][1] == ("32.2", "0", "4 of 2, 2 of 6", "550", "50")
 
 
 def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:
