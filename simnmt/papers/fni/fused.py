@@ -475,9 +475,7 @@ def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[
     ]
     if not compared:
         return sections
-    by_device: dict[str, list[SetStages]] = {}
-    for (device, *_), cell in reproduction.stages.items():
-        by_device.setdefault(device, []).append(cell)
+    by_device = grouped(reproduction.stages.values(), "layer.source")
     baselines = (
         "All sentences at hand, over {}-batching without the fused kernel; whiskers hold the least and the greatest over "
     )
@@ -493,7 +491,7 @@ def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[
             "figures-1-5",
             "Figures 1 and 5: shares of the time",
             "Share of the time by part",
-            {device: _share_chart(device, cells) for device, cells in by_device.items()},
+            {device: _share_chart(device, cells) for (device,), cells in by_device.items()},
             note="Without the fused kernel, maxi-batching.",
         ),
         *(

@@ -23,6 +23,7 @@ from simnmt.papers.kit.claim import (
     verdict_over_cases,
     worst_verdict,
 )
+from simnmt.papers.kit.page import grouped
 from simnmt.results.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -153,12 +154,9 @@ def device_claims(
     decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None = None
 ) -> list[ClaimRecord]:
     """Return one record per claim and device. `sentences`: most sentences timed per set; None: all."""
-    by_device: dict[str, list[FusedDecoder]] = {}
-    for decoder in decoders:
-        by_device.setdefault(decoder.device, []).append(decoder)
     return [
         record
-        for device_decoders in by_device.values()
+        for device_decoders in grouped(decoders, "device").values()
         for record in _DeviceClaims(device_decoders, stages, speeds, sentences).records()
     ]
 

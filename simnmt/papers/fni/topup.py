@@ -191,11 +191,9 @@ def _notes(reproduction: Reproduction) -> list[str]:
 
 def _smaller_batches(known: Sequence[Decoder]) -> list[str]:
     """Return why batches are smaller than the paper's: a text of one line per reason, and the decoders below it."""
-    names: dict[str, list[str]] = {}
-    for decoder in known:
-        if decoder.why_batch:
-            names.setdefault(decoder.why_batch, []).append(f"{decoder.device}, beam {decoder.beam}")
-    lines = [f"{why[:1].upper()}{why[1:]}:\n  {'; '.join(devices)}." for why, devices in names.items()]
+    smaller = grouped([decoder for decoder in known if decoder.why_batch], "why_batch")
+    names = {why: "; ".join(f"{decoder.device}, beam {decoder.beam}" for decoder in group) for (why,), group in smaller.items()}
+    lines = [f"{why[:1].upper()}{why[1:]}:\n  {devices}." for why, devices in names.items()]
     return ["\n".join(lines)] if lines else []
 
 

@@ -12,6 +12,7 @@ from simnmt.papers.fni.offline import Gain, Moments, RefillLimit, Speed, StepOcc
 from simnmt.papers.fni.online import LoadLimit
 from simnmt.papers.fni.published import BATCH, NEAR_PUBLISHED, NEAR_STATED, OCCUPANCIES, SETS
 from simnmt.papers.kit.claim import UNCLEAR, UNKNOWN, ClaimRecord, holds_if, sign_verdict
+from simnmt.papers.kit.page import grouped
 from simnmt.results.statistics import over_replications
 
 Occupancies = Mapping[tuple[str, str], StepOccupancy]
@@ -141,12 +142,9 @@ def speed_claims(
         sentences: most sentences timed per set; None: all.
     """
     by_key = {(limit.device, limit.beam, limit.test_set, limit.strategy): limit for limit in limits}
-    by_device: dict[str, list[Decoder]] = {}
-    for decoder in decoders:
-        by_device.setdefault(decoder.device, []).append(decoder)
     return [
         record
-        for device_decoders in by_device.values()
+        for device_decoders in grouped(decoders, "device").values()
         for record in _SpeedClaims(device_decoders, speeds, by_key, sentences).records()
     ]
 
