@@ -92,7 +92,7 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert all(each.identical is not None and each.token_agreement is not None for each in study.speeds)
     timed = (*study.chosen, *study.speeds, *study.candidates)
     assert all(each.rounds is not None and each.rounds.conclusive and each.rounds.rejected == 0 for each in timed)
-    assert all("timed stretches of rounds were disturbed" in study.run_of(part).notes[-1] for part in TIMED_PARTS)
+    assert all("timed stretches of rounds were disturbed" in run_of(study, part).notes[-1] for part in TIMED_PARTS)
     assert all(each.active_mass is not None and 0.0 < each.active_mass < 1.0 for each in study.chosen)
     assert all(run.settings == SMALL and run.others_cpus == 0.25 for run in study.runs)
     assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)
@@ -101,6 +101,10 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert read == "one-other: the first 20 sentences that are not empty, of 60 lines of training text."
     assert seen.startswith("one-other: k-means saw 40 of ")
     assert {each.role for each in study.texts} == {"train", "targets", "heldout", "references"}
+
+
+def run_of(study: Study, part: str) -> PartRun:
+    return next(run for run in reversed(study.runs) if run.part == part)
 
 
 def smaller(**changed: Any) -> StudySettings:
@@ -138,7 +142,7 @@ def test_a_run_that_was_stopped_goes_on_and_replaces_no_more_than_it_measures(ma
     ]
     assert (found.volume, found.chosen, found.texts) == (study.volume, study.chosen, found.texts)
     assert {(each.label, each.role) for each in found.texts} == {(each.label, each.role) for each in study.texts}
-    assert found.run_of("sweep") == found.runs[-1] != study.run_of("sweep")
+    assert run_of(found, "sweep") == found.runs[-1] != run_of(study, "sweep")
     assert {each.label for each in study.tried} == {"one-other", "other-one"}
     assert {each.label for each in found.tried} == {"other-one"}, "of the old sweep"
 
@@ -182,9 +186,7 @@ def test_a_direction_without_translations_is_left_out_of_word_alignments_and_tol
 
 def test_a_part_of_less_counts_as_not_measured(study: Study) -> None:
     def had(part: str, **changed: Any) -> PartRun:
-        run = study.run_of(part)
-        assert run is not None
-        return run.model_copy(update={"settings": smaller(**changed)})
+        return run_of(study, part).model_copy(update={"settings": smaller(**changed)})
 
     quick = smaller(quick=True)
     for part in PARTS:

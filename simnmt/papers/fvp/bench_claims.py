@@ -9,7 +9,7 @@ from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, Projec
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.evidence import name_of
 from simnmt.papers.fvp.published import TABLE_2
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, Judgement, holds_if
 
 ROWS = 40
 """Of a step: beam 2 and batch 20, as Table 2."""
@@ -44,8 +44,9 @@ def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
     """Return the claims that each measurement decides; without one, claims that name the missing measurement."""
     claims: list[ClaimRecord] = []
     for bench in benches:
-        claims.append(_fit(bench))
-        claims.append(_on_gpu(bench) if bench.setting.device == "cuda" else _on_cpu(bench))
+        measured = (GPU, _on_gpu(bench)) if bench.setting.device == "cuda" else (CPU, _on_cpu(bench))
+        for claim_text, (ours, verdict, why, _) in ((FIT, _fit(bench)), measured):
+            claims.append(ClaimRecord(*claim_text, ours, verdict, why, name_of(bench), bench.kind))
     if not benches:
         claims.append(ClaimRecord(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
     for claim_text, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
@@ -54,22 +55,21 @@ def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
     return claims
 
 
-def _fit(bench: ProjectionBench) -> ClaimRecord:
+def _fit(bench: ProjectionBench) -> Judgement:
     error, most, knowing = bench.heldout_error, bench.most_heldout_error, bench.heldout_error_knowing
     if error is None or most is None:
-        return _bench_record(bench, FIT, "", UNKNOWN, "no step was held out")
-    why = (
-        f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; {100 * most:.1f} % at most"
-    )
+        return Judgement("", UNKNOWN, "no step was held out")
+    why = f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; "
+    why += f"{100 * most:.1f} % at most"
     if knowing is not None:
         why += f"; knowing how each was multiplied and how far sets overlap, {100 * knowing:.1f} %"
-    return _bench_record(bench, FIT, f"{100 * error:.1f} %", holds_if(error <= FIT_WITHIN), why)
+    return Judgement(f"{100 * error:.1f} %", holds_if(error <= FIT_WITHIN), why)
 
 
-def _on_cpu(bench: ProjectionBench) -> ClaimRecord:
+def _on_cpu(bench: ProjectionBench) -> Judgement:
     bars = bench.bars
     if len(bars) < len(BARS):
-        return _bench_record(bench, CPU, "", UNKNOWN, "these sizes were not measured, or not with float32 on one thread")
+        return Judgement("", UNKNOWN, "these sizes were not measured, or not with float32 on one thread")
     ours = "; ".join(f"{bar.measured:.2f} times at {100 * bar.step.share:.1f} %" for bar in bars)
     missed = [bar for bar in bars if not bar.reached]
     why = "whole steps, the choice of columns and the search included, against the fastest of torch's products and the same "
@@ -77,10 +77,10 @@ def _on_cpu(bench: ProjectionBench) -> ClaimRecord:
     why += ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
     if missed:
         why += f"; missed at {', '.join(f'{100 * bar.share:.0f} %' for bar in missed)}"
-    return _bench_record(bench, CPU, ours, holds_if(not missed), why)
+    return Judgement(ours, holds_if(not missed), why)
 
 
-def _on_gpu(bench: ProjectionBench) -> ClaimRecord:
+def _on_gpu(bench: ProjectionBench) -> Judgement:
     steps = [
         step
         for step in bench.steps
@@ -89,7 +89,7 @@ def _on_gpu(bench: ProjectionBench) -> ClaimRecord:
     asked = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
     if not asked:
         why = f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows" if not steps else _break_even(bench)
-        return _bench_record(bench, GPU, "", UNKNOWN, why)
+        return Judgement("", UNKNOWN, why)
     ours = "; ".join(f"{step.ratios['columns']:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in asked)
     why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time; as published, "
     why += f"scattered, {min(step.ratios['scattered'] for step in asked):.2f} times and more"
@@ -97,7 +97,7 @@ def _on_gpu(bench: ProjectionBench) -> ClaimRecord:
     if len(asked) < len(steps):
         why += f"; {len(steps) - len(asked)} steps take more: {_break_even(bench)}"
     verdict = holds_if(all(step.ratios["columns"] > published.LEAST_STEP_RATIO for step in asked))
-    return _bench_record(bench, GPU, ours, verdict, why)
+    return Judgement(ours, verdict, why)
 
 
 def _monotone(steps: Sequence[StepTime]) -> bool:
@@ -111,7 +111,3 @@ def _break_even(bench: ProjectionBench) -> str:
     points = [point for point in bench.break_even if (point.vocab, point.rows) == (BAR_SIZE[0], ROWS)]
     shares = [f"{100 * point.columns:.0f} %" if point.columns is not None else "no share" for point in points]
     return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
-
-
-def _bench_record(bench: ProjectionBench, claim_text: ClaimText, ours: str, verdict: str, why: str) -> ClaimRecord:
-    return ClaimRecord(*claim_text, ours, verdict, why, name_of(bench), bench.kind)

@@ -447,24 +447,20 @@ class Study(Configuration):
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
     kind: Literal["measured"] = "measured"
     tool: str
-    """What wrote the file, with its version."""
+    """Name and version of the program that wrote the file."""
     model: StudiedModel
     texts: tuple[StudiedText, ...]
     runs: tuple[PartRun, ...] = ()
-    """In the order in which they were measured."""
+    """Runs in the order of their measurement."""
     sweep: tuple[Cell, ...] = ()
     volume: tuple[Cell, ...] = ()
-    """Of growing training text, each a beginning of the next."""
+    """Cells of growing training text, each a beginning of the next."""
     by_language: tuple[Cell, ...] = ()
     per_cluster: tuple[ClusterSizes, ...] = ()
     memory: tuple[Memory, ...] = ()
     tried: tuple[TriedCell, ...] = ()
-    """How the r and K that are decoded with were chosen; of a direction whose were named: none."""
+    """Trials that chose r and K; none for a direction whose r and K were named."""
     chosen: tuple[Decoded, ...] = ()
-    """On the test half."""
+    """Decodings of the test half."""
     speeds: tuple[Speed, ...] = ()
     candidates: tuple[Decoded, ...] = ()
-
-    def run_of(self, part: str) -> PartRun | None:
-        """Return the last measurement of a part."""
-        return next((run for run in reversed(self.runs) if run.part == part), None)

@@ -16,7 +16,7 @@ from simnmt.papers.fvp.paper_claims import derived, fit, implied_share, operatio
 from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means
 from simnmt.papers.fvp.study import Decoded, Part, Study, format_clusters
-from simnmt.papers.kit.page import Row
+from simnmt.papers.kit.page import Row, grouped
 from simnmt.papers.kit.table import Column, Table
 from simnmt.report.typography import number
 
@@ -102,7 +102,8 @@ SEARCH = Column("beam, batch", lambda row: f"{row['beam']}, {row['batch']}")
 KIND = Column("kind", "kind", kind=True)
 TRANSLATIONS = Column("translations", "agreement", words=True)
 CLUSTERS = Column("clusters", "clusters", 0)
-TOP = Column("K", "top", 0)
+GRID = (CLUSTERS, Column("K", "top", 0))
+COMPARED = (DIRECTION, KIND, SEARCH)
 LAYER = (Column("box", "box"), KIND, Column("V", "vocab", 0), Column("width", "width", 0), Column("rows", "rows", 0))
 
 
@@ -174,9 +175,7 @@ def _projection(studies: Sequence[Study]) -> Table:
         for study, decoding in _decodings(studies)
     ]
     columns = [
-        DIRECTION,
-        KIND,
-        SEARCH,
+        *COMPARED,
         Column("active, %", "active_percent", 2),
         Column("us", "us", 1),
         Column("by the line, us", "line_us", 1),
@@ -209,9 +208,7 @@ def _quality(identifier: str, title: str, studies: Sequence[Study], test_set: in
         for study, decoding in _decodings(studies)
     ]
     columns = [
-        DIRECTION,
-        KIND,
-        SEARCH,
+        *COMPARED,
         Column("BLEU", "bleu", 2),
         Column("BLEU with a part", "bleu_part", 2),
         Column("change", "bleu_change", 2, signed=True),
@@ -360,8 +357,7 @@ def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) ->
     columns = [
         DIRECTION,
         Column("known", lambda row: KNOWN[row["knowledge"]], words=True, on_terminal=False),
-        CLUSTERS,
-        TOP,
+        *GRID,
         Column("sentences", "training_sentences", 0, on_terminal=False),
         _percent("of V, mean", "share_mean", 2),
         _percent("of V, most", "share_most", 2),
@@ -380,16 +376,14 @@ def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) ->
 
 def sweep_ends(sweep: Table, studies: Sequence[Study]) -> str:
     """Return for a terminal the cells with the fewest and the most clusters, and those that were decoded with."""
-    spans: dict[tuple[str, str, int], list[int]] = {}
-    for row in sweep.rows:
-        spans.setdefault((row["model"], row["label"], row["top"]), []).append(row["clusters"])
     chosen = {(study.model.name, decoding.label, decoding.method_label) for study, decoding in _decodings(studies)}
     rows = []
-    for row in sweep.rows:
-        clusters = spans[row["model"], row["label"], row["top"]]
-        method = format_clusters(row["clusters"], row["top"])
-        if row["clusters"] in (min(clusters), max(clusters)) or (row["model"], row["label"], method) in chosen:
-            rows.append(row)
+    for (model, label, _), group in grouped(sweep.rows, "model", "label", "top").items():
+        clusters = [row["clusters"] for row in group]
+        for row in group:
+            method = format_clusters(row["clusters"], row["top"])
+            if row["clusters"] in (min(clusters), max(clusters)) or (model, label, method) in chosen:
+                rows.append(row)
     return Table(sweep.id, f"{sweep.title}, in percent", rows, sweep.columns).text()
 
 
@@ -409,7 +403,7 @@ def _speeds(studies: Sequence[Study]) -> Table:
     gain = Column("gain, %", "gain_percent", 1, signed=True, interval=("low_percent", "high_percent"))
     note = "Tokens per second more than plain dense decoding; small print: least and most of the rounds. Translations: of the "
     note += "same decoding."
-    columns = [DIRECTION, CLUSTERS, TOP, SEARCH, gain, TRANSLATIONS]
+    columns = [DIRECTION, *GRID, SEARCH, gain, TRANSLATIONS]
     return Table("figure-3", "Figure 3: speed by clusters and K", rows, columns, note)
 
 
@@ -422,8 +416,7 @@ def _trials(studies: Sequence[Study]) -> Table:
     ]
     columns = [
         DIRECTION,
-        CLUSTERS,
-        TOP,
+        *GRID,
         SEARCH,
         Column("columns", "columns", 0),
         Column("BLEU, all", "bleu_dense", 2),
