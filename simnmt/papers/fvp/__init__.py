@@ -1,7 +1,8 @@
 """The paper on vocabulary projection: each step multiplies the columns of the clusters that its decoder contexts fall into.
 
-Open `published.py` first (Tables 1 to 6 and their slips), then `paper_claims.py` and `reproduction.py`. `study.py` is the file
-that a study of a trained model writes, and `study_run.py` measures it; `bench_claims.py` reads files of `simnmt vocab bench`.
+Open `published.py` first (Tables 1 to 6 and their slips), then `reproduction.py` (claims, tables and charts of one report) and
+`study.py` (the file of a study of a trained model). `study_run.py` measures a study from `study_texts.py`, `study_clusters.py`
+and `study_decoding.py`; only these import torch, and nothing here imports another paper.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def _sets(rows: Rows) -> LineChart:
 
 
 def _thinned(count: int) -> list[int]:
-    """Places of at most about `MOST_POINTS`, closer together at the beginning, where the curve is steep."""
+    """Return the places of at most about `MOST_POINTS`, closer together at the beginning, where the curve is steep."""
     if count <= MOST_POINTS:
         return list(range(count))
     return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})

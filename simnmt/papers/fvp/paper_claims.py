@@ -37,17 +37,17 @@ class TimeByShare:
     r_squared: float
 
     def us(self, percent: float) -> float:
-        """At so many percent."""
+        """Return the microseconds with this percentage of columns active."""
         return self.fixed_us + self.us_per_percent * percent
 
     @property
     def break_even_percent(self) -> float:
-        """Active columns beyond which the default is faster; above 100: the line says nowhere."""
+        """Return the percentage of active columns above which the default is faster; above 100: nowhere."""
         return (DEFAULT_US[self.model] - self.fixed_us) / self.us_per_percent
 
 
 def fit(model: Model) -> TimeByShare:
-    """Least squares through the six rows of a model."""
+    """Fit a line through the six rows of a model by least squares."""
     rows = rows_of(model)
     percent, us = np.array([row.active_percent for row in rows]), np.array([row.us for row in rows])
     slope, fixed = np.polyfit(percent, us, 1)
@@ -65,20 +65,20 @@ def mean_percent(model: Model) -> float:
 
 
 def operation_limit(row: Projection, clusters: int = TYPICAL_CLUSTERS) -> float:
-    """How many times fewer multiply-adds: d V over d (r + V') (FVP-09)."""
+    """Return the ratio of multiply-adds without and with clusters: d V over d (r + V') (FVP-09)."""
     vocab = PRESETS[row.model].vocab
     return vocab / (clusters + vocab * row.active_percent / 100.0)
 
 
 def implied_share(row: Projection) -> float:
-    """Share of the whole time that the projection must have had for Table 3's gain at beam 2 and its ratio (FVP-20)."""
+    """Return the share of the whole time in the projection that Table 3's gain at beam 2 and its ratio imply (FVP-20)."""
     (cell,) = (cell for cell in ROWS if (cell.model, cell.row, cell.test_set, cell.beam) == (row.model, row.direction, 1, 2))
     return share_needed(1.0 + cell.gain_percent / 100.0, row.ratio)
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """One figure that follows from printed ones."""
+    """A figure that follows from printed ones."""
 
     what: str
     value: float

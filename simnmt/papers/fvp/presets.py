@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simnmt.papers.fvp.study import Study
 
 HALF_BYTES = 2
-"""Of a number in float16."""
+"""Bytes of a number in float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Preset:
     experts: int
     """Feed-forward blocks of a layer that has several; 1: none has."""
     expert_every: int
-    """So many layers, one with experts."""
+    """Number of layers of which one has experts."""
     printed_size: str
     """Number of parameters as the text gives it."""
 
     @property
     def parameters(self) -> int:
-        """Weights, biases and norms of all layers, and the embedding."""
+        """Count the weights, biases and norms of all layers, and the embedding."""
         attention = 4 * self.width * (self.width + 1)
         block = self.width * self.feed_forward * 2 + self.feed_forward + self.width
         norm = 2 * self.width
@@ -63,9 +63,9 @@ PRESETS: dict[Model, Preset] = {
 
 
 def preset_account(model: Model, clusters: int, mean_share: float, centroid_bytes: int = HALF_BYTES) -> MemoryAccount:
-    """What clusters hold beside a preset in float16, columns as 32-bit indices (FVP-12); `mean_share`: of V, of a set.
+    """Return the memory of clusters beside a preset in float16, columns as 32-bit indices (FVP-12).
 
-    `centroid_bytes`: of a number of a centroid, 4 where centroids stay in float32 beside a model in float16.
+    `mean_share`: mean share of V of a set; `centroid_bytes`: bytes of a number of a centroid, 4 for float32.
     """
     # Here, so that the published tables need no more than their digits.
     from simnmt.nmt.vocabulary.memory_account import memory_account
@@ -75,7 +75,7 @@ def preset_account(model: Model, clusters: int, mean_share: float, centroid_byte
 
 
 def most_clusters(model: Model, mean_share: float, share_of_model: float, centroid_bytes: int = HALF_BYTES) -> int:
-    """The most clusters that hold less than a share of the preset's own bytes."""
+    """Return the largest number of clusters that hold less than a share of the preset's own bytes."""
     # Linear in the number of clusters.
     none, thousand = (preset_account(model, count, mean_share, centroid_bytes).total for count in (0, 1000))
     left = share_of_model * PRESETS[model].model_bytes - none
@@ -83,19 +83,19 @@ def most_clusters(model: Model, mean_share: float, share_of_model: float, centro
 
 
 CENTROID_BYTES = {2: "float16", 4: "float32"}
-"""Of a number of a centroid: as the presets run, and as a model in float32 keeps them."""
+"""Types of centroids by bytes of a number: as the presets run, and as a model in float32 keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresetMemory:
-    """One account of a preset."""
+    """Memory of clusters beside a preset."""
 
     model: Model
     clusters: int
     mean_share: float
     """Of V, of a set."""
     shares_of: str
-    """Where the share is from: a figure of the paper, or a model of ours."""
+    """Source of the share: a figure of the paper, or a model of ours."""
     centroid_bytes: int
     account: MemoryAccount
 
