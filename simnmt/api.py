@@ -18,9 +18,9 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
+from simnmt.papers import published_table
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
-from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
@@ -110,6 +110,7 @@ def run(
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
     with _directory(source.scenario.name, out, under) as directory:
+        beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
@@ -118,8 +119,12 @@ def run(
         result = RunResult(**{field.name: getattr(measured, field.name) for field in fields(measured)})
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
-        if source.scenario.published is not None:
-            _set_beside_published(result, source.scenario)
+        if beside_run is not None:
+            table = beside_run(result, source.scenario)
+            if isinstance(table, str):
+                result.notes.append(table)
+            else:
+                result.tables.append(table)
         if directory is None:
             return result
         write(result, source, directory, inputs, times)
@@ -192,28 +197,3 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
         "inputs": inputs,
         "outputs": outputs,
     }
-
-
-def _set_beside_published(result: RunResult, scenario: Scenario) -> None:
-    """Add the C-NMT paper's Table I beside ours, or a note that this run is not the paper's protocol."""
-    from simnmt.papers.cnmt import claims, table_one
-    from simnmt.report import PublishedTable
-
-    cells = table_one.compare(result.rows)
-    back_to_back = all(part.arrivals.kind == "back_to_back" for part in scenario.workloads.values())
-    spread = all(part.clock == "spread" for part in scenario.networks.values())
-    if not cells or not back_to_back or not spread:
-        result.notes.append(
-            "The paper's Table I is not set beside this run: that takes its workloads, networks and policies by name, requests "
-            "back to back, and clock: spread for its networks."
-        )
-        return
-    table = table_one.wide(cells)
-    result.tables.append(
-        PublishedTable(
-            title="C-NMT, Table I: change of total time, %",
-            columns=list(table[0]),
-            rows=[list(row.values()) for row in table],
-            notes=claims.SLIPS,
-        )
-    )

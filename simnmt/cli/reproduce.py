@@ -384,13 +384,13 @@ def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
 
     check_free(out)
     with progress_bar() as progress:
-        fitted, replication = inferred_profiles.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
+        fitted, replay = inferred_profiles.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
     with whole(out) as folder:
-        inferred_profiles.write_fit(folder, fitted, replication)
+        inferred_profiles.write_fit(folder, fitted, replay)
     if as_json:
-        print(json.dumps(replication.document() | {"directory": str(out)}, indent=1, allow_nan=False))
+        print(json.dumps(inferred_profiles.document(replay) | {"directory": str(out)}, indent=1, allow_nan=False))
     else:
-        print(f"{inferred_profiles.as_text(fitted, replication)}\n\nprofiles and RTT series: {out}")
+        print(f"{inferred_profiles.as_text(fitted, replay)}\n\nprofiles and RTT series: {out}")
 
 
 def _find_network(measured: str, as_json: bool) -> None:
@@ -401,13 +401,13 @@ def _find_network(measured: str, as_json: bool) -> None:
 
 
 def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.papers.cnmt.page import render_reproduction
     from simnmt.papers.cnmt.reproduction import reproduce
     from simnmt.results import run_directory as files
 
     with reserved_directory(out, "cnmt") as directory:
         with files.scratch(directory) as room, progress_bar() as progress:
             reproduction = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
-        document = reproduction.document()
-        write_reproduction(directory, document, render_reproduction(document, {part.name: part for part in reproduction.parts}))
-    print_reproduction(directory, document, reproduction.text(), as_json)
+        report = reproduction.report()
+        document = report.document()
+        write_reproduction(directory, document, report.page())
+    print_reproduction(directory, document, report.text(), as_json)

@@ -55,6 +55,11 @@ def _environment() -> Environment:
     return environment
 
 
+def render_fragment(template: str) -> Markup:
+    """Return a template of this folder that is a part of a page and names nothing."""
+    return Markup(_environment().get_template(template).render())
+
+
 def _prose(text: str) -> Markup:
     """Return text with its numbers set as everywhere, and what stands in backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))

@@ -301,8 +301,9 @@ class Scenario(Configuration):
     foresees of queues, batches and states at that moment: as dear as an oracle for each policy. Otherwise misroutes are not
     known with such a device.
     Plain queues are always foreseen, for a sample of the requests."""
-    published: Literal["cnmt-table-1"] | None = None
-    """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""
+    published: str | None = None
+    """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
+    network and policy."""
 
     @model_validator(mode="before")
     @classmethod

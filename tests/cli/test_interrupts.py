@@ -162,7 +162,7 @@ def test_an_interrupt_while_a_fit_is_replayed_or_written(
     small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
     monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: small(jobs=given["jobs"]))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    for step in ("confirm", "write_levels"):
+    for step in ("confirm", "write_profiles"):
         with monkeypatch.context() as stopped:
             stopped.setattr(inferred_profiles, step, interrupted)
             assert simnmt("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "1").status == 130

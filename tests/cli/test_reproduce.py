@@ -84,9 +84,9 @@ def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
 
     asked: dict[str, Any] = {}
 
-    def fit(**options: Any) -> tuple[str, table_replay.Replication]:
+    def fit(**options: Any) -> tuple[str, table_replay.Part]:
         asked.update(options)
-        return "a fit", table_replay.replicate([], ["inferred"])
+        return "a fit", table_replay.without("inferred", {})
 
     monkeypatch.setattr(inferred_profiles, "fit_and_replay", fit)
     monkeypatch.setattr(inferred_profiles, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())

@@ -8,20 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.papers.cnmt.claims import SLIPS, evaluate, reductions
+from simnmt.papers.cnmt.claims import evaluate
+from simnmt.papers.cnmt.published import SLIPS
+from simnmt.papers.cnmt.table_one import TableRun
+from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.results.statistics import change_percent
 from tests.papers.conftest import Totals, replications_of
 
 Rows = list[dict[str, Any]]
-KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis"}
 
 
-def by_letter(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = None) -> dict[str, dict[str, Any]]:
-    return {record["id"][-2]: record for record in evaluate(rows, gaps=gaps or (), totals_s=totals_s)}
+def by_letter(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = None) -> dict[str, ClaimRecord]:
+    return {record.identifier[-2]: record for record in evaluate(TableRun.of(rows, gaps or (), totals_s))}
+
+
+def saved_at_best(rows: Rows, totals_s: Totals | None = None) -> str:
+    """The verdict on the paper's headline figures."""
+    return evaluate(TableRun.of(rows, (), totals_s), headline=True)[-1].verdict
 
 
 def verdicts(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = None) -> dict[str, str]:
-    return {letter: record["verdict"] for letter, record in by_letter(rows, gaps, totals_s).items()}
+    return {letter: record.verdict for letter, record in by_letter(rows, gaps, totals_s).items()}
 
 
 def test_all_five_hold_on_the_published_totals_if_these_are_known_well(published_rows: Rows, published_gaps: Rows) -> None:
@@ -34,8 +41,8 @@ def test_one_table_without_replications_shows_no_more_than_orders(published_rows
     unclear = dict.fromkeys("bcde", "not distinguishable")
     assert verdicts(published_rows, published_gaps) == {"a": "holds"} | unclear
     records = by_letter(published_rows, published_gaps)
-    assert all("one replication does not show how far chance moves it" in records[letter]["why"] for letter in "bcde")
-    assert "chance has no part in it" in records["a"]["why"]
+    assert all("one replication does not show how far chance moves it" in records[letter].why for letter in "bcde")
+    assert "chance has no part in it" in records["a"].why
 
 
 TAMPERED = [
@@ -71,9 +78,9 @@ def test_an_effect_within_its_noise_is_not_distinguishable(
 ) -> None:
     totals_s = replications_of(published_rows, half_width)
     record = by_letter(published_rows, published_gaps, totals_s)[claim]
-    assert record["verdict"] == "not distinguishable"
-    assert "within the noise of the replications" in record["why"]
-    assert claim not in "bc" or not record["ours"].startswith("in 6 of 6 cells"), "cells that chance could turn do not count"
+    assert record.verdict == "not distinguishable"
+    assert "within the noise of the replications" in record.why
+    assert claim not in "bc" or not record.ours.startswith("in 6 of 6 cells"), "cells that chance could turn do not count"
     precise = replications_of(published_rows, half_width / 15)
     assert verdicts(published_rows, published_gaps, precise)[claim] == "holds"
 
@@ -89,8 +96,8 @@ def test_four_clear_cells_before_naive_are_one_too_few_and_a_near_tie_may_be_ope
 
 def test_a_headline_saving_within_its_noise_is_not_distinguishable(published_rows: Rows) -> None:
     for half_width, verdict in ((0.1, "holds"), (80.0, "not distinguishable")):
-        assert reductions(published_rows, (), replications_of(published_rows, half_width))["verdict"] == verdict
-    assert reductions(published_rows)["verdict"] == "not distinguishable"
+        assert saved_at_best(published_rows, replications_of(published_rows, half_width)) == verdict
+    assert saved_at_best(published_rows) == "not distinguishable"
 
 
 def test_the_difference_of_two_gains_is_paired_by_replication(published_rows: Rows) -> None:
@@ -140,7 +147,7 @@ def test_the_best_of_four_savings_is_not_taken_for_one_that_was_picked_before(pu
         for row in published_rows
     }
     draws = draws_of(means, 0.001, seed=6, count=300)
-    held = sum(reductions(published_rows, (), totals_s)["verdict"] == "holds" for totals_s in draws)
+    held = sum(saved_at_best(published_rows, totals_s) == "holds" for totals_s in draws)
     assert held <= 0.025 * len(draws)
 
 
@@ -164,15 +171,15 @@ def test_with_less_than_six_cells_only_the_near_tie_may_be_lost(published_rows: 
 
 def test_cells_where_the_oracle_uses_one_device_are_left_out(tampered: Callable[..., Rows]) -> None:
     rows = tampered("en-zh", "cp2", "oracle", offloaded_share=1.0)
-    ours = {record["id"][-2]: record["ours"] for record in evaluate(rows)}
+    ours = {letter: record.ours for letter, record in by_letter(rows).items()}
     assert ours["b"].startswith("in 5 of 5 cells by order, least saving +") and "EN-ZH" not in ours["d"]
 
 
 def test_inferred_profiles_are_shown_as_fitted(published_rows: Rows, published_gaps: Rows) -> None:
-    fitted = evaluate(published_rows, {"inferred", "measured"}, published_gaps)
-    assert all(set(record) == KEYS and record["basis"] == "fitted" for record in fitted)
-    assert all(("fitted" in record["why"]) == record["hardware_dependent"] for record in fitted)
-    assert {record["basis"] for record in evaluate(published_rows, {"measured"})} == {"measured"}
+    fitted = evaluate(TableRun.of(published_rows, published_gaps), {"inferred", "measured"})
+    assert all(record.basis == "fitted" for record in fitted)
+    assert all(("fitted" in record.why) == record.hardware_dependent for record in fitted)
+    assert {record.basis for record in evaluate(TableRun.of(published_rows), {"measured"})} == {"measured"}
 
 
 def test_the_slips_are_listed() -> None:
@@ -190,10 +197,9 @@ def test_a_larger_gap_of_the_transformer_holds_only_by_its_lengths(
         for network in ("cp1", "cp2")
         for removed, change in changes.items()
     ]
-    records = evaluate(published_rows, (), gaps, replications_of(published_rows))
-    (record,) = (each for each in records if each["id"] == "CNMT-17 (e)")
-    assert record["verdict"] == verdict
-    assert ("not the paper's cause" in record["why"]) == (verdict == "does not hold")
-    without = next(each for each in evaluate(published_rows) if each["id"] == "CNMT-17 (e)")
-    assert without["verdict"] == "not measurable here", "order alone supports no cause"
-    assert "was not looked at" in without["why"]
+    record = by_letter(published_rows, gaps, replications_of(published_rows))["e"]
+    assert record.verdict == verdict
+    assert ("not the paper's cause" in record.why) == (verdict == "does not hold")
+    without = by_letter(published_rows)["e"]
+    assert without.verdict == "not measurable here", "order alone supports no cause"
+    assert "was not looked at" in without.why

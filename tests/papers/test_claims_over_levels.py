@@ -13,6 +13,7 @@ import pytest
 from simnmt.experiment.inputs import RunPlan
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.network_levels import CAUTION, Levels, OverLevels, Pair, over_combinations, replayed_pairs
+from simnmt.papers.cnmt.table_one import TableRun
 from tests.papers.stand_ins import write_stand_ins
 
 REQUESTS = 1000
@@ -39,8 +40,9 @@ def published_pairs(rows: list[dict[str, Any]], share: float, gaps: Sequence[dic
     return {
         workload: Pair(
             Levels({"cp1": 100.0, "cp2": 70.0}, {(workload, network): share for network in published.NETWORKS}),
-            [row for row in rows if row["workload"] == workload],
-            [row for row in gaps if row["workload"] == workload],
+            TableRun.of(
+                [row for row in rows if row["workload"] == workload], [row for row in gaps if row["workload"] == workload]
+            ),
         )
         for workload in published.WORKLOADS
     }
@@ -48,19 +50,15 @@ def published_pairs(rows: list[dict[str, Any]], share: float, gaps: Sequence[dic
 
 def by_hand(combination: tuple[Pair, ...]) -> list[bool]:
     """(a) to (e) from the totals, written out anew."""
-    s = {(r["workload"], r["network"], r["policy"]): r["total_latency_s"] for pair in combination for r in pair.rows}
+    s = {name: total_s for pair in combination for name, total_s in pair.run.total_s.items()}
     cells = [(w, n) for w in published.WORKLOADS for n in published.NETWORKS]
 
     def gain(w: str, n: str, baseline: str) -> float:
         return 1 - s[w, n, "cnmt"] / s[w, n, baseline]
 
     gap = {cell: s[(*cell, "cnmt")] / s[(*cell, "oracle")] for cell in cells}
-    changes = {(r["network"], r["removed"]): r["change_percent"] for pair in combination for r in pair.gaps}
-    sources = {removed for _, removed in changes} - {"nothing", "everything"}
-    by_lengths = all(
-        changes[network, "length regression"] == min(changes[network, source] for source in sources)
-        for network in published.NETWORKS
-    )
+    changes = {cell: parts for pair in combination for cell, parts in pair.run.gap_percent.items()}
+    by_lengths = all(parts["length regression"] == min(parts.values()) for parts in changes.values())
     return [
         all(s[(*cell, "oracle")] <= s[(*cell, policy)] * (1 + 1e-9) for cell in cells for policy in ("edge", "cloud", "cnmt")),
         all(s[(*cell, "cnmt")] <= min(s[(*cell, "edge")], s[(*cell, "cloud")]) for cell in cells),
@@ -76,14 +74,14 @@ def by_hand(combination: tuple[Pair, ...]) -> list[bool]:
 
 def test_the_counts_are_those_of_a_count_by_hand(pairs: Pairs) -> None:
     assert all(len(own) >= 2 for own in pairs.values())
-    assert [workload for workload, own in pairs.items() if all(pair.gaps for pair in own)] == ["en-zh"]
+    assert [workload for workload, own in pairs.items() if all(pair.run.gap_percent for pair in own)] == ["en-zh"]
     found = over_combinations(pairs, KINDS, REQUESTS)
     verdicts = [by_hand(combination) for combination in product(*pairs.values())]
     assert found.combinations == len(verdicts)
     assert list(found.holding) == LETTERS
     assert list(found.holding.values()) == [sum(column) for column in zip(*verdicts, strict=True)]
     assert found.all_hold == sum(map(all, verdicts))
-    assert (found.found is None) == (found.all_hold == 0)
+    assert (found.nearest is None) == (found.all_hold == 0)
 
 
 def test_only_pairs_within_the_range_are_kept_and_cp2_is_the_faster(pairs: Pairs) -> None:
@@ -100,8 +98,7 @@ def test_the_shares_told_are_what_the_oracle_does_in_a_replay_of_these_levels(
     again = table_replay.at_levels(plan, "en-zh", levels)
     again = replace(again, scenario=again.scenario.model_copy(update={"replications": 1}))
     part = table_replay.replay("again", [again], folder=tmp_path, jobs=1, progress=None)
-    sent = {(row["workload"], row["network"]): row["offloaded_share"] for row in part.rows if row["policy"] == "oracle"}
-    assert sent == levels.offloaded_share
+    assert part.run.oracle_share == levels.offloaded_share
     assert {cell.network: 1e3 * cell.series.mean_s for cell in part.cells} == pytest.approx(levels.mean_rtt_ms)
 
 
@@ -111,8 +108,8 @@ def test_of_several_networks_the_one_nearest_to_the_neutral_rule_is_told(
     near, far = (published_pairs(published_rows, share, published_gaps) for share in (0.5, 0.7))
     found = over_combinations({w: [far[w], near[w]] for w in published.WORKLOADS}, KINDS, REQUESTS)
     assert (found.combinations, found.all_hold) == (8, 8)
-    assert found.found == {w: near[w].levels for w in published.WORKLOADS}
-    assert [record["verdict"] for record in found.verdicts] == ["holds"] + ["not distinguishable"] * 4
+    assert found.nearest == {w: near[w].levels for w in published.WORKLOADS}
+    assert [record.verdict for record in found.verdicts] == ["holds"] + ["not distinguishable"] * 4
     assert "All hold in 8, nearest to the neutral rule at DE-EN CP1 100 ms with 50 % sent" in found.text()
     assert CAUTION in found.text() and found.document()["caution"] == CAUTION
 
@@ -121,7 +118,7 @@ def test_a_claim_that_holds_nowhere_counts_none_and_no_network_is_found(tampered
     rows = tampered("de-en", "cp1", "cnmt", total_latency_s=995.0)
     found = over_combinations({w: [pair] for w, pair in published_pairs(rows, 0.5).items()}, KINDS, REQUESTS)
     assert found.holding["CNMT-17 (e)"] == 0 and found.holding["CNMT-17 (a)"] == 1
-    assert (found.all_hold, found.found, found.verdicts) == (0, None, [])
+    assert (found.all_hold, found.nearest, found.verdicts) == (0, None, [])
     assert found.document()["found"] is None
     assert found.text().endswith("No network among them at which all hold.")
     assert CAUTION not in found.text()
@@ -130,11 +127,11 @@ def test_a_claim_that_holds_nowhere_counts_none_and_no_network_is_found(tampered
 def test_a_data_set_without_a_pair_leaves_no_combination(published_rows: list[dict[str, Any]]) -> None:
     pairs: Pairs = {w: [pair] for w, pair in published_pairs(published_rows, 0.5).items()}
     found = over_combinations(pairs | {"fr-en": []}, KINDS, REQUESTS)
-    assert (found.combinations, found.found) == (0, None)
+    assert (found.combinations, found.nearest) == (0, None)
     assert set(found.holding.values()) == {0}
 
 
 def test_a_claim_that_cannot_be_told_is_none_that_holds(published_rows: list[dict[str, Any]]) -> None:
     pairs: Pairs = {w: [pair] for w, pair in published_pairs(published_rows, 0.5).items() if w != "en-zh"}
     found: OverLevels = over_combinations(pairs, KINDS, REQUESTS)
-    assert found.holding["CNMT-17 (e)"] == 0 and found.found is None
+    assert found.holding["CNMT-17 (e)"] == 0 and found.nearest is None

@@ -32,7 +32,7 @@ def lengths() -> dict[str, LengthTable]:
 
 
 def verdicts(found: Pairs, lengths: dict[str, LengthTable]) -> dict[str, str]:
-    return {record["id"]: record["verdict"] for record in device_claims(found, lengths)}
+    return {record.identifier: record.verdict for record in device_claims(found, lengths)}
 
 
 def test_processors_are_linear_and_decide_for_nothing_but_no_gpu_is_among_them(lengths: dict[str, LengthTable]) -> None:
@@ -42,7 +42,7 @@ def test_processors_are_linear_and_decide_for_nothing_but_no_gpu_is_among_them(l
         "CNMT-06 (recurrent encoders)": "does not hold",
         "CNMT-12": "holds",
     }
-    assert {record["basis"] for record in device_claims(pairs(), lengths)} == {"measured"}
+    assert {record.basis for record in device_claims(pairs(), lengths)} == {"measured"}
 
 
 def test_a_gpu_with_a_flat_encoder_holds_and_one_without_does_not(lengths: dict[str, LengthTable]) -> None:
@@ -71,9 +71,9 @@ def test_times_that_do_not_grow_with_the_target_do_not_hold(lengths: dict[str, L
     crooked = profile("x", "gru", GATEWAY["gru"])
     execution = crooked.execution.model_dump() | {"samples": tuple(cells)}
     pair = (profile("x", "gru", GATEWAY["gru"], execution=execution), crooked)
-    records = {record["id"]: record for record in device_claims(pairs(fr_en=pair), lengths)}
-    assert records["CNMT-06 (linear in M)"]["verdict"] == "does not hold"
-    assert records["CNMT-06 (linear in M)"]["why"] == "below 0.95 for FR-EN"
+    records = {record.identifier: record for record in device_claims(pairs(fr_en=pair), lengths)}
+    assert records["CNMT-06 (linear in M)"].verdict == "does not hold"
+    assert records["CNMT-06 (linear in M)"].why == "below 0.95 for FR-EN"
 
 
 def test_a_decision_that_takes_a_hundredth_of_an_inference_does_not_hold(lengths: dict[str, LengthTable]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from simnmt.network.connection_profiles import connection_profile
 from simnmt.papers.cnmt import fit as fitting
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.fit import Costs, DeviceCosts, Shape, Solution, TableOneFit, draw_experiment
-from simnmt.papers.cnmt.inferred_profiles import confirm, fit_as_text, profiles, write_inferred, write_levels
+from simnmt.papers.cnmt.inferred_profiles import confirm, fit_as_text, write_fit
 from simnmt.papers.cnmt.published import DATA_SETS
-from simnmt.papers.cnmt.table_replay import compare_ratios, mean_absolute_errors, ratios_as_text
+from simnmt.papers.cnmt.reproduction import ratio_table
+from simnmt.papers.cnmt.table_one import TableRun, mean_absolute_errors
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
 from simnmt.profile.profile_file import read_profile
 
@@ -36,8 +36,7 @@ def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path, monkeypat
     monkeypatch.setattr(table_replay, "REPLICATIONS", 1)
     costs = costs_of((0.0006, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3)
     fit = a_fit(costs)
-    write_inferred(profiles(fit, date=datetime.date(2024, 1, 1)), tmp_path)
-    write_levels(fit, tmp_path)
+    write_fit(tmp_path, fit)
     part = confirm(tmp_path, data_sets=[DE_EN], requests=3000, seed=7)
 
     series = {name: connection_profile(name, mean_s) for name, mean_s in fit.mean_rtt_s.items()}
@@ -105,9 +104,9 @@ def test_a_whole_fit_is_deterministic_and_respects_its_bounds() -> None:
 
 def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path) -> None:
     fit = a_fit(costs_of((0.00061234567, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3))
-    (gateway, _) = write_inferred(profiles(fit, date=datetime.date(2024, 1, 1)), tmp_path)
+    write_fit(tmp_path, fit)
+    gateway = tmp_path / "tx2-bilstm.json"
     profile = read_profile(gateway)
-    assert gateway.name == "tx2-bilstm.json"
     assert profile.execution.kind == "inferred"
     assert profile.execution.plane.s_per_src_token == 0.0006123
     assert profile.execution.fit.model_extra["assumed_cp1_mean_rtt_s"] == 0.08
@@ -119,10 +118,12 @@ def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path
 
 
 def test_ratios_tell_the_fitted_from_the_test(published_rows: list[dict[str, object]]) -> None:
-    ratios = compare_ratios(published_rows)
+    run = TableRun.of(published_rows)
+    ratios = run.ratios()
     assert len(ratios) == 24
     assert sum(ratio.role == "test" for ratio in ratios) == 9
     assert np.allclose([ratio.error for ratio in ratios], 0.0)
     assert set(mean_absolute_errors(ratios)) == {"all", "de-en", "fr-en", "en-zh", "fitted", "test"}
-    assert "1.1735 | 1.1706" in ratios_as_text(ratios)
-    assert compare_ratios([]) == [] and mean_absolute_errors([]) == {}
+    part = table_replay.Part("inferred", run, [])
+    assert "1.1735 | 1.1706" in ratio_table([part]).text()
+    assert TableRun.of([]).ratios() == [] and mean_absolute_errors([]) == {}

@@ -67,14 +67,14 @@ def test_the_oracle_of_a_run_sends_away_what_the_search_said(tmp_path: Path) -> 
     prepared = table_replay.prepare(write_stand_ins(tmp_path), requests=4000)
     assert prepared.plan is not None
     search = search_networks(prepared.plan, requests=4000)
-    assert set(search.own) == {"de-en", "fr-en", "en-zh"}
-    levels = search.own["fr-en"]
+    assert set(search.by_workload) == {"de-en", "fr-en", "en-zh"}
+    levels = search.by_workload["fr-en"]
     room = tmp_path / "room"
     room.mkdir()
     plan = table_replay.at_levels(prepared.plan, "fr-en", levels)
     first = read_inputs(plan.scenario.model_copy(update={"replications": 1}), Path.cwd())  # the search looks at no other
     part = table_replay.replay("measured", [first], folder=room, jobs=1, progress=None)
-    sent = {row["network"]: row["offloaded_share"] for row in part.rows if row["policy"] == "oracle"}
+    sent = {network: share for (_, network), share in part.run.oracle_share.items()}
     assert sent == pytest.approx({network: levels.offloaded_share["fr-en", network] for network in ("cp1", "cp2")}, abs=0.002)
     assert {cell.network: 1e3 * cell.series.mean_s for cell in part.cells} == pytest.approx(levels.mean_rtt_ms)
 
@@ -87,4 +87,4 @@ def test_the_levels_that_the_shipped_scenario_states_decide_as_much_as_the_best(
     search = search_networks(prepared.plan)
     assert len(search.stated.outside) == len(search.common.outside)
     assert 0.65 <= search.stated.mean_rtt_ms["cp2"] / search.stated.mean_rtt_ms["cp1"] <= 0.75
-    assert all(levels.outside == [] for levels in search.own.values())
+    assert all(levels.outside == [] for levels in search.by_workload.values())

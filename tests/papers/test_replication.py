@@ -15,39 +15,42 @@ from simnmt.papers.cnmt import table_replay
 from simnmt.papers.cnmt.claims import evaluate
 from simnmt.papers.cnmt.inferred_profiles import fit_and_replay, write_fit
 from simnmt.papers.cnmt.published import DATA_SETS
-from simnmt.papers.cnmt.table_replay import claims_as_text, replicate
+from simnmt.papers.cnmt.table_one import TableRun
+from simnmt.papers.kit.claim import format_claims
 from simnmt.profile.profile_file import read_profile
 
 Rows = list[dict[str, Any]]
 
 
 def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows, published_gaps: Rows) -> None:
-    lines = claims_as_text(evaluate(published_rows, ["inferred"], published_gaps)).splitlines()
+    run = TableRun.of(published_rows, published_gaps)
+    lines = format_claims(evaluate(run, ["inferred"]), explain=True).splitlines()
     opening = "Holds: CNMT-17 (a). The oracle's total time is at most every other policy's (in 6 of 6 cells, least margin +"
     assert lines[0].startswith(opening) and "; a theorem back to back on one RTT clock: " in lines[0]
     assert len(lines) == 6 and all(
-        line.startswith(f"Not distinguishable: CNMT-17 ({letter}). ") for letter, line in zip("bcde", lines[1:], strict=False)
+        line.startswith(f"Not distinguishable: CNMT-17 ({letter}). ")
+        and line.endswith("so this shows consistency, not proof).")
+        for letter, line in zip("bcde", lines[1:], strict=False)
     ), "one replication shows no noise"
-    assert lines[5].startswith("The profiles were inferred") and lines[5].endswith("CNMT-17 (b), (c), (d), (e).")
-    measured = claims_as_text(evaluate(published_rows, ["measured"], published_gaps)).splitlines()
-    assert measured == lines[:5]
-    assert claims_as_text(evaluate([])).splitlines()[4].startswith("Not measurable here: CNMT-17 (e). ")
-    text = replicate(published_rows, ["inferred"], published_gaps).text()
-    assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
+    measured = format_claims(evaluate(run, ["measured"]), explain=True)
+    assert "not proof" not in measured
+    nothing = format_claims(evaluate(TableRun.of([])), explain=True)
+    assert nothing.splitlines()[4].startswith("Not measurable here: CNMT-17 (e). ")
+    assert not any(twice in measured for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
 def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(tmp_path: Path) -> None:
     """With one seed, one level and few requests: seconds in place of minutes, and ratios to match."""
     moves: list[tuple[int, int]] = []
-    fit, found = fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move))
+    fit, replay = fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move))
     assert moves == [(done, 33) for done in range(1, 34)], "three fits, and five replications of six cells with their gaps"
-    write_fit(tmp_path, fit, found)
+    write_fit(tmp_path, fit, replay)
     names = [name for each in DATA_SETS for name in each.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
-    assert len(found.ratios) == 24 and len(found.cells) == 36
-    [last] = [record for record in found.claims if record["id"] == "CNMT-17 (e)"]
-    assert "most of the gap: EN-ZH CP1 " in last["why"], "judged by its cause too"
-    assert all(row["why"].count("one replication") == 0 for row in found.claims), "judged by intervals over replications"
+    assert len(replay.run.ratios()) == 24 and len(replay.run.changes()) == 36
+    [last] = [record for record in replay.claims if record.identifier == "CNMT-17 (e)"]
+    assert "most of the gap: EN-ZH CP1 " in last.why, "judged by its cause too"
+    assert all("one replication" not in record.why for record in replay.claims), "judged by intervals over replications"
     assert f"--cp2-mean-ms {1e3 * fit.mean_rtt_s['cp2']:g}" in read_notes(tmp_path / "cp2.csv")["made"]
     for name in names:
         execution = read_profile(tmp_path / f"{name}.json").execution

@@ -15,7 +15,7 @@ from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduc
 from tests.papers.stand_ins import write_stand_ins
 
 REQUESTS = 2000
-KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare"}
+KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare", "device"}
 
 
 @pytest.fixture(scope="module")
@@ -49,29 +49,29 @@ def test_there_is_one_record_per_claim_and_basis_and_each_says_what_it_rests_on(
     letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
     devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
     expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
-    assert [(r["id"], r["bare"], r["profiles"]) for r in found.claims] == [
+    assert [(record["id"], record["bare"], record["profiles"]) for record in found.report().document()["claims"]] == [
         (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
     ]
-    assert len({record["id"] for record in found.claims}) == 22
+    assert len({record.id for record in found.claims}) == 22
+    assert all(set(record) == KEYS for record in found.report().document()["claims"])
     for record in found.claims:
-        assert set(record) == KEYS
-        assert record["verdict"] in ("holds", "does not hold", "not distinguishable", "not measurable here")
-        assert record["basis"] == ("fitted" if record["profiles"] == "inferred" else "measured")
-        assert ("consistency, not proof" in record["why"]) == (record["basis"] == "fitted" and record["hardware_dependent"])
+        assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
+        assert record.basis == ("fitted" if record.device == "inferred" else "measured")
+        assert ("consistency, not proof" in record.why) == (record.basis == "fitted" and record.hardware_dependent)
 
 
 def test_each_data_set_has_something_to_decide_on_its_own_networks_and_the_orders_hold_there(found: Reproduction) -> None:
-    shares = [row["oracle_offloaded_share"] for row in found.networks if row["profiles"] == "measured"]
+    shares = [row.oracle_offloaded_share for row in found.networks if row.profiles == "measured"]
     assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
-    verdicts = {record["id"]: record["verdict"] for record in found.claims}
+    verdicts = {record.id: record.verdict for record in found.claims}
     assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
 
 
 def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothing(found: Reproduction) -> None:
     assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
-    (levels,) = {tuple(r["mean_rtt_ms"] for r in found.networks[-6:] if r["workload"] == w) for w in published.WORKLOADS}
+    (levels,) = {tuple(row.mean_rtt_ms for row in found.networks[-6:] if row.workload == w) for w in published.WORKLOADS}
     assert levels[0] > levels[1]
-    reasons = {record["id"]: record["why"] for record in found.claims}
+    reasons = {record.id: record.why for record in found.claims}
     assert "less than 20 or more than 80 % away in FR-EN CP1" in reasons["CNMT-17 (b), measured, one network"]
     own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
     searched = [name for name, why in reasons.items() if why.endswith(own_pairs)]
@@ -80,14 +80,14 @@ def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothin
 
 def test_verdicts_rest_on_intervals_over_replications(found: Reproduction) -> None:
     """The scenario has one replication, of which none could be formed."""
-    judged = {record["id"]: record for record in found.claims if record["bare"].startswith("CNMT-17")}
-    assert not any("one replication" in record["why"] for record in judged.values())
+    judged = {record.id: record for record in found.claims if record.identifier.startswith("CNMT-17")}
+    assert not any("one replication" in record.why for record in judged.values())
     for letter in ("a", "b", "c", "d", "e", "reductions"):
-        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"]["ours"]), letter
+        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"].ours), letter
 
 
 def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
-    reasons = {record["id"]: record["why"] for record in found.claims}
+    reasons = {record.id: record.why for record in found.claims}
     assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
@@ -100,13 +100,13 @@ def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
         room = tmp_path / basis
         room.mkdir()
         found = reproduce(measured=path, requests=200, folder=room)
-        names = {record["profiles"] for record in found.claims if record["profiles"] != "inferred"}
+        names = {record.device for record in found.claims if record.device != "inferred"}
         assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
-        assert {r["basis"] for r in found.claims if r["profiles"] in names} == {basis}
-        assert not any("measured" in record["id"] for record in found.claims)
-        assert len({record["id"] for record in found.claims}) == len(found.claims)
-        assert "On the profiles that are measured" not in found.text()
-    kinds = next(part["kinds"] for part in found.document()["parts"] if part["name"] == "given, fitted")
+        assert {r.basis for r in found.claims if r.device in names} == {basis}
+        assert not any("measured" in record.id for record in found.claims)
+        assert len({record.id for record in found.claims}) == len(found.claims)
+        assert ", measured. " not in found.report().text()
+    kinds = next(part["kinds"] for part in found.report().document()["parts"] if part["name"] == "given, fitted")
     assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
@@ -122,13 +122,13 @@ def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(
     (tmp_path / "room").mkdir()
     found = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
     assert [part.name for part in found.parts] == ["inferred", "measured"]
-    assert {round(row["mean_rtt_ms"]) for row in found.networks if row["profiles"] == "measured"} == {118, 86}
-    assert not any("RTT levels" in record["why"] for record in found.claims)
+    assert {round(row.mean_rtt_ms) for row in found.networks if row.profiles == "measured"} == {118, 86}
+    assert not any("RTT levels" in record.why for record in found.claims)
 
 
 def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found: Reproduction) -> None:
-    document = found.document()
-    table, implied, ratios, networks, times = document["tables"]
+    document = found.report().document()
+    _setting, table, implied, ratios, networks, times = document["tables"]
     first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
     assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
     assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 18
@@ -150,15 +150,15 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found:
     over = document["over_levels"]
     assert [row["id"] for row in over["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
     assert over["combinations"] >= max(row["holds_in"] for row in over["claims"]) and over["requests"] == REQUESTS
-    assert "over_levels" not in {record["profiles"] for record in found.claims}, "beside the verdicts and no part of them"
+    assert "over_levels" not in {record.device for record in found.claims}, "beside the verdicts and no part of them"
 
 
 def test_the_words_say_the_same(found: Reproduction) -> None:
-    text = found.text()
+    text = found.report().text()
     assert "mean absolute error of the inferred: all " in text and ", test " in text
-    assert "Holds: CNMT-17 (d). C-NMT's gain" in text.partition("On the profiles that are measured:")[2]
-    assert "consistency, not proof, of CNMT-17 (b), (c), (d), (e), (reductions)." in text
-    assert f"Over {found.document()['over_levels']['combinations']} combinations of RTT levels" in text
+    assert "Holds: CNMT-17 (d), measured. C-NMT's gain" in text
+    assert text.count("consistency, not proof") == 5
+    assert f"Over {found.report().document()['over_levels']['combinations']} combinations of RTT levels" in text
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
@@ -166,14 +166,14 @@ def test_the_words_say_the_same(found: Reproduction) -> None:
 def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
     without_profiles("cpu")
     found = reproduce(requests=200, folder=tmp_path)
-    measured = [record for record in found.claims if record["profiles"] == "measured"]
-    assert len(measured) == 10 and {record["verdict"] for record in measured} == {"not measurable here"}
-    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record["why"] for record in measured if record["hardware_dependent"])
-    assert all(record["verdict"] == "holds" for record in found.claims if record["id"] == "CNMT-17 (a), inferred")
-    cell = found.document()["tables"][0]["cells"][0]
+    measured = [record for record in found.claims if record.device == "measured"]
+    assert len(measured) == 10 and {record.verdict for record in measured} == {"not measurable here"}
+    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record.why for record in measured if record.hardware_dependent)
+    assert all(record.verdict == "holds" for record in found.claims if record.id == "CNMT-17 (a), inferred")
+    cell = found.report().document()["tables"][1]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
-    assert "Not at hand: " in found.text()
-    assert found.document()["over_levels"] is None and "combinations of RTT levels" not in found.text()
+    assert "Not at hand: " in found.report().text()
+    assert found.report().document()["over_levels"] is None and "combinations of RTT levels" not in found.report().text()
     with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
         find_network()
 
@@ -185,8 +185,8 @@ def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_
     part.write_text(text)
     without_profiles("cpu")
     found = reproduce(measured=part, requests=200, folder=tmp_path)
-    assert {row["workload"] for row in found.networks if row["profiles"] == "measured"} == {"de-en", "en-zh"}
-    why = next(record["why"] for record in found.claims if record["id"] == "CNMT-17 (b), measured")
+    assert {row.workload for row in found.networks if row.profiles == "measured"} == {"de-en", "en-zh"}
+    why = next(record.why for record in found.claims if record.id == "CNMT-17 (b), measured")
     assert "not at hand: FR-EN needs @cpu2-gru" in why
 
 

@@ -6,21 +6,18 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt import table_one
+from simnmt.papers.cnmt.table_one import HEADS, TableRun, mean_absolute_difference, table_lines
 
 Rows = list[dict[str, Any]]
 
 
-def test_thirty_six_cells_close_to_the_published_ones_where_the_totals_are_the_implied_ones(
-    published_rows: Rows,
-) -> None:
-    cells = table_one.compare(published_rows)
-    assert len(cells) == 36
-    # the GW column follows exactly; the others by half of what the paper's two derivations differ (at
-    # most 2 %)
-    assert all(abs(c["difference_points"]) < 1e-9 for c in cells if c["baseline"] == "edge")
-    assert all(abs(c["difference_points"]) < 2.3 for c in cells)
-    mean = table_one.mean_absolute_difference(cells)
+def test_thirty_six_cells_close_to_the_published_ones_where_the_totals_are_the_implied_ones(published_rows: Rows) -> None:
+    changes = TableRun.of(published_rows).changes()
+    assert len(changes) == 36
+    # the GW column follows exactly; the others by half of what the paper's two derivations differ (at most 2 %)
+    assert all(abs(change.difference_points) < 1e-9 for change in changes if change.baseline == "edge")
+    assert all(abs(change.difference_points) < 2.3 for change in changes)
+    mean = mean_absolute_difference(changes)
     assert mean is not None and 0 < mean < 0.5
 
 
@@ -29,36 +26,21 @@ def test_a_cell_is_the_variation_of_total_time_in_per_cent() -> None:
         {"workload": "de-en", "network": "cp2", "policy": "edge", "total_latency_s": 200.0},
         {"workload": "de-en", "network": "cp2", "policy": "cnmt", "total_latency_s": 150.0},
     ]
-    (cell,) = table_one.compare(rows)
-    assert (cell["published_percent"], cell["ours_percent"]) == (-24.34, -25.0)
-    assert cell["difference_points"] == pytest.approx(-0.66)
-    assert "-25.00" in table_one.as_text([cell])
+    (change,) = TableRun.of(rows).changes()
+    assert (change.published_percent, change.ours_percent) == (-24.34, -25.0)
+    assert change.record()["difference_points"] == pytest.approx(-0.66)
 
 
-def test_a_run_of_one_data_set_gives_its_part_of_the_table(published_rows: Rows) -> None:
-    cells = table_one.compare(row for row in published_rows if row["workload"] == "de-en")
-    assert len(cells) == 12
-    text = table_one.as_text(cells)
-    assert "DE-EN" in text and "FR-EN" not in text and "over 12 cells" in text
-
-
-def test_a_run_of_other_workloads_gives_no_table() -> None:
-    cells = table_one.compare([{"workload": "mine", "network": "cp1", "policy": "edge", "total_latency_s": 1.0}])
-    assert cells == [] and table_one.as_text(cells) == "" and table_one.mean_absolute_difference(cells) is None
+def test_a_run_of_one_data_set_gives_its_part_of_the_table_and_another_run_nothing(published_rows: Rows) -> None:
+    changes = TableRun.of(row for row in published_rows if row["workload"] == "de-en").changes()
+    assert len(changes) == 12 and {change.workload for change in changes} == {"de-en"}
+    other = TableRun.of([{"workload": "mine", "network": "cp1", "policy": "edge", "total_latency_s": 1.0}])
+    assert other.changes() == [] and mean_absolute_difference([]) is None
 
 
 def test_the_wide_table_shows_both_origins_under_the_papers_names(published_rows: Rows) -> None:
-    rows = table_one.wide(table_one.compare(published_rows))
-    assert len(rows) == 12
-    assert rows[0] == {
-        "data": "DE-EN",
-        "policy": "Naive",
-        "": "published",
-        "CP1 GW": "+11.74",
-        "CP1 Server": "-4.78",
-        "CP1 Oracle": "+29.17",
-        "CP2 GW": "-16.16",
-        "CP2 Server": "-5.28",
-        "CP2 Oracle": "+13.25",
-    }
-    assert rows[1]["CP1 GW"] == "+11.74"
+    lines = table_lines({"ours": TableRun.of(published_rows)})
+    assert len(lines) == 12 and HEADS == ["CP1 GW", "CP1 Server", "CP1 Oracle", "CP2 GW", "CP2 Server", "CP2 Oracle"]
+    assert (lines[0].workload, lines[0].policy, lines[0].origin) == ("de-en", "naive", "published")
+    assert lines[0].changes == [11.74, -4.78, 29.17, -16.16, -5.28, 13.25]
+    assert lines[1].origin == "ours" and lines[1].changes[0] == pytest.approx(11.74)

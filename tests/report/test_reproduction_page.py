@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt.page import render_reproduction
 from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
+from simnmt.papers.cnmt.table_replay import Part
+from simnmt.results.result import Cell
 from tests.papers.stand_ins import write_stand_ins
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -25,48 +26,50 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
 
 @pytest.fixture(scope="module")
 def page(found: Reproduction) -> str:
-    return render_reproduction(found.document(), {part.name: part for part in found.parts})
+    return found.report().page()
 
 
 def test_every_claim_cell_and_ratio_stands_on_the_page_with_its_kind(found: Reproduction, page: str) -> None:
     for record in found.claims:
-        row = re.search(
-            rf'<tr data-claim="{re.escape(record["id"])}" data-verdict="{record["verdict"]}">(.*?)</tr>', page, re.DOTALL
-        )
+        row = re.search(rf'<tr data-claim="{re.escape(record.id)}" data-verdict="{record.verdict}">(.*?)</tr>', page, re.DOTALL)
         assert row is not None
-        assert f'kind-{record["basis"]}">' in row[1]
-    table = page.partition('<table class="cells">')[2].partition("</table>")[0]
-    assert table.count('class="kind kind-published"') == 6
-    assert table.count('class="kind kind-inferred"') == 6 and table.count('class="kind kind-measured"') == 12
+        assert f'kind-{record.basis}">' in row[1]
+    table = section(page, "table-one")
+    assert table.count("kind-published") == 6
+    assert table.count("kind-inferred") == 6 and table.count("kind-measured") == 12
     for cell in ("+11.74", "\u221226.15", "+8.77"):
         assert f"<td>{cell}</td>" in table
-    assert page.count('<tr data-role="test">') == 9 and page.count('<tr data-role="fitted">') == 15
-    assert "the nine held out as a test" in page
+    ratios = section(page, "ratios")
+    assert ratios.count("<td>test</td>") == 9 and ratios.count("<td>fitted</td>") == 15 and "held out" in ratios
+
+
+def section(page: str, name: str) -> str:
+    return page.partition(f'<section id="{name}">')[2].partition("</section>")[0]
 
 
 def test_each_data_set_bears_the_kind_of_its_own_profiles(found: Reproduction) -> None:
-    document = found.document()
-    for part in document["parts"]:
-        if part["name"] == "measured":
-            part["kinds"] = part["kinds"] | {"fr-en": ["measured", "synthetic"]}
-    text = render_reproduction(document, {part.name: part for part in found.parts})
-    table = text.partition('<table class="cells">')[2].partition("</table>")[0]
-    assert table.count('class="kind kind-synthetic"') == 2, "Naive and C-NMT of FR-EN, and no other data set"
-    group = table.partition("FR-EN Naive")[2].partition("</tbody>")[0]
-    assert 'kind-measured">measured</span> <span class="kind kind-synthetic">synthetic</span> measured</td>' in group
+    parts = [
+        replace(
+            part,
+            cells=[
+                replace(cell, profile_kinds=("measured", "synthetic")) if mixed(part, cell) else cell for cell in part.cells
+            ],
+        )
+        for part in found.parts
+    ]
+    table = section(replace(found, parts=parts).report().page(), "table-one")
+    assert table.count("kind-measured-synthetic") == 2, "Naive and C-NMT of FR-EN, and no other data set"
 
 
-def test_the_tables_are_found_by_name(found: Reproduction, page: str) -> None:
-    document = found.document()
-    document["tables"] = document["tables"][::-1]
-    assert render_reproduction(document, {part.name: part for part in found.parts}) == page
+def mixed(part: Part, cell: Cell) -> bool:
+    return part.name == "measured" and cell.workload == "fr-en"
 
 
 def test_the_page_is_one_small_file_that_no_name_breaks_out_of(found: Reproduction, page: str) -> None:
     assert len(page.encode()) < 4_000_000
     assert HOSTILE not in page
     assert not re.search(r'(src|href)="https?:', page)
-    assert page == render_reproduction(found.document(), {part.name: part for part in found.parts})
+    assert page == found.report().page()
 
 
 def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
@@ -75,8 +78,8 @@ def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
 
     lacking = table_replay.without("measured", {"fr-en": ["@cpu1-gru"]})
     alone = Reproduction([found.parts[0], lacking], found.claims[:6], found.networks[:6], None, [])
-    text = render_reproduction(alone.document(), {part.name: part for part in alone.parts})
-    assert '<p class="failure">Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)</p>' in text
+    text = alone.report().page()
+    assert "Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)" in section(text, "summary")
     assert "they show the form of the figure and prove nothing" in text
 
 
@@ -84,6 +87,7 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
+        opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=7)
         assert opened.problems == []
         times = opened.page.locator("#figure-2a figure")
@@ -107,7 +111,7 @@ def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(fou
         replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
         for part in found.parts
     ]
-    doubts = replace(found, parts=parts).document()["doubts"]
+    doubts = replace(found, parts=parts).report().document()["doubts"]
     profiles = [doubt["profile"] for doubt in doubts]
     assert len(profiles) == len(set(profiles))
     named: dict[str, list[str]] = {doubt["profile"]: doubt["parts"] for doubt in doubts}
@@ -123,13 +127,13 @@ def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(found: Repr
         else part
         for part in found.parts
     ]
-    document = replace(found, parts=parts).document()
+    report = replace(found, parts=parts).report()
+    document = report.document()
     assert {part for doubt in document["doubts"] for part in doubt["parts"]} == {"measured"}
     assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in document["doubts"])
-    page = render_reproduction(document, {part.name: part for part in parts})
+    page = report.page()
     assert page.count("<li data-warning>the box was busy</li>") == len(document["doubts"]) == 3, "one for each model"
-    table = page.partition('<table class="cells">')[2].partition("</table>")[0]
-    assert table.count('class="kind kind-measured-doubtful"') == 6
+    assert section(page, "table-one").count("kind-measured-doubtful") == 6
     for record in found.claims:
-        row = page.partition(f'<tr data-claim="{record["id"]}"')[2].partition("</tr>")[0]
-        assert ("kind-measured-doubtful" in row) == (record["profiles"] == "measured"), record["id"]
+        row = page.partition(f'<tr data-claim="{record.id}"')[2].partition("</tr>")[0]
+        assert ("kind-measured-doubtful" in row) == (record.device == "measured"), record.id

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simnmt.papers.cnmt.claims import basis_of, record_of
+from simnmt.papers.cnmt.claims import TRANSFORMER, basis_of
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.workload.length_table import LengthTable
@@ -77,6 +78,43 @@ def _sd_s(sample: CellSample) -> float:
     return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD
 
 
+@dataclass(frozen=True, slots=True)
+class TimesRow:
+    """Measured means per target length of one device of a data set (figure 2a)."""
+
+    workload: str
+    device: str
+    profile: DeviceProfile
+    line: TimeOverLength
+
+    @property
+    def published(self) -> tuple[float, float] | None:
+        """R2 and mean squared error that the paper prints for its own device; None of other models."""
+        return PUBLISHED[self.device] if self.workload == TRANSFORMER else None
+
+    def record(self) -> dict[str, Any]:
+        """Return what the JSON document holds."""
+        r2, mse_ms2 = self.published or (None, None)
+        return {
+            "workload": self.workload,
+            "device": self.device,
+            "profile": self.profile.name,
+            "box": self.profile.device.name,
+            "model": self.profile.model.name,
+            "kind": self.profile.execution.kind,
+            **asdict(self.line),
+            "published_r2": r2,
+            "published_mse_ms2": mse_ms2,
+        }
+
+
+def times_over_length(profiles: Mapping[str, tuple[DeviceProfile, ...]]) -> list[TimesRow]:
+    """Return the measured means per target length of all profiles that hold samples, by workload and device."""
+    pairs = [(workload, *pair) for workload, both in profiles.items() for pair in zip(("gateway", "cloud"), both, strict=True)]
+    lines = [(workload, device, profile, time_over_length(samples_of(profile))) for workload, device, profile in pairs]
+    return [TimesRow(workload, device, profile, line) for workload, device, profile, line in lines if line is not None]
+
+
 LEAST_R2 = 0.95
 MOST_SRC_OVER_TGT = 0.2
 MOST_OVERHEAD = 1e-3
@@ -85,8 +123,8 @@ Pair = tuple[DeviceProfile, ...]
 """Gateway's and cloud's."""
 
 
-def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> list[dict[str, Any]]:
-    """One record per claim, as `claims.evaluate` gives them; both arguments by workload, of the data sets at hand."""
+def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> list[ClaimRecord]:
+    """Judge the claims on devices; both arguments are by workload, of the data sets at hand."""
     records = [
         _linear_in_tgt_len(profiles),
         _flat_encoder_on_a_gpu(profiles),
@@ -94,7 +132,14 @@ def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTabl
         _decisions_cost_nothing(profiles, lengths),
     ]
     basis = basis_of([profile.execution.kind for pair in profiles.values() for profile in pair]) if profiles else "measured"
-    return [record | {"basis": basis} for record in records]
+    return [replace(record, basis=basis) for record in records]
+
+
+def _claim(identifier: str, text: str, theirs: str, ours: Mapping[str, str], holds: bool | None, why: str) -> ClaimRecord:
+    """Return a claim with our figures by data set or profile; `holds`: None if nothing at hand can decide."""
+    figures = ", ".join(f"{name} {figure}" for name, figure in ours.items())
+    verdict = UNKNOWN if holds is None else holds_if(holds)
+    return ClaimRecord(identifier, text, theirs, figures, verdict, why, hardware_dependent=True)
 
 
 def _r2_of_means(profile: DeviceProfile) -> float | None:
@@ -106,21 +151,20 @@ def _r2_of_means(profile: DeviceProfile) -> float | None:
     return None if line is None else line.r2
 
 
-def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> ClaimRecord:
     r2_by_workload = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
     known = {workload: r2 for workload, r2 in r2_by_workload.items() if r2 is not None}
     low = [workload.upper() for workload, r2 in known.items() if r2 < LEAST_R2]
     why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
     if not known:
         why = "no profile at hand holds samples over several target lengths"
-    return record_of(
+    return _claim(
         "CNMT-06 (linear in M)",
         f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
         "Transformer on the Jetson 0.99",
-        ", ".join(f"{workload.upper()} {_not_rounded_up(r2)}" for workload, r2 in known.items()),
+        {workload.upper(): _not_rounded_up(r2) for workload, r2 in known.items()},
         (not low) if known else None,
         why,
-        True,
     )
 
 
@@ -139,26 +183,25 @@ def _on_a_gpu(profile: DeviceProfile) -> bool:
     return on_cuda and profile.execution.kind == "measured"
 
 
-def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> dict[str, Any]:
-    cost_ratios = {profile.name: _src_over_tgt(profile) for profile in profiles.get("en-zh", ()) if _on_a_gpu(profile)}
+def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> ClaimRecord:
+    cost_ratios = {profile.name: _src_over_tgt(profile) for profile in profiles.get(TRANSFORMER, ()) if _on_a_gpu(profile)}
     why = "a GPU takes all source tokens at once, and the target tokens one after another"
     if not cost_ratios:
         why = "needs a profile of the Transformer measured on a CUDA device"
-    return record_of(
+    return _claim(
         "CNMT-06 (Transformer on a GPU)",
         f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
         "encoder about constant in N below 100 tokens",
-        ", ".join(f"{name} {ratio:.4f}" for name, ratio in cost_ratios.items()),
+        {name: f"{ratio:.4f}" for name, ratio in cost_ratios.items()},
         all(ratio < MOST_SRC_OVER_TGT for ratio in cost_ratios.values()) if cost_ratios else None,
         why,
-        True,
     )
 
 
-def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> ClaimRecord:
     cost_ratios = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
-    recurrent = [ratio for workload, ratio in cost_ratios.items() if workload != "en-zh"]
-    holds = min(recurrent) > cost_ratios["en-zh"] if recurrent and "en-zh" in cost_ratios else None
+    recurrent = [ratio for workload, ratio in cost_ratios.items() if workload != TRANSFORMER]
+    holds = min(recurrent) > cost_ratios[TRANSFORMER] if recurrent and TRANSFORMER in cost_ratios else None
     if holds is None:
         why = "needs the Transformer and a recurrent model beside it"
     elif holds:
@@ -168,18 +211,17 @@ def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any
             "not on this gateway: without a parallel device the Transformer's encoder, too, takes time for every source "
             "token, and a recurrent decoder's step is dear by its product with the whole vocabulary, which no encoder has"
         )
-    return record_of(
+    return _claim(
         "CNMT-06 (recurrent encoders)",
         "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
         "RNN encoders linear in N, the Transformer's about constant",
-        ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in cost_ratios.items()),
+        {workload.upper(): f"{ratio:.4f}" for workload, ratio in cost_ratios.items()},
         holds,
         why,
-        True,
     )
 
 
-def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> dict[str, Any]:
+def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> ClaimRecord:
     share: dict[str, float] = {}
     for workload, pair in profiles.items():
         overheads = pair[0].overheads
@@ -194,14 +236,13 @@ def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, 
     )
     if not share:
         why = "no gateway profile at hand holds the time of a decision"
-    return record_of(
+    return _claim(
         "CNMT-12",
         "A decision takes less than a thousandth of the mean inference time",
         "negligible",
-        ", ".join(f"{workload.upper()} {ratio:.3g}" for workload, ratio in share.items()),
+        {workload.upper(): f"{ratio:.3g}" for workload, ratio in share.items()},
         (not high) if share else None,
         why,
-        True,
     )
 
 

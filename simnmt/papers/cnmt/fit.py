@@ -29,6 +29,7 @@ from simnmt.network.connection_profiles import connection_profile
 from simnmt.network.series import RttSeries
 from simnmt.papers.cnmt import published
 from simnmt.papers.cnmt.published import DATA_SETS, DataSet
+from simnmt.papers.cnmt.table_one import FITTED
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
 from simnmt.scenario.configuration import FitConfiguration
 from simnmt.workload.length_regression import fit_lengths
@@ -188,9 +189,6 @@ FIXED_SHARE = (0.0, 0.5)
 """Bounds of the part of the gateway's mean time that no length changes."""
 RELATIVE_SD = (0.0, 0.6)
 """Bounds of the residual's relative standard deviation."""
-
-FITTED = (("cp1", "cloud"), ("cp1", "oracle"), ("cp1", "naive"), ("cp1", "cnmt"), ("cp2", "cloud"))
-"""What the objective looks at, per data set; the other three ratios of CP2 are the test."""
 
 WEIGHTS = {("de-en", "cp1", "naive"): 0.2}
 """1 for the rest. No plane makes DE-EN's Naive 12 % slower than the gateway alone: where source and target lengths grow

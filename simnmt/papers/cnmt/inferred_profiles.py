@@ -15,9 +15,21 @@ from typing import Any
 from simnmt.base import VERSION
 from simnmt.network.connection_profiles import write_profiles
 from simnmt.papers.cnmt import published, table_replay
-from simnmt.papers.cnmt.fit import FIT_REQUESTS, GREATEST_SPEEDUP, LEVELS, SEEDS, TableOneFit, fit_table_one, shipped_lengths
+from simnmt.papers.cnmt.fit import (
+    FIT_REQUESTS,
+    GREATEST_SPEEDUP,
+    LEVELS,
+    SEEDS,
+    DeviceCosts,
+    TableOneFit,
+    fit_table_one,
+    shipped_lengths,
+)
 from simnmt.papers.cnmt.published import DATA_SETS, DataSet
-from simnmt.papers.cnmt.table_replay import Part, Progress, Ratio, Replication, mean_absolute_errors
+from simnmt.papers.cnmt.reproduction import IMPLIED_TITLE, RATIO_TITLE, ratio_table, table_one
+from simnmt.papers.cnmt.table_one import ALL_POLICIES, Ratio, describe_errors, mean_absolute_difference, mean_absolute_errors
+from simnmt.papers.cnmt.table_replay import Part, Progress
+from simnmt.papers.kit.claim import format_claims
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
@@ -111,26 +123,15 @@ def profiles(
     return made
 
 
-def write_inferred(made: Sequence[DeviceProfile], folder: Path) -> list[Path]:
-    """Write each profile as `NAME.json`; gives the paths."""
-    paths = [folder / f"{profile.name}.json" for profile in made]
-    for path, profile in zip(paths, made, strict=True):
-        write_profile(path, profile)
-    return paths
+def _numbers(costs: DeviceCosts) -> dict[str, float]:
+    return {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
 
 
-def write_levels(fit: TableOneFit, folder: Path) -> None:
-    """Draw CP1 and CP2 anew at the fit's levels, as `cp1.csv` and `cp2.csv`."""
-    write_profiles(folder, fit.mean_rtt_s)
-
-
-def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, Any]:
-    """Least and greatest value of each number over the seeds' solutions."""
+def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, list[float]]:
+    """Return the least and the greatest value of each number over the seeds' solutions."""
     columns: dict[str, list[float]] = {}
     for solution in fit.solutions[workload]:
-        costs = solution.costs[device]
-        numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
-        for name, value in numbers.items():
+        for name, value in _numbers(solution.costs[device]).items():
             columns.setdefault(name, []).append(value)
     return {name: [_rounded(min(values)), _rounded(max(values))] for name, values in columns.items()}
 
@@ -155,15 +156,13 @@ def fit_as_text(fit: TableOneFit) -> str:
             continue
         for device in (0, 1):
             costs = fit.chosen[data_set.workload].costs[device]
-            numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
             spread = _spread(fit, data_set.workload, device)
-            for name, value in numbers.items():
+            for name, value in _numbers(costs).items():
                 low, high = spread[name]
                 lines.append(f"{data_set.profiles[device]:<16} {name:<21} {value:>10.4g}  {low:.4g} to {high:.4g}")
     return "\n".join(lines)
 
 
-POLICIES = (*published.BASELINES, *published.POLICIES)
 UNITS = table_replay.REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
 """Of a replay of all data sets."""
 
@@ -185,7 +184,7 @@ def table_one_scenario(
         "workloads": {data_set.workload: {"lengths": f"@{data_set.lengths}"} for data_set in data_sets},
         "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
         "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
-        "policies": {policy: {} for policy in POLICIES},
+        "policies": {policy: {} for policy in ALL_POLICIES},
     }
 
 
@@ -214,7 +213,7 @@ def fit_and_replay(
     requests: int = 100_000,
     jobs: int = 1,
     progress: Progress | None = None,
-) -> tuple[TableOneFit, Replication]:
+) -> tuple[TableOneFit, Part]:
     """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
 
     `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. `progress` is called with the
@@ -236,15 +235,43 @@ def fit_and_replay(
     with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
         write_fit(Path(folder), fit)
         part = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_units)
-    return fit, part.found
+    return fit, part
 
 
-def write_fit(folder: Path, fit: TableOneFit, replication: Replication | None = None) -> None:
+def write_fit(folder: Path, fit: TableOneFit, replay: Part | None = None) -> None:
     """Write the profiles and both RTT series into `folder`; with a replay the profiles carry its errors."""
-    write_inferred(profiles(fit, ratios=replication.ratios if replication else ()), folder)
-    write_levels(fit, folder)
+    for profile in profiles(fit, ratios=replay.run.ratios() if replay else ()):
+        write_profile(folder / f"{profile.name}.json", profile)
+    write_profiles(folder, fit.mean_rtt_s)
 
 
-def as_text(fit: TableOneFit, replication: Replication) -> str:
-    """A fit and its replay for a terminal."""
-    return f"{fit_as_text(fit)}\n\n{replication.text()}"
+def document(replay: Part) -> dict[str, Any]:
+    """Return what `--fit --json` prints."""
+    ratios = replay.run.ratios()
+    return {
+        "claims": [record.record() for record in replay.claims],
+        "tables": [
+            {"title": "C-NMT, Table I", "cells": [change.record() for change in replay.run.changes()]},
+            {"title": IMPLIED_TITLE, "rows": list(map(dataclasses.asdict, published.all_implied_ratios()))},
+            {
+                "title": RATIO_TITLE,
+                "rows": [dataclasses.asdict(ratio) | {"role": ratio.role, "error": ratio.error} for ratio in ratios],
+                "mean_absolute_error": mean_absolute_errors(ratios),
+            },
+        ],
+        "slips": list(published.SLIPS),
+    }
+
+
+def as_text(fit: TableOneFit, replay: Part) -> str:
+    """Return a fit and its replay for a terminal."""
+    changes = replay.run.changes()
+    pieces = [
+        fit_as_text(fit),
+        table_one([replay]).text(),
+        f"mean absolute difference over {len(changes)} cells: {mean_absolute_difference(changes):.2f} points",
+        ratio_table([replay]).text(),
+        f"mean absolute error: {describe_errors(replay.run.ratios())}",
+        format_claims(replay.claims, explain=True),
+    ]
+    return "\n\n".join(pieces)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,8 @@ from simnmt.experiment.draws import standard_normal
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt import claims, published
-from simnmt.papers.kit.claim import HOLDS, UNCLEAR
-from simnmt.results.summary import Row
+from simnmt.papers.cnmt.table_one import Cell, TableRun, name_cell
+from simnmt.papers.kit.claim import HOLDS, UNCLEAR, ClaimRecord
 
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 """Of the requests that the oracle may send away; beyond them one device nearly always wins."""
@@ -40,8 +39,6 @@ REQUESTS = 20_000
 """Per data set that a level is judged by; a share is then known to 0.4 points."""
 
 Column = NDArray[np.float64]
-Cell = tuple[str, str]
-"""(workload, network)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,18 @@ class Levels:
     @property
     def outside(self) -> list[Cell]:
         """Return the cells whose share lies outside 20 to 80 %."""
-        return [cell for cell, share in self.offloaded_share.items() if not LEAST_SHARE <= share <= MOST_SHARE]
+        return [cell for cell, share in self.offloaded_share.items() if not within(share)]
+
+    def record(self) -> dict[str, object]:
+        """Return what the JSON document holds of the search."""
+        shares = [{"workload": w, "network": n, "offloaded_share": s} for (w, n), s in self.offloaded_share.items()]
+        outside = [{"workload": w, "network": n} for w, n in self.outside]
+        return {"mean_rtt_ms": self.mean_rtt_ms, "cells": shares, "outside": outside}
+
+    def record_of_replay(self) -> dict[str, object]:
+        """Return what the JSON document holds of a replay of one data set."""
+        shares = {network: share for (_, network), share in self.offloaded_share.items()}
+        return {"mean_rtt_ms": self.mean_rtt_ms, "oracle_offloaded_share": shares}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +73,13 @@ class NetworkSearch:
 
     stated: Levels
     common: Levels
-    own: dict[str, Levels]
-    """By workload."""
+    by_workload: dict[str, Levels]
+    """The best pair for each data set alone."""
 
     def document(self) -> dict[str, object]:
         """Return what `--json` prints."""
-
-        def as_json(levels: Levels) -> dict[str, object]:
-            shares = [{"workload": w, "network": n, "offloaded_share": s} for (w, n), s in levels.offloaded_share.items()]
-            outside = [{"workload": w, "network": n} for w, n in levels.outside]
-            return {"mean_rtt_ms": levels.mean_rtt_ms, "cells": shares, "outside": outside}
-
-        by_workload = {workload: as_json(levels) for workload, levels in self.own.items()}
-        return {"stated": as_json(self.stated), "common": as_json(self.common), "own": by_workload}
+        by_workload = {workload: levels.record() for workload, levels in self.by_workload.items()}
+        return {"stated": self.stated.record(), "common": self.common.record(), "own": by_workload}
 
     def text(self) -> str:
         """The same for a terminal."""
@@ -86,7 +88,7 @@ class NetworkSearch:
             *_level_lines("the scenario's", self.stated),
             *_level_lines("the best one pair for all", self.common),
         ]
-        for workload, levels in self.own.items():
+        for workload, levels in self.by_workload.items():
             lines += _level_lines(f"{workload.upper()} alone", levels)
         return "\n".join(lines)
 
@@ -94,7 +96,7 @@ class NetworkSearch:
 def _level_lines(what: str, levels: Levels) -> list[str]:
     means = ", ".join(f"{network.upper()} {mean:.4g} ms" for network, mean in levels.mean_rtt_ms.items())
     shares = (
-        f"  {cell[0].upper()} {cell[1].upper()}: {100 * share:.1f} %{', outside' if cell in levels.outside else ''}"
+        f"  {name_cell(cell)}: {100 * share:.1f} %{', outside' if cell in levels.outside else ''}"
         for cell, share in levels.offloaded_share.items()
     )
     return [f"{what}: {means}", *shares]
@@ -107,9 +109,10 @@ def search_networks(plan: RunPlan, requests: int = REQUESTS) -> NetworkSearch:
         for workload in plan.cases
         for network in published.NETWORKS
     }
-    by_workload = {}
-    for workload in plan.cases:
-        by_workload[workload] = best_levels({cell: values for cell, values in worth_ms.items() if cell[0] == workload})
+    by_workload = {
+        workload: best_levels({cell: values for cell, values in worth_ms.items() if cell[0] == workload})
+        for workload in plan.cases
+    }
     stated_ms = {network: 1e3 * plan.networks[network].link.rtt.mean_s for network in published.NETWORKS}
     stated = {cell: share_sent(values, stated_ms[cell[1]]) for cell, values in worth_ms.items()}
     return NetworkSearch(Levels(stated_ms, stated), best_levels(worth_ms), by_workload)
@@ -149,9 +152,9 @@ def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LE
     shares = {cell: np.array([share_sent(values, level) for level in levels_ms]) for cell, values in worth_ms.items()}
     score = dict.fromkeys(published.NETWORKS, np.zeros(tried.size))
     for (_, network), share in shares.items():
-        within = (share >= LEAST_SHARE) & (share <= MOST_SHARE)
+        inside = (share >= LEAST_SHARE) & (share <= MOST_SHARE)
         # One cell more within the range counts more than all distances together.
-        score[network] = score[network] + 10.0 * within - np.abs(share - TARGET_SHARES[network])
+        score[network] = score[network] + 10.0 * inside - np.abs(share - TARGET_SHARES[network])
     slower, faster = published.NETWORKS
     both = score[slower][:, None] + score[faster][None, :]
     ratio = tried[None, :] / tried[:, None]
@@ -177,10 +180,8 @@ class Pair:
 
     levels: Levels
     """The shares are what the oracle did in this replay."""
-    rows: list[Row]
-    """Of the policies, on networks called as in Table I."""
-    gaps: list[Row] = field(default_factory=list)
-    """The gap analysis on these networks, by which (e) is judged; empty where none was made."""
+    run: TableRun
+    """On networks called as in Table I, with the gap analysis, by which (e) is judged, if one was made."""
 
     @property
     def distance(self) -> float:
@@ -201,26 +202,22 @@ class OverLevels:
     """By claim, of how many combinations it holds."""
     all_hold: int
     """Of how many combinations all five hold."""
-    found: dict[str, Levels] | None
+    nearest: dict[str, Levels] | None
     """By workload, where all five hold nearest to the neutral rule; None where there is no such combination."""
-    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[ClaimRecord] = field(default_factory=list)
     """The claims' records at the network found."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Return the JSON value of `over_levels`."""
-
-        def as_json(levels: Levels) -> dict[str, Any]:
-            shares = {network: share for (_, network), share in levels.offloaded_share.items()}
-            return {"mean_rtt_ms": levels.mean_rtt_ms, "oracle_offloaded_share": shares}
-
+        nearest = None if self.nearest is None else {name: levels.record_of_replay() for name, levels in self.nearest.items()}
         return {
             "requests": self.requests,
-            "tried": {workload: [as_json(levels) for levels in tried] for workload, tried in self.tried.items()},
+            "tried": {workload: [levels.record_of_replay() for levels in tried] for workload, tried in self.tried.items()},
             "combinations": self.combinations,
             "claims": [{"id": name, "holds_in": count} for name, count in self.holding.items()],
             "all_hold_in": self.all_hold,
-            "found": None if self.found is None else {workload: as_json(levels) for workload, levels in self.found.items()},
-            "verdicts": self.verdicts,
+            "found": nearest,
+            "verdicts": [record.record() for record in self.verdicts],
             "caution": CAUTION,
         }
 
@@ -230,11 +227,11 @@ class OverLevels:
         combinations = f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs})"
         lines = [f"{combinations}, by order and (e) by its cause as well, noise not considered:"]
         lines += [f"  {name} holds in {count}" for name, count in self.holding.items()]
-        if self.found is None:
+        if self.nearest is None:
             return "\n".join([*lines, "  No network among them at which all hold."])
-        where = "; ".join(f"{workload.upper()} {_format_levels(levels)}" for workload, levels in self.found.items())
+        where = "; ".join(f"{workload.upper()} {_format_levels(levels)}" for workload, levels in self.nearest.items())
         all_hold = f"  All hold in {self.all_hold}, nearest to the neutral rule at {where} ({CAUTION}); there of (e): "
-        return "\n".join([*lines, f"{all_hold}{self.verdicts[-1]['why']}."])
+        return "\n".join([*lines, f"{all_hold}{self.verdicts[-1].why}."])
 
 
 def _format_levels(levels: Levels) -> str:
@@ -280,24 +277,19 @@ def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jo
     room = folder / f"levels {workload}"
     room.mkdir()
     result = run_plan(read_inputs(scenario.model_copy(update=changed), Path.cwd()), folder=room, jobs=jobs)
-    rows_at, gaps_at = _by_network(result.rows), _by_network(result.gaps)
     pairs = []
     for mean in means:
+        # The rows of this pair of levels, on networks called as in Table I.
+        names = {called[name, mean[name]]: name for name in published.NETWORKS}
         rows, gaps = (
-            [row | {"network": name} for name in published.NETWORKS for row in at.get(called[name, mean[name]], [])]
-            for at in (rows_at, gaps_at)
+            [row | {"network": names[row["network"]]} for row in kept if row["network"] in names]
+            for kept in (result.rows, result.gaps)
         )
-        shares = {(workload, row["network"]): row["offloaded_share"] for row in rows if row["policy"] == "oracle"}
-        if all(map(_within, shares.values())):
-            pairs.append(Pair(Levels(mean, shares), rows, gaps))
+        run = TableRun.of(rows, gaps)
+        shares = {cell: share for cell, share in run.oracle_share.items() if share is not None}
+        if all(map(within, shares.values())):
+            pairs.append(Pair(Levels(mean, shares), run))
     return pairs
-
-
-def _by_network(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(row["network"], []).append(row)
-    return grouped
 
 
 def _means(plan: RunPlan, workload: str, requests: int) -> list[dict[str, float]]:
@@ -306,26 +298,26 @@ def _means(plan: RunPlan, workload: str, requests: int) -> list[dict[str, float]
     worth_ms = {name: worth_sending_up_to_ms(plan, workload, name, requests) for name in published.NETWORKS}
     levels_ms = [float(f"{np.quantile(worth_ms[slower], 1 - share):.4g}") for share in CP1_SHARES]
     means = [{slower: level, faster: float(f"{ratio * level:.4g}")} for level in levels_ms if level > 0 for ratio in RATIOS]
-    return [mean for mean in means if all(_within(share_sent(worth_ms[name], mean[name])) for name in published.NETWORKS)]
+    return [mean for mean in means if all(within(share_sent(worth_ms[name], mean[name])) for name in published.NETWORKS)]
 
 
-def _within(share: float) -> bool:
+def within(share: float) -> bool:
+    """Return whether the oracle has something to decide at this share."""
     return LEAST_SHARE <= share <= MOST_SHARE
 
 
 def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str], requests: int) -> OverLevels:
     """Judge every combination of one pair per workload; a claim that cannot be judged there does not count as holding."""
-    holding = {record["id"]: 0 for record in claims.evaluate([])}
+    holding = {record.identifier: 0 for record in claims.evaluate(TableRun({}, {}, {}, {}))}
     combinations = all_hold = 0
     best: tuple[Pair, ...] | None = None
-    verdicts: list[dict[str, Any]] = []
+    verdicts: list[ClaimRecord] = []
     for combination in product(*pairs.values()):
-        gaps = [row for pair in combination for row in pair.gaps]
-        records = claims.evaluate([row for pair in combination for row in pair.rows], kinds, gaps)
-        holds = [record["verdict"] in (HOLDS, UNCLEAR) for record in records]
+        records = claims.evaluate(TableRun.joined([pair.run for pair in combination]), kinds)
+        holds = [record.verdict in (HOLDS, UNCLEAR) for record in records]
         combinations += 1
         for record, is_so in zip(records, holds, strict=True):
-            holding[record["id"]] += is_so
+            holding[record.identifier] += is_so
         if all(holds):
             all_hold += 1
             if best is None or _distance(combination) < _distance(best):

@@ -217,10 +217,11 @@ def describe_verdicts(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> str
     return f"{', '.join(parts)}{over}"
 
 
-def format_claims(records: Sequence[ClaimRecord | Mapping[str, Any]]) -> str:
-    """Return a line per claim, and how many hold."""
+def format_claims(records: Sequence[ClaimRecord | Mapping[str, Any]], *, explain: bool = False) -> str:
+    """Return a line per claim, with the reason beside our figures if `explain`, and how many hold."""
     lines = [
-        f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({record.ours or record.why})."
+        f"{record.verdict.capitalize()}: {record.id}. {record.claim} "
+        f"({'; '.join(filter(None, [record.ours, record.why])) if explain else record.ours or record.why})."
         for claim in judged_claims(records)
         for record in claim.records
     ]

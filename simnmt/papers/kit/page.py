@@ -36,12 +36,24 @@ def table(
     return {"id": identifier, "title": title, "note": note, "heads": list(heads), "lines": rows, "folded": folded}
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A section of the page with charts."""
+
+    id: str
+    title: str
+    note: str
+    panels: Sequence[Panel]
+    before: str = ""
+    """Id of the table that it stands with; empty: after all tables."""
+
+
 def render_paper(
     document: Mapping[str, Any],
     *,
     heading: str,
     tables: Iterable[Any],
-    drawings: Iterable[ChartSection | Record],
+    drawings: Iterable[Drawing | ChartSection | Record],
     matrix_note: str = "",
     pictures: Iterable[Record] = (),
     summary: str = "",
@@ -70,7 +82,7 @@ def render_paper(
     return render_template(
         "paper_page.html.j2",
         _SCRIPTS,
-        drawings=[_drawn(drawing, places, main_charts) for drawing in drawings],
+        drawings=[_packed(_drawing(item), places, main_charts) for item in drawings],
         document=document,
         eyebrow="simnmt reproduce",
         heading=heading,
@@ -103,8 +115,8 @@ class ChartSection:
     chosen: str = ""
     """The chart shown first; empty: the first one."""
 
-    def record(self) -> dict[str, Any]:
-        """Return what the page's template shows."""
+    def drawing(self) -> Drawing:
+        """Return the section in the form that the page takes."""
         names = list(self.charts)
         several = len(names) > 1
         options = [(str(place), name) for place, name in enumerate(names)]
@@ -113,19 +125,29 @@ class ChartSection:
             (str(place),) if several else (): chart for place, chart in enumerate(self.charts.values())
         }
         panel = Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)
-        before = self.before or self.id.removesuffix("-drawn")
-        return {"id": self.id, "title": self.title, "note": self.note, "before": before, "panels": [panel]}
+        return Drawing(self.id, self.title, self.note, [panel], self.before or self.id.removesuffix("-drawn"))
 
 
-def _drawn(drawing: ChartSection | Record, places: Container[str], main_charts: Container[str]) -> dict[str, Any]:
-    """Return a section with its panels and their packed charts; it stands with one of `places` or after all tables."""
-    if isinstance(drawing, ChartSection):
-        record = drawing.record()
-    else:
-        panels = drawing.get("panels") or [_panel(figure, drawing["content"]["of"]) for figure in drawing["figures"]]
-        record = {**drawing, "panels": panels}
-    before = record["before"] if record.get("before") in places else None
-    return record | {"packed": pack(record["panels"]), "before": before, "main": record["id"] in main_charts}
+def _drawing(item: Drawing | ChartSection | Record) -> Drawing:
+    if isinstance(item, Drawing):
+        return item
+    if isinstance(item, ChartSection):
+        return item.drawing()
+    panels = [_panel(figure, item["content"]["of"]) for figure in item["figures"]]
+    return Drawing(item["id"], item["title"], item["note"], panels, item.get("before", ""))
+
+
+def _packed(drawing: Drawing, places: Container[str], main_charts: Container[str]) -> dict[str, Any]:
+    """Return what the template names of a drawing; it stands with one of `places`, or after all tables."""
+    return {
+        "id": drawing.id,
+        "title": drawing.title,
+        "note": drawing.note,
+        "panels": drawing.panels,
+        "packed": pack(drawing.panels),
+        "before": drawing.before if drawing.before in places else None,
+        "main": drawing.id in main_charts,
+    }
 
 
 def _panel(figure: Record, contents: Sequence[Record]) -> Panel:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simnmt.papers.kit.claim import ClaimRecord, format_claims
-from simnmt.papers.kit.page import ChartSection, render_paper
+from simnmt.papers.kit.page import ChartSection, Drawing, render_paper
 from simnmt.papers.kit.table import Table
 
 
@@ -20,8 +20,8 @@ class PaperReport:
     """Its reference."""
     claims: Sequence[ClaimRecord]
     tables: Sequence[Table]
-    charts: Sequence[ChartSection | Mapping[str, Any]]
-    """Sections of the page, see `kit.page`."""
+    charts: Sequence[Drawing | ChartSection | Mapping[str, Any]]
+    """Sections of the page; a mapping is one that `kit.page.section` made."""
     setting: Sequence[tuple[str, str]]
     """What the paper measured: a noun, such as `model`, and its description."""
     slips: Sequence[str]
@@ -42,7 +42,9 @@ class PaperReport:
     remarks: Sequence[str] = ()
     """Sentences for the terminal, after its tables."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further keys of the JSON document; `doubts` is shown on the page."""
+    """Further keys of the JSON document, or others in place of these; `doubts` is shown on the page."""
+    explain: bool = False
+    """The terminal, too, has the reason of each verdict beside our figures."""
 
     def document(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -54,15 +56,15 @@ class PaperReport:
                 {"id": "setting", "title": self.setting_title, "rows": setting},
                 *(table.record() for table in self.tables if table.in_document),
             ],
-            **self.more,
             "slips": list(self.slips),
             "notes": list(self.notes),
+            **self.more,
         }
 
     def text(self) -> str:
         """Return the tables that are for a terminal, the remarks, and a line for each claim."""
         tables = [table.text() for table in self.tables if table.on_terminal and table.rows]
-        return "\n\n".join([*tables, *self.remarks, format_claims(self.claims)])
+        return "\n\n".join([*tables, *self.remarks, format_claims(self.claims, explain=self.explain)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8; it opens from disk without a network."""
