@@ -41,11 +41,11 @@ def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path, monkeypat
 
     series = {name: connection_profile(name, mean_s) for name, mean_s in fit.mean_rtt_s.items()}
     experiment = draw_experiment("de-en", fitting.shipped_lengths(DE_EN), series, seed=7, requests=3000)
-    assert {row["network"] for row in part.rows} == set(series)
-    for row in part.rows:
-        totals = experiment.totals(costs, row["network"], fit.mean_rtt_s[row["network"]])
+    assert {network for _, network, _ in part.run.total_s} == set(series)
+    for (_, network, policy), total_s in part.run.total_s.items():
+        totals = experiment.totals(costs, network, fit.mean_rtt_s[network])
         # The files keep RTTs to a microsecond.
-        assert row["total_latency_s"] == pytest.approx(3000 * totals.latency_s[row["policy"]], rel=1e-5)
+        assert total_s == pytest.approx(3000 * totals.latency_s[policy], rel=1e-5)
 
 
 def test_mean_times_meet_both_server_ratios() -> None:

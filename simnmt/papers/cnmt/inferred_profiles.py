@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,7 +33,6 @@ from simnmt.papers.kit.claim import format_claims
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
-from simnmt.workload.length_table import LengthTable
 
 _DIGITS = 4
 """Significant digits kept of a coefficient; the spread over seeds is far wider."""
@@ -60,17 +59,12 @@ def profiles(
     fit: TableOneFit,
     *,
     ratios: Sequence[Ratio] = (),
-    tables: Mapping[str, LengthTable] | None = None,
-    data_sets: Sequence[DataSet] = DATA_SETS,
-    date: datetime.date | None = None,
 ) -> list[DeviceProfile]:
     """Return the gateway's and the cloud's profile of every fitted data set; `ratios`: of a run with them, for the errors."""
     errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
     made = []
-    for data_set in data_sets:
-        if data_set.workload not in fit.chosen:
-            continue
-        table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
+    for data_set in _fitted(fit):
+        table = shipped_lengths(data_set)
         stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
         data_set_ratios = [ratio for ratio in ratios if ratio.workload == data_set.workload]
         for device in (0, 1):
@@ -115,12 +109,16 @@ def profiles(
                 },
                 "provenance": {
                     "source": f"inferred from the ratios of {published.REFERENCE}",
-                    "date": (date or datetime.date.today()).isoformat(),
+                    "date": datetime.date.today().isoformat(),
                     "tool": f"simnmt {VERSION}, simnmt reproduce cnmt --fit",
                 },
             }
             made.append(DeviceProfile.model_validate(content))
     return made
+
+
+def _fitted(fit: TableOneFit) -> list[DataSet]:
+    return [data_set for data_set in DATA_SETS if data_set.workload in fit.chosen]
 
 
 def _numbers(costs: DeviceCosts) -> dict[str, float]:
@@ -151,9 +149,7 @@ def fit_as_text(fit: TableOneFit) -> str:
         f"CP2 levels tried, and the weighted error of the fit there: {tried}",
         f"{'profile':<16} {'number':<21} {'chosen':>10}  least and greatest over seeds",
     ]
-    for data_set in DATA_SETS:
-        if data_set.workload not in fit.chosen:
-            continue
+    for data_set in _fitted(fit):
         for device in (0, 1):
             costs = fit.chosen[data_set.workload].costs[device]
             spread = _spread(fit, data_set.workload, device)
