@@ -299,8 +299,6 @@ STREAM_COLUMNS = (
     ("disk_busy_share", "disk at work, % of the time", 100.0, ""),
 )
 """Key of the summary behind the device's name, head, factor, and what stands below it."""
-STREAMED_STYLE = Markup("\n.pipelines-scroll { border: none; }\n.pipelines-scroll .pipelines { min-width: 44rem; }\n")
-"""A phone scrolls the picture rather than shrink its words."""
 PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
 
 

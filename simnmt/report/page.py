@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from simnmt.base.suggestions import format_list
-from simnmt.report import figures, pipelines
+from simnmt.report import figures
 from simnmt.report.charts import POLICY_COLOURS, Panel, pack
 from simnmt.report.devices import (
     BATCH_COLUMNS,
     PLAN_COLUMNS,
     STREAM_COLUMNS,
-    STREAMED_STYLE,
     batch_lines,
     batch_panels,
     batching_devices,
@@ -65,7 +64,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     return render_template(
         "page.html.j2",
         ("tables.js", "charts.js") if result.cells or result.load_sweeps else ("tables.js",),
-        style=pipelines.STYLE + STREAMED_STYLE if streaming else "",
         result=result,
         seed=result.seed,
         replications=first.get("replications"),

@@ -24,13 +24,12 @@ _HERE = Path(__file__).resolve().parent
 Record = Mapping[str, Any]
 
 
-def render_template(template: str, scripts: Sequence[str], *, style: str = "", **content: Any) -> str:
+def render_template(template: str, scripts: Sequence[str], **content: Any) -> str:
     """Return a page that opens from disk without a network, as text to be written as UTF-8; every name in it is escaped.
 
     Args:
         template: file name of a template of this folder.
         scripts: file names of our own scripts, in order.
-        style: CSS after that of every page.
         content: what the template names besides `version`, `style`, `script` and `plotly`.
     """
     return (
@@ -38,7 +37,7 @@ def render_template(template: str, scripts: Sequence[str], *, style: str = "", *
         .get_template(template)
         .render(
             version=VERSION,
-            style=asset("page.css") + Markup(style),
+            style=asset("page.css"),
             script=Markup("\n").join(map(asset, scripts)),
             plotly=Markup(packed_plotly() if "charts.js" in scripts else ""),
             **content,

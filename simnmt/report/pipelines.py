@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from math import floor, log10
 
 from markupsafe import Markup, escape
 
+from simnmt.report.page_template import render_template
 from simnmt.report.typography import number, significant
 from simnmt.streaming.plan.plan_summary import PlanSummary
 from simnmt.streaming.plan.timeline import Timeline
 
-LABEL, PLOT, ROW, GAP, TOP, BOTTOM = 190.0, 700.0, 22.0, 16.0, 14.0, 40.0
-"""Widths of names and plot, heights of a row, of what is between pipelines, above the first and under the last."""
+LABEL, PLOT, ROW, NAME, GAP, TOP, BOTTOM = 66.0, 824.0, 22.0, 18.0, 12.0, 14.0, 40.0
+"""Widths of labels and plot; heights of a row, of a name, between pipelines, above the first and under the last."""
 MOST_TICKS = 8
-
-STYLE = Markup("""
-.pipelines { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; fill: var(--ink, #1b2326); }
-.pipelines .io { fill: var(--policy-1, #2474b5); } .pipelines .compute { fill: var(--policy-4, #00836a); }
-.pipelines .stall { fill: var(--bad, #a33a12); opacity: 0.35; }
-.pipelines .later { fill: var(--policy-4, #00836a); opacity: 0.5; }
-.pipelines .axis { stroke: var(--line, #e2e4de); } .pipelines .deadline { stroke: var(--bad, #a33a12); stroke-dasharray: 5 3; }
-.pipelines .soft { fill: var(--soft, #59666b); } .pipelines .inside { fill: #fff; }
-""")
-"""For the page that the picture stands on; colours are the pages' own, light and dark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +57,10 @@ def pipeline_times(name: str, timeline: Timeline, layers: Sequence[int] | None =
 
 
 def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: float | None = None) -> Markup:
-    """Return one picture of all pipelines on one axis of milliseconds; the page must include `STYLE` once."""
+    """Return one picture of all pipelines on one axis of milliseconds."""
     longest_s = max(*(pipeline.end_s for pipeline in pipelines), deadline_s or 0.0, 1e-9)
     scale = PLOT / longest_s
-    height = TOP + BOTTOM + len(pipelines) * (2 * ROW + GAP)
+    height = TOP + BOTTOM + len(pipelines) * (NAME + 2 * ROW + GAP)
     inside = [Markup("<title>{}</title>").format(title)]
     floor_y = height - BOTTOM
     for tick_s in _ticks(longest_s):
@@ -80,7 +70,7 @@ def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: flo
         inside.append(Markup(f'<text class="soft" x="{x:.1f}" y="{floor_y + 16:.0f}" text-anchor="middle">{shown}</text>'))
     inside.append(Markup(f'<text class="soft" x="{LABEL + PLOT:.0f}" y="{floor_y + 32:.0f}" text-anchor="end">ms</text>'))
     for place, pipeline in enumerate(pipelines):
-        inside += _rows(pipeline, TOP + place * (2 * ROW + GAP), scale)
+        inside += _rows(pipeline, TOP + NAME + place * (NAME + 2 * ROW + GAP), scale)
     if deadline_s is not None:
         x = LABEL + deadline_s * scale
         tooltip = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
@@ -93,7 +83,7 @@ def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: flo
 def _rows(pipeline: PipelineTimes, top: float, scale: float) -> list[Markup]:
     numbers = range(len(pipeline.load_begin)) if pipeline.layers is None else pipeline.layers
     shapes = [
-        Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(pipeline.name) + Markup("</text>"),
+        Markup(f'<text x="{LABEL:.0f}" y="{top - 5:.0f}">') + escape(pipeline.name) + Markup("</text>"),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
     ]
@@ -146,47 +136,31 @@ def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings
         if contestant.plan is not None and contestant.timeline is not None:
             size = f"{contestant.plan.layers} x {contestant.plan.slices_per_layer}"
             pipelines.append(pipeline_times(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
-    style = Markup(files("simnmt.report").joinpath("page.css").read_text(encoding="utf-8")) + STYLE
-    title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
     facts = (
         f"{significant(1e3 * plan.latency_s)} ms predicted",
         f"{significant(1e3 * plan.stall_s)} ms of it waiting",
         f"{significant(outlook.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
         f"{plan.length} tokens",
     )
-    return str(
-        Markup(
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
-            "<style>{style}</style></head>"
-            '<body><p class="eyebrow">streamed model, {kind}</p><h1>{title}</h1><p class="facts">{facts}</p>'
-            '<p class="note">{name}: {model}</p>{warnings}{remarks}'
-            '<section><h2>Disk and processor</h2>{svg}<p class="note">Numbers are layers; faded red: the processor waits; '
-            "dashed: the deadline.</p></section><section><h2>Shards</h2>{table}</section></body></html>\n"
-        ).format(
-            title=title,
-            style=style,
-            kind=f"{kind}, doubtful" if warnings else kind,
-            name=name,
-            model=model,
-            facts=Markup(" ").join(Markup("<span>{}</span>").format(fact) for fact in facts),
-            warnings=Markup("").join(Markup('<p class="caution" data-warning>{}</p>').format(warning) for warning in warnings),
-            remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in outlook.remarks),
-            svg=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
-            table=_layer_table(outlook),
+    rows = [
+        (
+            str(layer.layer),
+            " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True)),
+            number(1e3 * layer.granted_s, 2),
+            number(1e3 * layer.left_s, 2),
         )
-    )
-
-
-def _layer_table(outlook: PlanSummary) -> Markup:
-    head = Markup("").join(
-        Markup("<th>{}</th>").format(cell) for cell in ("layer", "bits (* preloaded)", "budget, ms", "left, ms")
-    )
-    rows = []
-    for layer in outlook.layers:
-        bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
-        cells = (str(layer.layer), bits, number(1e3 * layer.granted_s, 2), number(1e3 * layer.left_s, 2))
-        rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells)))
-    return Markup('<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
-        head, Markup("\n").join(rows)
+        for layer in outlook.layers
+    ]
+    return render_template(
+        "plan_page.html.j2",
+        (),
+        title=f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms",
+        costs=f"{kind}, doubtful" if warnings else kind,
+        name=name,
+        model=model,
+        facts=facts,
+        warnings=warnings,
+        remarks=outlook.remarks,
+        picture=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
+        rows=rows,
     )

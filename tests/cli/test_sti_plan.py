@@ -140,7 +140,7 @@ def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Cal
     assert doubt.startswith("sti: right on 50.0 % of ") and "whose commonest class alone gives 50.0 %" in doubt
     assert done.err == f"simnmt: warning: {doubt}\nwritten to p.html\n"
     page = (here / "p.html").read_text(encoding="utf-8")
-    assert f'<p class="caution" data-warning>{doubt}</p>' in page and "streamed model, synthetic, doubtful" in page
+    assert f'<p class="caution" data-warning>{doubt}</p>' in page and "A prediction from synthetic, doubtful costs" in page
 
 
 def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:

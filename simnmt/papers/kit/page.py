@@ -12,7 +12,6 @@ from simnmt.papers.kit.table import Line as Line
 from simnmt.papers.kit.table import read_value
 from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
 from simnmt.report.page_template import Record, render_template
-from simnmt.report.pipelines import STYLE
 from simnmt.report.typography import DASH
 
 Row = Mapping[str, Any]
@@ -96,7 +95,6 @@ def render_paper(
         tables=shown,
         setting=setting,
         pictures=list(pictures),
-        picture_style=STYLE,
     )
 
 
