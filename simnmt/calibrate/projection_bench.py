@@ -68,12 +68,12 @@ class StepTime(Configuration):
     """In the rows' sets together."""
     fitted: bool
     """Whether the fit was made of its stages; else it judges the fit."""
-    way: ProductMethod
+    method: ProductMethod
     """How whole steps were multiplied: the faster one when it was tried."""
     stages_s: dict[str, float]
     """Each stage by itself, of the names in `ProjectionCost`; `search_all`: over all columns. Medians, as what follows."""
     dense_s: Seconds
-    dense_way: str
+    dense_method: str
     """The fastest of torch's."""
     columns_s: Seconds
     """The whole step, active columns straight into the search (XP-02)."""
@@ -84,9 +84,9 @@ class StepTime(Configuration):
     ratios: dict[Literal["columns", "kept", "scattered"], float]
     """Times as fast as dense: medians of the rounds' ratios."""
     predicted_s: Seconds | None = None
-    """Of `columns_s`, from the fitted stages for V, width, active columns and rows alone: the cost names way and overlap."""
+    """Of `columns_s`, from the fitted stages for V, width, active columns and rows: the cost chooses method and overlap."""
     predicted_knowing_s: Seconds | None = None
-    """The same, told the way that was taken and how many indices the rows' sets held."""
+    """The same, given the method that was taken and the number of indices in the rows' sets."""
 
     @property
     def share(self) -> float:
@@ -118,10 +118,10 @@ class StepTime(Configuration):
                 clusters=clusters,
                 columns=columns,
                 rows=rows,
-                way=method,
+                method=method,
                 indices=indices,
             ).total_s
-            for method, indices in ((self.way, round(self.indices)), (None, None))
+            for method, indices in ((self.method, round(self.indices)), (None, None))
         )
         return self.model_copy(update={"predicted_s": estimated_s, "predicted_knowing_s": knowing_s})
 
@@ -136,7 +136,7 @@ class BreakEven(Configuration):
     """Straight into the search, against torch's dense product."""
     scattered: float | None
     """As published, against the same."""
-    own: float | None
+    fastest: float | None
     """As `columns`, against all columns by the faster one of torch and of the product for some columns."""
 
 
@@ -205,7 +205,7 @@ class ProjectionBench(Configuration):
 
     @property
     def heldout_error_knowing(self) -> float | None:
-        """The same, told the way that was taken and the indices of the rows' sets."""
+        """The same, given the method that was taken and the indices of the rows' sets."""
         return _mean([step.error_knowing for step in self.heldout])
 
     @property

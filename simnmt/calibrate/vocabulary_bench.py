@@ -85,8 +85,8 @@ def measured_steps(
     timed = [*common, *(timed_stage for share_stages in stages.values() for timed_stage in share_stages)]
     runs, before = runs_of(timed, push_out)
     dense = dense_steps(layer, next(iter(steps.values()))[0].hidden)
-    dense_way = _fastest(dense, push_out, clock)
-    whole = {DENSE: dense[dense_way]} | _whole(layer, steps, methods, kept, logits)
+    dense_method = _fastest(dense, push_out, clock)
+    whole = {DENSE: dense[dense_method]} | _whole(layer, steps, methods, kept, logits)
     times = interleaved(runs | whole, rounds, before | dict.fromkeys(whole, push_out), least_s=0.0, clock=clock)
     of_all = points_of(common, times)
     dense_s = times.median_s(DENSE) - of_all["search"][0].seconds
@@ -101,7 +101,7 @@ def measured_steps(
         (measured.fitted if fitted else measured.heldout).extend(_named(points))
         stages_s = {stage: stage_points[0].seconds for stage, stage_points in points.items()}
         stages_s |= {"assign": all_s["assign"], "dense": all_s["dense"], "search_all": all_s["search"]}
-        measured.steps.append(_step_time(layer, steps[share], fitted, methods[share], dense_way, stages_s, times, share))
+        measured.steps.append(_step_time(layer, steps[share], fitted, methods[share], dense_method, stages_s, times, share))
     return measured
 
 
@@ -135,7 +135,7 @@ def _step_time(
     steps: Sequence[Step],
     fitted: bool,
     method: ProductMethod,
-    dense_way: str,
+    dense_method: str,
     stages_s: dict[str, float],
     times: Times,
     share: float,
@@ -147,10 +147,10 @@ def _step_time(
         columns=sum(len(step.columns) for step in steps) / len(steps),
         indices=sum(step.indices for step in steps) / len(steps),
         fitted=fitted,
-        way=method,
+        method=method,
         stages_s=stages_s,
         dense_s=times.median_s(DENSE),
-        dense_way=dense_way,
+        dense_method=dense_method,
         columns_s=times.median_s(f"{share} {COLUMNS}"),
         kept_s=times.median_s(f"{share} {KEPT}"),
         scattered_s=times.median_s(f"{share} {SCATTERED}"),
@@ -274,7 +274,7 @@ def _break_even(setting: Setting, costs: dict[tuple[int, int], ProjectionCost]) 
                 rows=rows,
                 columns=share(),
                 scattered=share(scatter=True),
-                own=share(own=True),
+                fastest=share(fastest=True),
             )
 
 

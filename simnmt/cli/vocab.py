@@ -126,7 +126,7 @@ def _size_cells(step: StepTime) -> list[str]:
 
 def _stage_row(step: StepTime) -> list[str]:
     names = ("assign", "union", "row_wise", "gather", "kept", "scatter", "search")
-    return [*_size_cells(step), step.way, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)]
+    return [*_size_cells(step), step.method, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)]
 
 
 def _step_row(step: StepTime) -> list[str]:
@@ -138,7 +138,7 @@ def _step_row(step: StepTime) -> list[str]:
 def _break_even_row(break_even: BreakEven) -> list[str]:
     shares = [
         "never" if share is None else f"{100 * share:.0f} %"
-        for share in (break_even.columns, break_even.scattered, break_even.own)
+        for share in (break_even.columns, break_even.scattered, break_even.fastest)
     ]
     return [f"{break_even.vocab:,}", f"{break_even.width:,}", str(break_even.rows), *shares]
 

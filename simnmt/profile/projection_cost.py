@@ -177,10 +177,9 @@ class ProjectionCost(Configuration):
     dense: StageCost
     """The product with all columns. Numbers: V x width; columns: V."""
 
-    def product_s(self, columns: int, rows: int, width: int, way: AnyProductMethod | None = None) -> float:
-        """Seconds of one product with the active columns; by the faster way where none is named."""
-        way = way or self.way(columns, rows, width)
-        stage: StageCost = getattr(self, way)
+    def product_s(self, columns: int, rows: int, width: int, method: AnyProductMethod | None = None) -> float:
+        """Seconds of one product with the active columns; by the faster method if none is named."""
+        stage: StageCost = getattr(self, method or self.method(columns, rows, width))
         return stage.seconds(rows, columns * width, columns)
 
     def stages_s(
@@ -191,13 +190,13 @@ class ProjectionCost(Configuration):
         clusters: int,
         columns: int,
         rows: int,
-        way: AnyProductMethod | None = None,
+        method: AnyProductMethod | None = None,
         indices: int | None = None,
         scatter: bool = False,
     ) -> ProjectionStages:
         """Seconds of each stage of one step; `rows`: sentences x beam.
 
-        `clusters`: 0 for candidate lists, which ask no centroid. `way`: the faster one if none is named. `indices`: in all the
+        `clusters`: 0 for candidate lists, which ask no centroid. `method`: None for the faster one. `indices`: in all the
         rows' sets together; None: one for each active column at one row, `OVERLAP` at more. `scatter`: write the logits to
         their places among V and search there, as published; else the active columns are searched as they are (XP-02).
         """
@@ -206,7 +205,7 @@ class ProjectionCost(Configuration):
         return ProjectionStages(
             assign_s=self.assign.seconds(rows, clusters * width, clusters) if clusters else 0.0,
             union_s=self.union.seconds(rows, vocab, indices),
-            product_s=self.product_s(columns, rows, width, way),
+            product_s=self.product_s(columns, rows, width, method),
             scatter_s=self.scatter.seconds(rows, vocab, columns) if scatter else 0.0,
             search_s=self.search.seconds(rows, searched, searched),
         )
@@ -216,14 +215,14 @@ class ProjectionCost(Configuration):
         return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
 
     def break_even_share(
-        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, own: bool = False
+        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, fastest: bool = False
     ) -> float | None:
         """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V.
 
-        `own`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
+        `fastest`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
         """
         dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
-        if own:
+        if fastest:
             search_s = self.search.seconds(rows, vocab, vocab)
             dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
         shares = []
@@ -231,7 +230,7 @@ class ProjectionCost(Configuration):
             # Every stage is a line of the active columns, so two points determine where it meets the dense one.
             none_s, all_s = (
                 self.stages_s(
-                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, way=method, scatter=scatter
+                    vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, method=method, scatter=scatter
                 ).total_s
                 for columns in (0, vocab)
             )
@@ -240,8 +239,8 @@ class ProjectionCost(Configuration):
             shares.append(max(0.0, (dense_s - none_s) / (all_s - none_s)) if all_s > none_s else 0.0)
         return max(shares)
 
-    def way(self, columns: int, rows: int, width: int) -> ProductMethod:
-        """Return the faster way to multiply columns of which no copy is kept; `row_wise` if both take the same time."""
+    def method(self, columns: int, rows: int, width: int) -> ProductMethod:
+        """Return the faster method to multiply columns of which no copy is kept; `row_wise` if both take the same time."""
         numbers = columns * width
         row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
         return "row_wise" if row_wise_s <= gather_s else "gather"

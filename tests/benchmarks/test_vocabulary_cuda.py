@@ -12,9 +12,9 @@ from simnmt.calibrate.projection_bench import ProjectionBench, Setting, StepTime
 
 def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:
     return StepTime(
-        vocab=250_000, width=1024, rows=40, columns=2_500 * percent, indices=5_000 * percent, fitted=True, way="gather",
-        stages_s={"assign": overhead_s, "union": 0.0, "scatter": 0.0}, dense_s=1e-3, dense_way="whole", columns_s=1e-3 / ratio,
-        kept_s=1e-3, scattered_s=1e-3, ratios={"columns": ratio, "kept": ratio, "scattered": ratio},
+        vocab=250_000, width=1024, rows=40, columns=2_500 * percent, indices=5_000 * percent, fitted=True, method="gather",
+        stages_s={"assign": overhead_s, "union": 0.0, "scatter": 0.0}, dense_s=1e-3, dense_method="whole",
+        columns_s=1e-3 / ratio, kept_s=1e-3, scattered_s=1e-3, ratios={"columns": ratio, "kept": ratio, "scattered": ratio},
     )  # fmt: skip
 
 

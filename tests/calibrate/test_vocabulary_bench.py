@@ -97,10 +97,10 @@ def test_a_quick_look_tells_every_stage_of_a_models_own_weights() -> None:
     for rows in (1, 4, 40, 64):
         assert found.dense_s(vocab=700, width=16, rows=rows) > 0.0
         for way in ("row_wise", "gather", "kept"):
-            stages = found.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, way=way, scatter=True)
+            stages = found.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, method=way, scatter=True)
             assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
             assert math.isfinite(stages.total_s)
-    assert found.way(70, 1, 16) in ("row_wise", "gather")
+    assert found.method(70, 1, 16) in ("row_wise", "gather")
     with pytest.raises(ValueError, match="width 16, not 24"):
         measure_projection(24, weight=weight)
 
@@ -126,7 +126,7 @@ def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
     found = measure_projection(16, vocab=500, clusters=20, rounds=1, clock=lambda: float(next(ticks)))
     stages = found.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
     assert stages.product_s == pytest.approx(1.0) and stages.union_s == pytest.approx(1.0, rel=0.2)
-    assert found.way(50, 8, 16) == "row_wise", "of two that are alike"
+    assert found.method(50, 8, 16) == "row_wise", "of two that are alike"
 
 
 def test_a_models_own_product_of_all_columns_is_timed_in_torchs_stead() -> None:

@@ -16,7 +16,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("numpy", "torch", "transformers", "ctranslate2", "psutil", "pynvml", "scipy", "pandas"):
+        if name.partition(".")[0] in ("numpy", "torch", "transformers", "ctranslate2", "pynvml", "scipy", "pandas"):
             raise ModuleNotFoundError(f"No module named {name!r}")
 
 sys.meta_path.insert(0, Missing())

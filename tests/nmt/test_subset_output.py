@@ -297,7 +297,7 @@ def test_products_are_made_by_rows_alone_or_as_a_measured_cost_says(monkeypatch:
     choice = ProductChoice(cost, 640, 8)
     assert [choice.way(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
     assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).way(100, 1) == "gather"
-    monkeypatch.setattr(ProjectionCost, "way", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
+    monkeypatch.setattr(ProjectionCost, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
     assert choice.way(293, 1) == "row_wise"
 
 

@@ -15,8 +15,8 @@ from simnmt.profile.projection_cost import ProjectionCost, StageCost
 def step(percent: float, ratio: float, **changed: Any) -> StepTime:
     told: dict[str, Any] = {
         "vocab": 250_000, "width": 1_024, "rows": 1, "columns": 2_500.0 * percent, "indices": 2_500.0 * percent,
-        "fitted": True, "way": "row_wise", "stages_s": {"assign": 1e-4, "union": 2e-4, "scatter": 1e-4},
-        "dense_s": 1e-3, "dense_way": "whole", "columns_s": 1e-3 / ratio, "kept_s": 1e-4, "scattered_s": 1e-3,
+        "fitted": True, "method": "row_wise", "stages_s": {"assign": 1e-4, "union": 2e-4, "scatter": 1e-4},
+        "dense_s": 1e-3, "dense_method": "whole", "columns_s": 1e-3 / ratio, "kept_s": 1e-4, "scattered_s": 1e-3,
         "ratios": {"columns": ratio, "kept": 10.0, "scattered": 1.0},
     }  # fmt: skip
     return StepTime(**told | changed)
@@ -52,7 +52,7 @@ def test_bars_are_reached_or_missed_at_the_shares_asked() -> None:
 def test_a_prediction_from_sizes_alone_takes_the_costs_own_way_and_overlap() -> None:
     """FVP-09 is judged so; what is told the way and the indices of the step judged has an easier task."""
     known = cost(union=per_column(1e-6), row_wise=per_column(2e-6), gather=per_column(3e-6))
-    own = step(0.04, 1.0, rows=2, columns=100.0, indices=150.0, way="gather", fitted=False, columns_s=4.5e-4)
+    own = step(0.04, 1.0, rows=2, columns=100.0, indices=150.0, method="gather", fitted=False, columns_s=4.5e-4)
     told = own.predicted(known, 0)
     assert told.predicted_s == pytest.approx(2 * 100e-6 + 100 * 2e-6), "twice the columns in the sets, and row_wise"
     assert told.predicted_knowing_s == pytest.approx(150e-6 + 100 * 3e-6)

@@ -53,7 +53,7 @@ def test_at_the_break_even_both_take_as_long() -> None:
     dense_s, columns = cost.dense_s(**size, rows=1), round(share * 250_000)
     assert total_s(columns) == pytest.approx(dense_s, rel=1e-4)
     assert total_s(columns - 500) < dense_s < total_s(columns + 500)
-    own = cost.break_even_share(**size, clusters=2000, rows=1, own=True)
+    own = cost.break_even_share(**size, clusters=2000, rows=1, fastest=True)
     assert own is not None and own <= share, "all columns by the same product are what dense may be too"
     with_scatter = made(**{name: getattr(cost, name) for name in ("assign", "row_wise", "dense")}, scatter=stage(1.0))
     assert with_scatter.break_even_share(**size, clusters=2000, rows=1, scatter=True) == 0.0, "dense always wins"
@@ -69,14 +69,14 @@ def test_stages_are_counted_apart() -> None:
     assert astuple(cost.stages_s(**size, clusters=4)) == (12.0, 507.0, 30.0, 0.0, 50.0)
     assert astuple(cost.stages_s(**size, clusters=4, scatter=True)) == (12.0, 507.0, 30.0, 12.0, 70.0)
     assert cost.stages_s(**size, clusters=0).assign_s == 0.0, "lists ask no centroid"
-    assert cost.stages_s(**size, clusters=4, way="kept", indices=9).total_s == 12.0 + 907.0 + 15.0 + 50.0
+    assert cost.stages_s(**size, clusters=4, method="kept", indices=9).total_s == 12.0 + 907.0 + 15.0 + 50.0
     assert cost.stages_s(**size, clusters=4).overhead_s == 519.0
     assert cost.dense_s(vocab=7, width=3, rows=1) == 70.0
 
 
 def test_the_faster_way_is_taken() -> None:
     cost = made(row_wise=stage(0.0, 4.0), gather=stage(100.0, 2.0))
-    assert [cost.way(columns, 1, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]
+    assert [cost.method(columns, 1, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]
 
 
 def test_between_measured_rows_lies_a_line_and_beyond_them_it_goes_on() -> None:

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from simnmt.calibrate.box.describe import (
-    BoxDescription,
-    GpuDescription,
-    JetsonDescription,
-    describe,
-    frequency_mhz,
-    load_average,
-)
+from simnmt.calibrate.box.describe import BoxDescription, GpuDescription, JetsonDescription, describe
 
-__all__ = ["BoxDescription", "GpuDescription", "JetsonDescription", "describe", "frequency_mhz", "load_average"]
+__all__ = ["BoxDescription", "GpuDescription", "JetsonDescription", "describe"]

@@ -262,22 +262,10 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
     }
     if tree.is_this_box:
         known |= {"machine": platform.machine(), "versions": versions()}
-        known |= {name: value for name, value in _psutil_facts().items() if known[name] is None}
+        known |= {name: value for name, value in _system_facts().items() if known[name] is None}
         if libraries:
             known["gpus"] = gpus()
     return BoxDescription(**known)
-
-
-def load_average(root: str | os.PathLike[str] = "/") -> float | None:
-    """Processes that wanted a CPU over the last minute; cheap enough to read between measurements."""
-    loads = _load_average(Tree.at(root))
-    return None if loads is None else loads[0]
-
-
-def frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:
-    """Mean clock of the CPUs at this moment; cheap enough to read between measurements."""
-    tree = Tree.at(root)
-    return processor.clocks(tree, processor.processors(tree)).frequency_mhz
 
 
 def _system(tree: Tree) -> str:
@@ -303,17 +291,12 @@ def _load_average(tree: Tree) -> tuple[float, float, float] | None:
     return (one, five, fifteen) if isfinite(one + five + fifteen) else None
 
 
-def _psutil_facts() -> dict[str, Any]:
-    """Return the facts of systems without /proc; more of them if psutil is installed."""
-    facts: dict[str, Any] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
-    with suppress(Exception):  # not installed, or at a loss itself on a system that hides /proc
-        import psutil
-
-        memory = psutil.virtual_memory()
-        facts |= {"memory_bytes": memory.total, "memory_available_bytes": memory.available}
-        facts |= {"physical_cores": psutil.cpu_count(logical=False)}
-    with suppress(OSError, AttributeError):
+def _system_facts() -> dict[str, object]:
+    """Return the facts that Python knows of systems without /proc."""
+    facts: dict[str, object] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
+    with suppress(OSError, AttributeError, ValueError):  # Windows has neither
         facts["load_average"] = os.getloadavg()
+        facts["memory_bytes"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return facts
 
 

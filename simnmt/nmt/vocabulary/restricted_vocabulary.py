@@ -227,7 +227,7 @@ class ProductChoice:
         return uses > self._uses[place]
 
     def _fastest(self, cost: ProjectionCost, columns: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
-        method = cost.way(columns, rows, self._width)
+        method = cost.method(columns, rows, self._width)
         way_s = cost.product_s(columns, rows, self._width, method)
         dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
         return ("dense", dense_s) if dense_s < way_s else (method, way_s)

@@ -442,7 +442,7 @@ def _per_cluster(studies: Sequence[Study]) -> Table:
 
 def _bench(benches: Sequence[ProjectionBench]) -> Table:
     rows = [
-        _fields(step, "vocab", "width", "rows", "share", "fitted", "way", "overhead_share")
+        _fields(step, "vocab", "width", "rows", "share", "fitted", "overhead_share", way="method")
         | {"kind": bench.kind, "box": name_of(bench), "dense_us": 1e6 * step.dense_s, "columns_us": 1e6 * step.columns_s}
         | {"ratio": step.ratios.get("columns"), "ratio_kept": step.ratios.get("kept")}
         | {"ratio_scattered": step.ratios.get("scattered")}
@@ -489,7 +489,7 @@ def _break_even(benches: Sequence[ProjectionBench]) -> Table:
     def share(key: str) -> Callable[[Row], float | str]:
         return lambda row: "never" if row[key] is None else 100 * row[key]
 
-    heads = {"columns": "straight", "scattered": "scattered", "own": "by any product"}
+    heads = {"columns": "straight", "scattered": "scattered", "fastest": "by any product"}
     note = (
         "By the fitted costs, in percent of V: active columns straight into the search, scattered as published, and against "
         "all columns by the faster of torch's products and ours."
