@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, blocks_of, write_columns
-from simnmt.experiment.inputs import Case
+from simnmt.experiment.inputs import Case, Target
 from simnmt.experiment.routes import Routes, clock_pace_s, routes
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
@@ -42,17 +42,10 @@ def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], NDA
     `uniform`: draws so many numbers in [0, 1); not called where no device needs them. A device that batches takes what its
     steps take on the average of all sentences that share them (XP-01), so that its requests do not differ either.
     """
-    differ = [
-        decoder is not None and decoder.varies and decoding is None
-        for decoder, decoding in zip(case.decoders, case.decoding, strict=True)
-    ]
-    if not any(differ):
-        return [None] * len(differ)
-    drawn = uniform(requests)
-    return [
-        decoder.more_s_per_tgt_token(drawn) if decoder is not None and differs else None
-        for decoder, differs in zip(case.decoders, differ, strict=True)
-    ]
+    varying = [target.decoder is not None and target.decoder.varies and target.decoding is None for target in case.targets]
+    decoders = [target.decoder if varies else None for target, varies in zip(case.targets, varying, strict=True)]
+    drawn = uniform(requests) if any(varying) else np.empty(0)
+    return [None if decoder is None else decoder.more_s_per_tgt_token(drawn) for decoder in decoders]
 
 
 def describe_active_shares(decoder: DecoderChoice, *, together: bool) -> str:
@@ -88,7 +81,7 @@ class Learnt:
         return Knowledge(devices, self.planes, self.fit_pairs, line)
 
 
-def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, replication: int) -> Learnt:
+def learn(case: Case, fit: FitConfiguration, seed: int, replication: int) -> Learnt:
     """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
     if case.outliers is not None:
@@ -96,17 +89,16 @@ def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, 
         outliers = case.outliers if case.outliers.pairs < 2 else case.outliers.split(fit.share, seed, replication)[1]
         evaluated_pairs = evaluated_pairs.plus(outliers)
     plane_fits: list[PlaneFit | None] = []
-    for number, device in enumerate(devices):
+    for number, target in enumerate(case.targets):
         if fit.inferences == 0:
             plane_fits.append(_fit_streamed_plane(case, number, fit_pairs, seed, replication))
             continue
-        name = f"{case.name}/calibration {device}"
+        name = f"{case.name}/calibration {target.device}"
         src_len, tgt_len = fit_pairs.sample(seed, replication, f"{name} lengths", fit.inferences)
         noise = standard_normal(seed, replication, name, fit.inferences)
-        more_s = more_s_per_tgt_token(
-            case, fit.inferences, partial(uniform, seed, replication, f"{name} {ACTIVE_SHARE_STREAM}")
-        )[number]
-        plane_fits.append(fit_plane(src_len, tgt_len, case.in_memory_s(number, src_len, tgt_len, noise, more_s)))
+        draw_shares = partial(uniform, seed, replication, f"{name} {ACTIVE_SHARE_STREAM}")
+        more_s = more_s_per_tgt_token(case, fit.inferences, draw_shares)[number]
+        plane_fits.append(fit_plane(src_len, tgt_len, target.in_memory_s(src_len, tgt_len, noise, more_s)))
     return Learnt(
         fit_pairs=fit_pairs,
         evaluated_pairs=evaluated_pairs,
@@ -124,7 +116,7 @@ NOISELESS_INFERENCES = 10_000
 
 def _fit_streamed_plane(case: Case, target: int, pairs: LengthTable, seed: int, replication: int) -> PlaneFit | None:
     """The plane of what a streamed model computes as planned: the profile's is of the whole model; None where that holds."""
-    streamed = case.streamed_at(target)
+    streamed = case.targets[target].streamed
     if streamed is None:
         return None
     src_len, tgt_len = pairs.sample(seed, replication, f"{case.name}/planned {target} lengths", NOISELESS_INFERENCES)
@@ -203,7 +195,7 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         node=columns["node"],
         transfer_s=_numbers(columns, "transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
-        joules=tuple(_joules(case, target) for target in range(len(case.profiles))),
+        joules=tuple(_joules(case, target) for target in case.targets),
     )
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
@@ -246,10 +238,8 @@ def _blocks(
         node = (stream("nodes").random(count) * nodes).astype(np.int32) if node_of is None else node_of[rows]
         more_s = more_s_per_tgt_token(case, count, lambda size: stream(ACTIVE_SHARE_STREAM).random(size))
         execution_s = [
-            case.in_memory_s(target, src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
-            if decoding is None
-            else decoding.cost.solo_s(src_len, tgt_len)
-            for target, (device, decoding, more) in enumerate(zip(scenario.devices, case.decoding, more_s, strict=True))
+            target.execution_s(src_len, tgt_len, stream(f"execution {target.device}").standard_normal(count), more)
+            for target, more in zip(case.targets, more_s, strict=True)
         ]
         ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len)
         columns: dict[str, Array] = {
@@ -282,12 +272,12 @@ def _nodes_of_engagements(case: Case, nodes: int, size: int, seed: int, replicat
     return node
 
 
-def _joules(case: Case, target: int) -> Joules | None:
-    """What an execution alone on its device costs; unknown where that was not measured, for a sentence of a batch, and for a
-    streamed model."""
-    energy = case.profiles[target].energy_cost
-    shares = case.batches and case.decoding[target] is not None
-    return None if energy is None or shares or case.streamed_at(target) is not None else energy.joules
+def _joules(case: Case, target: Target) -> Joules | None:
+    """Return what an execution alone costs; None where that was not measured, for a sentence of a batch, and for a streamed
+    model."""
+    energy = target.profile.energy_cost
+    shares = case.batches and target.decoding is not None
+    return None if energy is None or shares or target.streamed is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:

@@ -65,29 +65,93 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """How a device executes the requests of one workload."""
+
+    device: str
+    """Its name in the scenario."""
+    profile: DeviceProfile
+    doubts: tuple[Doubt, ...] = ()
+    """What makes those cost models of its profile doubtful that this workload uses."""
+    decoder: DecoderChoice | None = None
+    """The variant of the decoder that the profile was moved to; None where the scenario names none."""
+    decoding: Decoding | None = None
+    """How it batches; None where requests are executed one by one."""
+    streaming: StreamedDevice | None = None
+    """How its model is streamed from the disk; None where it stays in memory."""
+    conversion: Conversion | None = None
+    """How its profile was converted to the workload's unit; None where they count alike."""
+
+    @property
+    def streamed(self) -> StreamingServerSpec | None:
+        """How its boxes stream their model; None where that stays in memory."""
+        return None if self.streaming is None else self.streaming.streamed
+
+    @property
+    def kind(self) -> str:
+        """How the numbers are known by which it executes: those of the block `sti` where its model is streamed."""
+        return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
+
+    def in_memory_s(
+        self,
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64] | NDArray[np.float64],
+        standard_normal: NDArray[np.float64],
+        more_s_per_tgt_token: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return what requests take alone, with nothing to be read from a disk: see `DeviceProfile.execution_s`.
+
+        A streamed model computes what was planned, which the profile's plane, of the whole model, does not tell.
+        """
+        if self.streamed is None:
+            return self.profile.execution_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
+        return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(standard_normal)
+
+    def execution_s(
+        self,
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64] | NDArray[np.float64],
+        standard_normal: NDArray[np.float64],
+        more_s_per_tgt_token: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the same as the device charges it: where it batches, what its steps take of the request alone."""
+        if self.decoding is None:
+            return self.in_memory_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
+        return self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
+
+    def mean_alone_s(self, table: LengthTable) -> float:
+        """Return what a request takes alone on average, seconds, as the device charges it back to back.
+
+        A streamed model is taken to be in the last turn of an engagement, as it is while requests follow each other.
+        """
+        src_len, tgt_len = table.src_len, table.tgt_len
+        if self.streamed is not None:
+            alone_s = self.streamed.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
+        elif self.decoding is not None:
+            alone_s = self.decoding.cost.solo_s(src_len, tgt_len)
+        else:
+            alone_s = self.profile.plane.seconds(src_len, tgt_len)
+        return float(np.average(alone_s, weights=table.count))
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One workload as it was read: what depends neither on the network nor on the replication."""
 
     name: str
     table: LengthTable
     """The pairs that the filter keeps; each replication deals them out into those to fit on and those to evaluate."""
-    profiles: tuple[DeviceProfile, ...]
-    """Per target."""
+    targets: tuple[Target, ...]
     arrivals: ArrivalProcess
     warnings: tuple[str, ...]
     """What looks wrong with the lengths, such as languages in the wrong order; empty where all is well."""
-    decoding: tuple[Decoding | None, ...]
-    """Per target; None where requests are executed one by one."""
-    decoders: tuple[DecoderChoice | None, ...]
-    """Per target, the variant of the decoder that the profile was moved to; None where the scenario names none."""
-    streamed: tuple[StreamedDevice | None, ...] = ()
-    """Per target, how its model is streamed from the disk; None where it stays in memory, and empty where every model does."""
-    conversions: tuple[Conversion | None, ...] = ()
-    """Per target, how its profile was converted to the workload's unit; None where they count alike. Empty where all do."""
     outliers: LengthTable | None = None
     """The pairs that the filter drops and that requests are drawn from all the same; None where these are left out."""
-    doubts: tuple[tuple[Doubt, ...], ...] = ()
-    """Per target, what makes those cost models of its profile doubtful that this case uses."""
+
+    @property
+    def profiles(self) -> tuple[DeviceProfile, ...]:
+        """The profile of each target."""
+        return tuple(target.profile for target in self.targets)
 
     @property
     def replayed(self) -> LengthTable:
@@ -102,59 +166,12 @@ class Case:
     @property
     def batches(self) -> bool:
         """Whether a batch may hold more than one request."""
-        return self.queues and any(self.decoding)
+        return self.queues and any(target.decoding for target in self.targets)
 
     @property
     def streams(self) -> bool:
         """Whether a device streams its model, so that what a request takes depends on those before it."""
-        return any(self.streamed)
-
-    def streamed_at(self, target: int) -> StreamingServerSpec | None:
-        """How a target streams its model; None where that stays in memory."""
-        device = self.streamed[target] if self.streamed else None
-        return None if device is None else device.streamed
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Per target, how the numbers are known by which it executes: those of the block `sti` where its model is streamed."""
-        streamed = self.streamed or (None,) * len(self.profiles)
-        return tuple(
-            profile.execution.kind if device is None else device.planned.kind
-            for profile, device in zip(self.profiles, streamed, strict=True)
-        )
-
-    def in_memory_s(
-        self,
-        target: int,
-        src_len: NDArray[np.int64],
-        tgt_len: NDArray[np.int64] | NDArray[np.float64],
-        standard_normal: NDArray[np.float64],
-        more_s_per_tgt_token: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
-        """What requests take alone on a target, with nothing to be read from a disk: see `DeviceProfile.execution_s`.
-
-        A streamed model computes what was planned, which the profile's plane, of the whole model, does not tell.
-        """
-        profile, streamed = self.profiles[target], self.streamed_at(target)
-        if streamed is None:
-            return profile.execution_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
-        return streamed.compute.in_memory_s(src_len, tgt_len) * profile.residual.factor(standard_normal)
-
-    def mean_alone_s(self, target: int) -> float:
-        """Return what a request takes alone on a target on average, seconds, as the target charges it back to back.
-
-        A streamed model is taken to be in the last turn of an engagement, as it is while requests follow each other.
-        """
-        replayed = self.replayed
-        src_len, tgt_len = replayed.src_len, replayed.tgt_len
-        decoding, streamed = self.decoding[target], self.streamed_at(target)
-        if streamed is not None:
-            alone_s = streamed.in_memory_s(src_len, tgt_len) + streamed.beyond_s(src_len)[-1]
-        elif decoding is not None:
-            alone_s = decoding.cost.solo_s(src_len, tgt_len)
-        else:
-            alone_s = self.profiles[target].plane.seconds(src_len, tgt_len)
-        return float(np.average(alone_s, weights=replayed.count))
+        return any(target.streaming for target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,41 +233,38 @@ def _read_case(scenario: Scenario, name: str, base: Path, document: Document | N
         conversions = [_conversion(lengths, table, profile, counted) for profile in read]
         replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-    profiles, decoders, doubts = list[DeviceProfile](), list[DecoderChoice | None](), list[tuple[Doubt, ...]]()
-    for (device, part), measured, conversion in zip(scenario.devices.items(), read, conversions, strict=True):
-        with _name_profile_in_errors(scenario, device, name, document):
-            profile = _checked_profile(scenario, device, name, replayed, base, measured, conversion)
-        choice = None
-        if part.decoder is not None:
-            with _name_key_in_errors(document, "devices", device, "decoder"):
-                profile, choice = with_decoder(profile, part.decoder)
-        # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
-        beam = None if choice is None else choice.settings.beam
-        doubts.append(tuple(profile_doubts(measured, used_cost_models(scenario, device, measured), beam=beam)))
-        profiles.append(profile)
-        decoders.append(choice)
+    targets = tuple(
+        _target(scenario, device, name, base, profile, conversion, replayed, document)
+        for device, profile, conversion in zip(scenario.devices, read, conversions, strict=True)
+    )
     with _name_key_in_errors(document, "workloads", name, "arrivals"):
         arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
-    decoding = tuple(
-        _decoding(scenario, device, name, profile, document) for device, profile in zip(scenario.devices, profiles, strict=True)
-    )
-    streamed = tuple(
-        _streamed(scenario, device, name, profile, replayed, document)
-        for device, profile in zip(scenario.devices, profiles, strict=True)
-    )
-    return Case(
-        name,
-        table,
-        tuple(profiles),
-        arrivals,
-        warnings,
-        decoding,
-        tuple(decoders),
-        streamed if any(streamed) else (),
-        tuple(conversions) if any(conversions) else (),
-        outliers,
-        tuple(doubts),
-    )
+    return Case(name, table, targets, arrivals, warnings, outliers)
+
+
+def _target(
+    scenario: Scenario,
+    device: str,
+    workload: str,
+    base: Path,
+    measured: DeviceProfile,
+    conversion: Conversion | None,
+    table: LengthTable,
+    document: Document | None,
+) -> Target:
+    """Return how a device executes a workload's requests by its profile; `table`: the pairs that they are drawn from."""
+    part, choice = scenario.devices[device], None
+    with _name_profile_in_errors(scenario, device, workload, document):
+        profile = _checked_profile(scenario, device, workload, table, base, measured, conversion)
+    if part.decoder is not None:
+        with _name_key_in_errors(document, "devices", device, "decoder"):
+            profile, choice = with_decoder(profile, part.decoder)
+    # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
+    beam = None if choice is None else choice.settings.beam
+    doubts = tuple(profile_doubts(measured, used_cost_models(scenario, device, measured), beam=beam))
+    decoding = _decoding(scenario, device, workload, profile, document)
+    streaming = _streamed(scenario, device, workload, profile, table, document)
+    return Target(device, profile, doubts, choice, decoding, streaming, conversion)
 
 
 def used_cost_models(scenario: Scenario, device: str, profile: DeviceProfile) -> tuple[str, ...]:
@@ -270,8 +284,7 @@ def _streamed(
     sti = scenario.devices[device].sti
     if sti is None:
         return None
-    per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
-    with _name_key_in_errors(document, "devices", device, "profile", *per_workload):
+    with _name_profile_in_errors(scenario, device, workload, document):
         cost = profile.sti_cost
         if cost.decoder is None and profile.plane.s_per_tgt_token > 0.0:
             raise ProfileError(
@@ -289,8 +302,7 @@ def _decoding(
     part = scenario.devices[device]
     if part.batching is None:
         return None
-    per_workload = (workload,) if isinstance(part.profile, dict) else ()
-    with _name_key_in_errors(document, "devices", device, "profile", *per_workload):
+    with _name_profile_in_errors(scenario, device, workload, document):
         cost = profile.decoding_cost
     size = part.batching.size
     if size > cost.most_batch and not part.beyond_measured_batch:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.experiment.draws import Learnt, describe_active_shares
-from simnmt.experiment.inputs import Case, Decoding, RunPlan, outside_share
+from simnmt.experiment.inputs import Case, Decoding, RunPlan, Target, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries
@@ -77,9 +77,9 @@ def describe_endless_waits(plan: RunPlan) -> Iterator[str]:
     foreseeing += ["the gap analysis"] if scenario.gap_analysis else []
     for case in plan.cases.values():
         endless = [
-            device
-            for device, decoding in zip(scenario.devices, case.decoding, strict=True)
-            if decoding is not None and isinf(decoding.batching.longest_wait_s)
+            target.device
+            for target in case.targets
+            if target.decoding is not None and isinf(target.decoding.batching.longest_wait_s)
         ]
         if case.batches and endless and foreseeing:
             yield (
@@ -242,7 +242,7 @@ ILL_CONDITIONED = 30.0
 """Condition number from which single coefficients mean little, though their sum predicts (Belsley's rule of thumb)."""
 
 
-def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
+def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
     """What the policies of one replication believe about a workload, and how good it is."""
     lengths = learnt.lengths
     yield {
@@ -257,21 +257,21 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
         "means_r2": lengths.means_r2,
         "means_mse": lengths.means_mse,
     }
-    targets = zip(devices, case.profiles, case.kinds, case.decoders, learnt.planes, learnt.plane_fits, strict=True)
-    for device, profile, kind, decoder, plane, fit in targets:
+    for target, plane, fit in zip(case.targets, learnt.planes, learnt.plane_fits, strict=True):
+        profile = target.profile
         row: dict[str, Any] = {
             "workload": case.name,
-            "of": f"execution time on the {device}",
+            "of": f"execution time on the {target.device}",
             "profile": profile.name,
             "box": profile.device.name,
-            "kind": f"{kind} profile" if fit is None else f"simulated calibration of the {kind} profile",
+            "kind": f"{target.kind} profile" if fit is None else f"simulated calibration of the {target.kind} profile",
             "samples": 0 if fit is None else fit.inferences,
             "s_per_src_token": plane.s_per_src_token,
             "s_per_tgt_token": plane.s_per_tgt_token,
             "s_fixed": plane.s_fixed,
         }
-        if decoder is not None:
-            row["decoder"] = decoder.as_json()
+        if target.decoder is not None:
+            row["decoder"] = target.decoder.as_json()
         if fit is not None:
             row |= {
                 "r2": fit.r2,
@@ -291,9 +291,9 @@ def _describe_doubts(plan: RunPlan) -> list[str]:
     """Return every doubt of a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
     for case in plan.cases.values():
-        for device, profile, doubts in zip(plan.scenario.devices, case.profiles, case.doubts, strict=True):
-            for doubt in doubts:
-                users.setdefault((profile.name, doubt.message), {})[device] = None
+        for target in case.targets:
+            for doubt in target.doubts:
+                users.setdefault((target.profile.name, doubt.message), {})[target.device] = None
     return [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
 
 
@@ -303,7 +303,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     for case in plan.cases.values():
         lines += _describe_lengths(plan, case, learnt[case.name])
         lines.append(f"{case.name}: {case.arrivals.account}.")
-        lines += _describe_devices(case, list(plan.scenario.devices), learnt[case.name])
+        lines += _describe_devices(case, learnt[case.name])
         lines += _describe_streamed_devices(plan, case)
     lines += [f"{message}." for message in _describe_doubts(plan)]
     for network in plan.networks.values():
@@ -375,40 +375,17 @@ def _describe_lost_samples(samples: int) -> str:
     return f"; lost samples: {samples}, held at the value before" if samples else ""
 
 
-def _describe_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    targets = zip(devices, case.profiles, case.kinds, case.decoders, case.decoding, learnt.plane_fits, strict=True)
-    for number, (device, profile, kind, decoder, decoding, fit) in enumerate(targets):
-        outside = outside_share(profile, case.replayed)
-        beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
-        yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
-        if number < len(case.conversions) and (conversion := case.conversions[number]) is not None:
-            how = "counted on the corpus" if conversion.counted else "as stated"
-            units, factors = (
-                f"{conversion.src_unit} and {conversion.tgt_unit}",
-                f"{conversion.src:.3g} and {conversion.tgt:.3g}",
-            )
-            yield (
-                f"{case.name}, {device}: the profile counts by {units}, of which a token of the workload makes {factors} on "
-                f"average ({how}). The profile's costs are converted by these means; single sentences differ."
-            )
-        if decoder is not None:
-            yield f"{case.name}, {device}: {decoder.describe()}."
-            if shares := describe_active_shares(decoder, together=decoding is not None):
-                yield f"{case.name}, {device}: {shares}."
-        elif (calibrated := as_calibrated(profile)) is not None and not calibrated.exact:
-            yield f"{case.name}, {device}: {calibrated.short}."
-        if decoding is not None:
-            yield f"{case.name}, {device}: {describe_batching(decoding, decoder)}."
-            if missing := unmeasured_batch_costs(profile, decoding):
-                yield f"{case.name}, {device}: not in profile {profile.name}, so counted as 0 s: {', '.join(missing)}."
+def _describe_devices(case: Case, learnt: Learnt) -> Iterator[str]:
+    for target, fit in zip(case.targets, learnt.plane_fits, strict=True):
+        yield from (f"{case.name}, {target.device}: {sentence}." for sentence in _describe_device(case, target))
         if fit is not None and fit.collinear:
             yield (
-                f"{case.name}, {device}: target lengths follow from source lengths, so these do not determine the plane's "
-                "coefficients; the smallest that fit were taken."
+                f"{case.name}, {target.device}: target lengths follow from source lengths, so these do not determine the "
+                "plane's coefficients; the smallest that fit were taken."
             )
         elif fit is not None and fit.condition_number > ILL_CONDITIONED:
             yield (
-                f"{case.name}, {device}: source and target lengths move together (condition number "
+                f"{case.name}, {target.device}: source and target lengths move together (condition number "
                 f"{fit.condition_number:.0f}), so the fitted plane's single coefficients mean little; its predictions hold."
             )
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
@@ -416,11 +393,37 @@ def _describe_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Ite
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
 
 
+def _describe_device(case: Case, target: Target) -> Iterator[str]:
+    """Yield the sentences about one device, without their full stops."""
+    profile, decoder, decoding, conversion = target.profile, target.decoder, target.decoding, target.conversion
+    outside = outside_share(profile, case.replayed)
+    beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
+    yield f"profile {profile.name} of {profile.device.name} ({target.kind}){beyond}"
+    if conversion is not None:
+        how = "counted on the corpus" if conversion.counted else "as stated"
+        units = f"{conversion.src_unit} and {conversion.tgt_unit}"
+        yield (
+            f"the profile counts by {units}, of which a token of the workload makes {conversion.src:.3g} and "
+            f"{conversion.tgt:.3g} on average ({how}). The profile's costs are converted by these means; single "
+            "sentences differ"
+        )
+    if decoder is not None:
+        yield decoder.describe()
+        if shares := describe_active_shares(decoder, together=decoding is not None):
+            yield shares
+    elif (calibrated := as_calibrated(profile)) is not None and not calibrated.exact:
+        yield calibrated.short
+    if decoding is not None:
+        yield describe_batching(decoding, decoder)
+        if missing := unmeasured_batch_costs(profile, decoding):
+            yield f"not in profile {profile.name}, so counted as 0 s: {', '.join(missing)}"
+
+
 def _describe_streamed_devices(plan: RunPlan, case: Case) -> Iterator[str]:
-    for device, streamed in zip(plan.scenario.devices, case.streamed, strict=False):
-        if streamed is not None:
-            for note in describe_streaming(plan.scenario, device, streamed.planned):
-                yield f"{case.name}, {device}: {note}."
+    for target in case.targets:
+        if target.streaming is not None:
+            for note in describe_streaming(plan.scenario, target.device, target.streaming.planned):
+                yield f"{case.name}, {target.device}: {note}."
 
 
 def _describe_overload(rows: Sequence[Row]) -> Iterator[str]:

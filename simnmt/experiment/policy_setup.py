@@ -77,7 +77,7 @@ def set_up_policy(
         return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict)
     weighed_s, expected_s = _execution_estimates(scenario, case, drawn, policy, replication, truths)
     factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in truths else None
-    counts_tokens = [decoding is not None for decoding in case.decoding]
+    counts_tokens = [target.decoding is not None for target in case.targets]
 
     def expected_for(block: Block) -> Sequence[Sequence[float]]:
         tgt_len = _true_tgt_len(drawn, block) if "lengths" in truths else policy.predict(block.src_len)
@@ -87,8 +87,10 @@ def set_up_policy(
     def plan_beyond_for(block: Block) -> Sequence[Sequence[Sequence[float]] | None]:
         # What reads add is added to whatever the plane believes: how well that was fitted is not for the state to mend.
         return [
-            None if streamed is None else streamed.beyond_s(block.src_len, 1.0 if factors is None else factors(target, block))
-            for target, streamed in enumerate(map(case.streamed_at, range(len(case.profiles))))
+            None
+            if target.streamed is None
+            else target.streamed.beyond_s(block.src_len, 1.0 if factors is None else factors(number, block))
+            for number, target in enumerate(case.targets)
         ]
 
     return PolicySetup(
@@ -104,7 +106,7 @@ def _plan_views(case: Case) -> tuple[Callable[[], PlanView] | None, ...]:
     """Per target that streams its model, how a view of its boxes' states begins."""
     return tuple(
         None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
-        for streamed in map(case.streamed_at, range(len(case.profiles)))
+        for streamed in (target.streamed for target in case.targets)
     )
 
 
@@ -142,12 +144,12 @@ def _views(
         return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
     views: list[Callable[[], BacklogView | BatchView] | None] = []
-    for device, decoding in zip(scenario.devices, case.decoding, strict=True):
-        servers = _servers(scenario, case.name, device)
-        if decoding is not None:
-            views.append(batch_view(decoding, servers))
+    for target in case.targets:
+        servers = _servers(scenario, case.name, target.device)
+        if target.decoding is not None:
+            views.append(batch_view(target.decoding, servers))
         else:
-            workers = scenario.devices[device].workers
+            workers = scenario.devices[target.device].workers
             views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
     return tuple(views)
 
@@ -178,7 +180,7 @@ def _factors(scenario: Scenario, case: Case, drawn: Drawn, replication: int) -> 
     noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
 
     def factors(target: int, block: Block) -> Column:
-        return case.profiles[target].residual.factor(noise[target][_rows(drawn, block)])
+        return case.targets[target].profile.residual.factor(noise[target][_rows(drawn, block)])
 
     return factors
 
@@ -203,10 +205,8 @@ def _execution_estimates(
         if "times" not in truths:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
-            case.in_memory_s(target, block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
-            if decoding is None
-            else decoding.cost.solo_s(block.src_len, np.rint(tgt_len))
-            for target, (decoding, residual, more) in enumerate(zip(case.decoding, noise, more_s, strict=True))
+            target.execution_s(block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
+            for target, residual, more in zip(case.targets, noise, more_s, strict=True)
         ]
 
     def expected(block: Block) -> list[Column]:

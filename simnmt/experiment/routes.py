@@ -206,7 +206,9 @@ def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: R
         return network_routes.lap_s / scenario.requests
     stated = scenario.networks[network].pace_s
     pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
-    return pace_s if isinstance(pace_s, float) else case.mean_alone_s(0) + _mean_access_s(case.replayed, network_routes)
+    if isinstance(pace_s, float):
+        return pace_s
+    return case.targets[0].mean_alone_s(case.replayed) + _mean_access_s(case.replayed, network_routes)
 
 
 def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.experiment.inputs import RunPlan, Target
 from simnmt.experiment.notes import fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.units import Unit, UnitResult, devices, known_misroutes, run_unit
@@ -130,7 +130,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         comparisons=compared,
         verdicts=verdicts,
         recommendations=recommendations,
-        fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
+        fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan),
@@ -211,9 +211,9 @@ def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
         regression_slope=line.slope,
         regression_offset=line.offset,
         planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
-        profile_kinds=case.kinds,
-        profile_names=tuple(_profile_name(case, target) for target in range(len(case.profiles))),
-        profile_warnings=tuple(tuple(doubt.message for doubt in doubts) for doubts in case.doubts),
+        profile_kinds=tuple(target.kind for target in case.targets),
+        profile_names=tuple(map(_profile_name, case.targets)),
+        profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
         logs=Logs(result.truth, result.trails),
         transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={
@@ -223,16 +223,14 @@ def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
         },
         batches={name: trail.batches for name, trail in result.trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in result.trails.items() if trail.streams},
-        planned=tuple(None if device is None else device.planned for device in case.streamed),
+        planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
     )
 
 
-def _profile_name(case: Case, target: int) -> str:
-    profile, decoder = case.profiles[target], case.decoders[target]
-    streamed = case.streamed[target] if case.streamed else None
-    labels = [profile.device.name, profile.model.name]
-    labels += [] if decoder is None else [decoder.short]
-    labels += [] if streamed is None else [streamed.planned.short]
+def _profile_name(target: Target) -> str:
+    labels = [target.profile.device.name, target.profile.model.name]
+    labels += [] if target.decoder is None else [target.decoder.short]
+    labels += [] if target.streaming is None else [target.streaming.planned.short]
     return ", ".join(labels)
 
 

@@ -35,7 +35,7 @@ from simnmt.world.simulation import simulate
 
 def server_specs(case: Case) -> list[ServerSpec | None]:
     """Return, per target, how its boxes batch or stream their model; None where they execute one by one, or nothing meets."""
-    return [case.streamed_at(target) or (decoding if case.batches else None) for target, decoding in enumerate(case.decoding)]
+    return [target.streamed or (target.decoding if case.batches else None) for target in case.targets]
 
 
 def servers(scenario: Scenario, case: Case, replication: int) -> list[Server]:
@@ -145,7 +145,7 @@ def run_unit(unit: Unit) -> UnitResult:
             return run_unit(replace(unit, folder=Path(folder) / "unit"))
     unit.folder.mkdir()
     scenario, case, replication = unit.scenario, unit.case, unit.replication
-    learnt = learn(case, tuple(scenario.devices), scenario.fit, scenario.seed, replication)
+    learnt = learn(case, scenario.fit, scenario.seed, replication)
     drawn = draw(scenario, case, unit.network, unit.links, learnt, replication, unit.folder)
     numbers: dict[RunKey, dict[str, float | None]] = {}
     trails: dict[str, Trail] = {}
@@ -202,12 +202,12 @@ def _run_policy(unit: Unit, drawn: Drawn, how: PolicySetup, folder: Path) -> tup
 def _batched(case: Case, log: RequestLog, trail: Trail) -> list[BatchesOfDevice | None]:
     """Return each target's batches and how long they would have taken if always full; empty if no target batched."""
     batches: list[BatchesOfDevice | None] = []
-    for number, (account, decoding) in enumerate(zip(trail.batches, case.decoding, strict=False)):
-        if account is None or decoding is None:
+    for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
+        if account is None or target.decoding is None:
             batches.append(None)
             continue
         there = np.flatnonzero(trail.target[:] == number)
-        batches.append(BatchesOfDevice(account, saturated_s(decoding, log["src_len"][there], log["tgt_len"][there])))
+        batches.append(BatchesOfDevice(account, saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there])))
     return batches
 
 

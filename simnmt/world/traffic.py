@@ -14,7 +14,7 @@ from simnmt.policies.estimates import StateView
 from simnmt.results.requests import Block, Requests, Trail, recorder
 from simnmt.world.clock import REACHES_SERVER, Clock
 from simnmt.world.deciders import Beliefs, Decider
-from simnmt.world.fifo_server import create_fifo_server
+from simnmt.world.fifo_server import FifoServer
 from simnmt.world.server import Alone, Arrival, RequestEvent, Row, RowLayout, Serve, Server, Site
 
 Handle = Callable[[int, int, Row, float], None]
@@ -61,7 +61,7 @@ class Traffic:
         self.trail = recorder(len(requests), optional | ({"lost_s"} if judged_share > 0.0 else frozenset()))
         states = [None if local is None else local.state_view(number) for number in range(deciders)]
         self.deciders = [
-            Decider(number, layout.targets, create_fifo_server(workers), beliefs, state) for number, state in enumerate(states)
+            Decider(number, layout.targets, FifoServer(workers), beliefs, state) for number, state in enumerate(states)
         ]
         self.prepare(Prepared(_no_policy))
         self._beliefs, self._clock, self._answered, self._judged_share = beliefs, clock, answered, judged_share

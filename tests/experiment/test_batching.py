@@ -133,7 +133,7 @@ def test_of_profiles_by_workload_the_one_that_lacks_steps_is_named(tmp_path: Pat
 @pytest.mark.parametrize("kind", ["mini", "maxi", "top_up"])
 def test_every_kind_may_wait_not_at_all_a_while_or_for_ever(tmp_path: Path, kind: str, wait_ms: str) -> None:
     plan = plan_of(tmp_path, GOOD, f"devices.cloud.batching={{kind: {kind}, size: 8, longest_wait_ms: {wait_ms}}}")
-    gateway, cloud = plan.cases["w"].decoding
+    gateway, cloud = (target.decoding for target in plan.cases["w"].targets)
     assert gateway is None
     assert cloud is not None
     assert cloud.batching.size == 8
@@ -142,11 +142,14 @@ def test_every_kind_may_wait_not_at_all_a_while_or_for_ever(tmp_path: Path, kind
 
 def test_either_device_may_batch_or_both(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, GOOD, "devices.gateway.batching={kind: mini}")
-    assert [decoding and decoding.batching.size for decoding in plan.cases["w"].decoding] == [32, 32]
+    assert [target.decoding and target.decoding.batching.size for target in plan.cases["w"].targets] == [
+        32,
+        32,
+    ]
 
 
 def notes_of(plan: RunPlan) -> str:
-    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    learnt = learn(plan.cases["w"], plan.scenario.fit, 1, 0)
     return "\n".join(notes(plan, {"w": learnt}, []))
 
 
@@ -206,7 +209,7 @@ def test_batches_that_are_never_refilled_need_no_such_costs(tmp_path: Path, batc
 @pytest.mark.usefixtures("bare_profile")
 def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) -> None:
     plan = plan_of(tmp_path, text, FREE)
-    decoding = plan.cases["w"].decoding[1]
+    decoding = plan.cases["w"].targets[1].decoding
     assert decoding is not None
     assert decoding.cost.refill_s(5) == 0.0
     said = notes_of(plan)
@@ -215,7 +218,7 @@ def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) 
 
 
 def test_measured_refills_are_charged(tmp_path: Path) -> None:
-    decoding = plan_of(tmp_path).cases["w"].decoding[1]
+    decoding = plan_of(tmp_path).cases["w"].targets[1].decoding
     assert decoding is not None
     assert decoding.cost.refill_s(5) > 1e-4
 
@@ -223,7 +226,7 @@ def test_measured_refills_are_charged(tmp_path: Path) -> None:
 def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     case = plan.cases["w"]
-    gateway, cloud = case.profiles
+    cloud = case.profiles[1]
     assert cloud.step is not None
     bare = cloud.model_copy(
         update={
@@ -231,7 +234,7 @@ def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: P
             "step": cloud.step.model_copy(update={"s_per_row_src_token": None}),
         }
     )
-    plan.cases["w"] = replace(case, profiles=(gateway, bare))
+    plan.cases["w"] = replace(case, targets=(case.targets[0], replace(case.targets[1], profile=bare)))
     said = notes_of(plan)
     (told,) = [line for line in said.splitlines() if "so counted as 0 s" in line]
     assert told == (

@@ -82,7 +82,9 @@ def test_of_two_devices_of_one_profile_the_fused_one_is_cheaper_in_the_world(sce
     gateway, cloud = plan_of(path).cases["w"].profiles
     ratio = sum(stages_s(DecoderSettings(fused=True))) / sum(stages_s(DecoderSettings()))
     assert cloud.plane.s_per_tgt_token == pytest.approx(ratio * gateway.plane.s_per_tgt_token)
-    gateway_batched, cloud_batched = plan_of(path, BATCHED, BATCHED.replace("cloud", "gateway")).cases["w"].decoding
+    gateway_batched, cloud_batched = (
+        target.decoding for target in plan_of(path, BATCHED, BATCHED.replace("cloud", "gateway")).cases["w"].targets
+    )
     assert gateway_batched is not None
     assert cloud_batched is not None
     assert cloud_batched.cost.steps_at(8)(4, 4) == pytest.approx(ratio * gateway_batched.cost.steps_at(8)(4, 4))
@@ -237,4 +239,4 @@ def test_batches_beyond_those_of_the_variant_are_refused_as_beyond_what_was_meas
     path = scenario(decoder=decoder_block(batches=(1, 4)))
     with pytest.raises(InputError, match=r"batches of up to 8, but profile everything has step costs measured up to 4"):
         plan_of(path, BATCHED)
-    assert plan_of(path, BATCHED, PLAIN_TOO).cases["w"].decoding[1] is not None
+    assert plan_of(path, BATCHED, PLAIN_TOO).cases["w"].targets[1].decoding is not None

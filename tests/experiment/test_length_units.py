@@ -65,8 +65,8 @@ def test_costs_per_another_token_are_converted_by_a_fertility_counted_on_the_cor
     assert (cloud.length_unit.src, cloud.length_unit.tgt) == ("word", "word")
     one_sentence = cloud.plane.seconds(np.array([10]), np.array([20]))
     assert one_sentence == pytest.approx(measured.seconds(np.array([10 * src]), np.array([20 * tgt])))
-    assert case.conversions[0] is None
-    assert (case.conversions[1].src, case.conversions[1].tgt) == (pytest.approx(src), pytest.approx(tgt))
+    assert case.targets[0].conversion is None
+    assert (case.targets[1].conversion.src, case.targets[1].conversion.tgt) == (pytest.approx(src), pytest.approx(tgt))
     notes = " ".join(simnmt.run(own(("char", "char"))).notes)
     factors = f"{src:.3g} and {tgt:.3g} on average (counted on the corpus)"
     assert f"the profile counts by char and char, of which a token of the workload makes {factors}" in notes
@@ -89,7 +89,7 @@ def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: 
     case = plan_of(own(("subword", "subword"), lengths), tmp_path).cases["w"]
     assert case.table.src_unit == "word"
     assert case.profiles[1].plane.s_per_tgt_token == pytest.approx(2.0 * case.profiles[0].plane.s_per_tgt_token)
-    assert not case.conversions[1].counted
+    assert not case.targets[1].conversion.counted
 
 
 def two_foreign_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any], fertility: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +113,10 @@ def test_a_fertility_may_be_stated_for_each_of_two_units(own: Any, tmp_path: Pat
     fertility = {"src": {"piece": 1.2, "subword": 1.5}, "tgt": {"piece": 1.4, "subword": 2.0}}
     case = plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path).cases["w"]
     pieces, subwords = case.profiles
-    assert [(made.src, made.tgt, made.counted) for made in case.conversions] == [(1.2, 1.4, False), (1.5, 2.0, False)]
+    assert [(made.src, made.tgt, made.counted) for made in (target.conversion for target in case.targets)] == [
+        (1.2, 1.4, False),
+        (1.5, 2.0, False),
+    ]
     assert subwords.plane.s_per_tgt_token == pytest.approx(2.0 / 1.4 * pieces.plane.s_per_tgt_token)
     fertility["src"]["subwrod"] = 1.5
     with pytest.raises(CorpusError, match=r"fertility\.src is stated for 'subwrod', in which no .* \(did you mean subword\?\)"):
@@ -130,7 +133,7 @@ def test_the_units_that_all_profiles_need_are_counted_in_one_reading(
     readings = []
     read = corpus.text_pairs
     monkeypatch.setattr(corpus, "text_pairs", lambda *files: readings.append(files) or read(*files))
-    conversions = plan_of(scenario, tmp_path).cases["w"].conversions
+    conversions = [target.conversion for target in plan_of(scenario, tmp_path).cases["w"].targets]
     assert all(conversion.counted for conversion in conversions)
     assert len(readings) == 2, "the lengths, and the fertility of both profiles"
 
@@ -165,9 +168,9 @@ def test_profiles_of_two_tokenisers_are_counted_on_the_corpus(own: Any, tmp_path
     with pytest.raises(ProfileError, match="the profile counts src lengths by sentencepiece"):
         plan_of(scenario, tmp_path)
     scenario["workloads"]["w"]["lengths"]["models"] = [str(tmp_path / "tiny.model")]
-    conversion = plan_of(scenario, tmp_path).cases["w"].conversions[1]
+    conversion = plan_of(scenario, tmp_path).cases["w"].targets[1].conversion
     assert 1.0 < conversion.src < 5.0 and conversion.counted
     model = {"sentencepiece": str(tmp_path / "tiny.model")}
     scenario["workloads"]["w"]["lengths"] |= {"src_unit": model, "tgt_unit": model}
-    gateway, cloud = plan_of(scenario, tmp_path).cases["w"].conversions
+    gateway, cloud = [target.conversion for target in plan_of(scenario, tmp_path).cases["w"].targets]
     assert cloud is None and gateway.src == pytest.approx(1.0 / conversion.src)

@@ -123,19 +123,24 @@ def test_what_an_option_asks_for_names_it(folder: Path) -> None:
 def test_plans_are_made_once_for_the_lengths_that_cover_most_requests(folder: Path) -> None:
     """The plans are for the 95th percentile of either length, or for what is asked."""
     case = plan_of(folder).cases["w"]
-    device = case.streamed[0]
-    assert device is not None and case.streamed[1] is None and case.streams
+    device = case.targets[0].streaming
+    assert device is not None and case.targets[1].streaming is None and case.streams
     shorter = case.table.count[case.table.src_len < device.planned.src_len].sum()
     upto = case.table.count[case.table.src_len <= device.planned.src_len].sum()
     assert shorter < 0.95 * case.table.pairs <= upto
     assert device.streamed.deadline_steps == device.planned.tgt_len
-    asked = plan_of(folder, TEXT, "devices.gateway.sti.src_len=16", "devices.gateway.sti.tgt_len=12").cases["w"].streamed[0]
+    asked = (
+        plan_of(folder, TEXT, "devices.gateway.sti.src_len=16", "devices.gateway.sti.tgt_len=12")
+        .cases["w"]
+        .targets[0]
+        .streaming
+    )
     assert asked is not None and (asked.planned.src_len, asked.planned.tgt_len) == (16, 12)
 
 
 def changed(folder: Path, changes: str) -> StreamedDevice:
     plan = plan_of(folder, TEXT, f"devices.gateway.sti.changes={changes}")
-    [device] = [device for device in plan.cases["w"].streamed if device is not None]
+    [device] = [device for device in (target.streaming for target in plan.cases["w"].targets) if device is not None]
     return device
 
 
@@ -185,7 +190,7 @@ def test_the_covering_length_is_the_least_that_enough_pairs_do_not_exceed() -> N
 
 
 def test_a_larger_cache_reads_less_from_turn_to_turn_and_a_cold_start_reads_all(folder: Path) -> None:
-    device = plan_of(folder).cases["w"].streamed[0]
+    device = plan_of(folder).cases["w"].targets[0].streaming
     assert device is not None
     cold, first, *later = device.planned.states
     assert cold.held_bytes == 0 and cold.bits == first.bits, "a cold start executes the plan of the first turn"
@@ -193,7 +198,7 @@ def test_a_larger_cache_reads_less_from_turn_to_turn_and_a_cold_start_reads_all(
     assert later and later[-1].read_bytes < first.read_bytes
     assert cold.latency_s > first.latency_s > later[-1].latency_s
     assert all(state.held_bytes <= device.planned.cache_bytes for state in device.planned.states)
-    alone = plan_of(folder, TEXT.replace(", cache_mb: 20", "")).cases["w"].streamed[0]
+    alone = plan_of(folder, TEXT.replace(", cache_mb: 20", "")).cases["w"].targets[0].streaming
     assert alone is not None and alone.planned.cache_bytes == alone.planned.preload_bytes == 2_000_000
 
 
@@ -202,7 +207,8 @@ def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: P
     device = (
         plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
         .cases["w"]
-        .streamed[0]
+        .targets[0]
+        .streaming
     )
     assert device is not None
     assert device.planned.states[1].stall_s == pytest.approx(0.0, abs=1e-12)
@@ -220,7 +226,7 @@ def of_profile(folder: Path, *overrides: str, **block: Any) -> StreamedDevice:
     profile = streamed_profile()
     assert profile.sti is not None
     changed = written(folder, profile.model_copy(update={"name": "other", "sti": profile.sti.model_copy(update=block)}))
-    device = plan_of(folder, TEXT, f"devices.gateway.profile={changed.name}", *overrides).cases["w"].streamed[0]
+    device = plan_of(folder, TEXT, f"devices.gateway.profile={changed.name}", *overrides).cases["w"].targets[0].streaming
     assert device is not None
     return device
 
@@ -231,7 +237,7 @@ def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
     assert "what a cold start reads beside shards (embeddings, norms, head) is in no profile and counted as nothing" in (
         notes_of(unknown)
     )
-    plain = unknown.cases["w"].streamed[0]
+    plain = unknown.cases["w"].targets[0].streaming
     assert plain is not None
     of_block = of_profile(folder, resident_bytes=12_000_000)
     said = of_profile(folder, "devices.gateway.sti.cold_read_mb=12")
@@ -289,7 +295,7 @@ def test_a_deeper_submodel_may_be_preferred_to_more_shards(folder: Path) -> None
 
 def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(folder: Path) -> None:
     plan = plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1")
-    device = plan.cases["w"].streamed[0]
+    device = plan.cases["w"].targets[0].streaming
     assert device is not None
     assert (device.planned.states[0].layers, device.planned.states[0].slices) == (1, 1)
     assert (
@@ -308,7 +314,7 @@ def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folde
 
 
 def notes_of(plan: RunPlan) -> str:
-    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    learnt = learn(plan.cases["w"], plan.scenario.fit, 1, 0)
     return "\n".join(notes(plan, {"w": learnt}, []))
 
 
@@ -330,9 +336,9 @@ def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_mo
     wide, narrow = (
         plan_of(folder, TEXT, "fit.inferences=0", f"devices.gateway.sti.deadline_ms={deadline}") for deadline in (5000, 450)
     )
-    planes = [learn(plan.cases["w"], ("gateway", "cloud"), plan.scenario.fit, 1, 0).planes[0] for plan in (wide, narrow)]
+    planes = [learn(plan.cases["w"], plan.scenario.fit, 1, 0).planes[0] for plan in (wide, narrow)]
     assert planes[1].s_per_tgt_token < 0.9 * planes[0].s_per_tgt_token
-    fitted = learn(wide.cases["w"], ("gateway", "cloud"), wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
+    fitted = learn(wide.cases["w"], wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
     assert fitted.planes[0].s_per_tgt_token == pytest.approx(planes[0].s_per_tgt_token, rel=0.05)
     assert planes[0].s_per_tgt_token < 0.012
 
@@ -342,9 +348,9 @@ def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(
     residual, in the state as in the plane (XP-04)."""
     plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
     case, scenario = plan.cases["w"], plan.scenario
-    streamed = case.streamed_at(0)
+    streamed = case.targets[0].streamed
     assert streamed is not None
-    learnt = learn(case, ("gateway", "cloud"), scenario.fit, 1, 0)
+    learnt = learn(case, scenario.fit, 1, 0)
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
@@ -371,8 +377,8 @@ def test_a_profile_by_workload_is_named_by_its_key(folder: Path) -> None:
 def test_plans_survive_a_round_through_json_and_go_to_other_processes(folder: Path) -> None:
     """They stand in summary.json, and units are run on any number of processes."""
     case = plan_of(folder).cases["w"]
-    assert pickle.loads(pickle.dumps(case)).streamed == case.streamed
-    device = plan_of(folder).cases["w"].streamed[0]
+    assert pickle.loads(pickle.dumps(case)).targets[0].streaming == case.targets[0].streaming
+    device = plan_of(folder).cases["w"].targets[0].streaming
     assert device is not None
     content = json.loads(json.dumps(asdict(device.planned)))
     assert content["states"][0]["name"] == "cold" and content["model"] == "made up"

@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Callable[..., RunResult]:
 def step_s(folder: Path, batch: int, *overrides: str) -> float:
     """Of the cloud, one step of so many sentences and the gap after it, the mean over the first ten."""
     source = open_source(folder / "s.yaml", overrides)
-    decoding = read_inputs(source.scenario, folder, source.document).cases["w"].decoding[1]
+    decoding = read_inputs(source.scenario, folder, source.document).cases["w"].targets[1].decoding
     assert decoding is not None
     return decoding.cost.steps_at(batch)(0, 9) / 10
 

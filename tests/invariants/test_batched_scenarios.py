@@ -45,7 +45,7 @@ def capacity_rps(scenario: dict[str, Any]) -> float:
     """Requests a second that the cloud of a scenario can take, its batches always full."""
     case = plan_of(scenario).cases["de-en"]
     src_len, tgt_len = case.table.sample(3, 0, "capacity", 4_000)
-    decoding = case.decoding[1]
+    decoding = case.targets[1].decoding
     assert decoding is not None
     return 4_000 / saturated_s(decoding, src_len, tgt_len)
 
@@ -182,7 +182,7 @@ class TestLoad:
         """Of 40,000 one in twenty is decoded: what that says of them is off by less than what overload is told from."""
         case = plan_of(make_batched()).cases["de-en"]
         src_len, tgt_len = case.table.sample(3, 0, "capacity", 40_000)
-        decoding = case.decoding[1]
+        decoding = case.targets[1].decoding
         assert decoding is not None
         parts = [saturated_s(decoding, src_len[part::20], tgt_len[part::20]) for part in range(4)]
         assert saturated_s(decoding, src_len, tgt_len) == pytest.approx(20 * np.mean(parts), rel=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ import simnmt
 from simnmt.base.errors import InputError
 from simnmt.policies.estimates import BacklogView
 from simnmt.scenario.document import MAX_BYTES, read_document
-from simnmt.world import fifo_server
-from simnmt.world.fifo_server import FifoServer, WideFifoServer
+from simnmt.world.fifo_server import FifoServer, LeastWork
 from simnmt.world.simulation import ClosedLoop
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -40,20 +40,23 @@ def entries(size: int, seed: int) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 80])
 def test_a_server_that_adds_workers_as_it_needs_them_starts_requests_when_one_with_all_does(workers: int) -> None:
-    whole, growing = FifoServer(workers), WideFifoServer(workers)
+    whole, growing = [0.0] * workers, FifoServer(workers)
     for at_s, service_s in entries(600, workers):
-        assert max(whole.free_at_s[0], at_s) == max(growing.free_at_s[0], at_s)
-        assert growing.copy().serve(at_s, service_s) == whole.serve(at_s, service_s)
-        growing.serve(at_s, service_s)
+        start_s = max(whole[0], at_s)
+        heapreplace(whole, start_s + service_s)
+        assert at_s + growing.work_left(at_s) == pytest.approx(start_s, rel=1e-15)
+        assert growing.copy().serve(at_s, service_s) == growing.serve(at_s, service_s) == start_s
+        assert len(growing.free_at_s) <= workers
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_so_does_a_tier_that_takes_the_least_work(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fifo_server.LeastWork(3, workers)
-    monkeypatch.setattr(fifo_server, "EAGER_WORKERS", 1)
-    growing = fifo_server.LeastWork(3, workers)
+@pytest.mark.parametrize("workers", [2, 5, 80])
+def test_so_does_a_tier_that_takes_the_least_work(workers: int) -> None:
+    whole = [(0.0, box) for box in range(3) for _ in range(workers)]
+    growing = LeastWork(3, workers)
     for request, (at_s, service_s) in enumerate(entries(600, workers)):
-        expected = whole.enter(at_s, service_s, request, 0)
+        free_s, box = whole[0]
+        expected = max(free_s, at_s), box
+        heapreplace(whole, (expected[0] + service_s, box))
         assert growing.copy().enter(at_s, service_s, request, 0) == expected
         assert growing.enter(at_s, service_s, request, 0) == expected
 
