@@ -41,6 +41,16 @@ class Opened:
         self.page.evaluate("() => document.querySelectorAll('details').forEach((part) => { part.open = true; })")
 
 
+def assert_folded(page: Any) -> None:
+    """Of a reproduction's page as it opens: its length on a desk and on a phone, and that it is no wider than a phone."""
+    size = page.viewport_size
+    for width, height, longest in ((1440, 900, 10_800), (400, 800, 9_600)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function("width => document.documentElement.scrollWidth === width", arg=width)
+        assert page.evaluate("() => document.documentElement.scrollHeight") <= longest
+    page.set_viewport_size(size)
+
+
 def find(started: Any) -> str | None:
     """The system's browser, else the one that playwright installed for itself."""
     own = started.chromium.executable_path

@@ -12,6 +12,7 @@ import pytest
 from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
 from simnmt.papers.cnmt.table_replay import Part
 from simnmt.results.result import Cell
+from tests.browser import assert_folded
 from tests.papers.stand_ins import write_stand_ins
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -87,6 +88,7 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
+        assert_folded(opened.page)
         opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=7)
         assert opened.problems == []

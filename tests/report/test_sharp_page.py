@@ -11,6 +11,7 @@ import pytest
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sharp.claims import all_claims
 from simnmt.papers.sharp.reproduction import Reproduction
+from tests.browser import assert_folded
 from tests.papers.sharp_stand_ins import as_published
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -73,6 +74,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
     file.write_text(page, encoding="utf-8")
     rows = {table["id"]: table["rows"] for table in document["tables"]}
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        assert_folded(opened.page)
         opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=4)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
