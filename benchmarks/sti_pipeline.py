@@ -38,7 +38,8 @@ from benchmarks.sti_unpack import unpacking
 from simnmt.base.errors import SimnmtError
 from simnmt.base.files import written_whole
 from simnmt.base.text_tables import format_table
-from simnmt.calibrate.streaming.encoder_block import StiSettings, encoder_block, packed_shards
+from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.streaming.encoder_block import encoder_block, packed_shards
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder

@@ -139,6 +139,46 @@ class Settings:
         return asdict(self) | {"parts": list(self.parts), "vocabulary": list(self.vocabulary)}
 
 
+STI_LENGTHS = (16, 32)
+MOST_POSITIONS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class StiSettings:
+    """One calibration of a streamed model. Raises `CalibrationError` for what cannot be measured."""
+
+    lengths: tuple[int, ...] = STI_LENGTHS
+    """Padded tokens of a text; rising."""
+    pace_bytes_per_s: float | None = None
+    """Of a slower storage to be imitated; None: as fast as the disk gives."""
+    repeats: int = 9
+    """Of each read and of each layer's width and length."""
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+            raise CalibrationError("no lengths, or some twice or out of order", remedy="give rising --lengths, as in 16,32")
+        for length in self.lengths:
+            self._positive("--lengths", length)
+        self._positive("--repeats", self.repeats)
+        self._positive("--threads", self.threads)
+        if self.pace_bytes_per_s is not None and not (math.isfinite(self.pace_bytes_per_s) and self.pace_bytes_per_s > 0.0):
+            raise CalibrationError("--pace-mb: no pace", remedy="give a positive number of MB/s, or leave it out")
+
+    def within(self, positions: int) -> None:
+        """Raise `CalibrationError` where a text of the greatest length is longer than the model takes."""
+        if self.lengths[-1] > positions:
+            raise CalibrationError(
+                f"--lengths: {self.lengths[-1]} tokens where the model takes {positions}", remedy="give smaller ones"
+            )
+
+    @staticmethod
+    def _positive(name: str, value: int) -> None:
+        if not 1 <= value <= MOST_POSITIONS:
+            raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
+
+
 def parse_parts(text: str) -> tuple[Part, ...]:
     """Parts by their names with commas between, in their own order. Raises `CalibrationError` for an unknown one, and none."""
     names = [name.strip() for name in text.split(",") if name.strip()]

@@ -15,7 +15,8 @@ from simnmt.cli.option_values import in_bytes, in_seconds, parse_integers, profi
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.streaming.encoder_block import Progress, StiSettings
+    from simnmt.calibrate.settings import StiSettings
+    from simnmt.calibrate.streaming.encoder_block import Progress
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames
     from simnmt.profile.device_profile import DeviceProfile
 
@@ -249,7 +250,7 @@ def profile(
     need("torch")
     from simnmt.base.files import refuse_replacing
     from simnmt.calibrate.preconditions import refuse_unwritable
-    from simnmt.calibrate.streaming.encoder_block import StiSettings
+    from simnmt.calibrate.settings import StiSettings
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside
     from simnmt.cli.progress import bar
     from simnmt.profile import profile_summary

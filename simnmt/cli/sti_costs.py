@@ -75,7 +75,8 @@ def run_costs(
 def _measured(
     store: ShardStore, encoder: ElasticEncoder, length: int, pace_bytes_per_s: float | None, threads: int
 ) -> RunSource:
-    from simnmt.calibrate.streaming.encoder_block import StiSettings, check_bits, encoder_block, packed_shards
+    from simnmt.calibrate.settings import StiSettings
+    from simnmt.calibrate.streaming.encoder_block import check_bits, encoder_block, packed_shards
     from simnmt.profile.doubts import sti_doubts
 
     check_bits(store)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, random_shards, record_bytes
-from simnmt.calibrate.streaming.encoder_block import StiSettings, measure_reads, reads_block
+from simnmt.calibrate.streaming.encoder_block import measure_reads, reads_block
 from simnmt.calibrate.streaming.layer_times import THREAD, measure_layers, slowed_by_reads
 from simnmt.calibrate.streaming.profile_blocks import check_translator, translator_blocks
 from simnmt.calibrate.streaming.whole_models import encoder_execution
@@ -41,7 +41,7 @@ def silent(*_: object) -> None:
 def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
     """A busy box may make them later, so that only this bound holds anywhere; T_io does not fall with the bits (STI-07)."""
     with stored(made_weights(), tmp_path / "store") as store:
-        found = measure_reads(store, pace_bytes_per_s=PACE, repeats=3)
+        found = measure_reads(store, StiSettings(pace_bytes_per_s=PACE, repeats=1))
         for each in found.reads:
             own = [record.size for record in store.index.records if record.bits == each.bits]
             assert each.bytes == round(store.mean_size(each.bits))
@@ -64,7 +64,7 @@ def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
 def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
     write_store(made_weights(), tmp_path / "store", bits=(2, 32))
     with ShardStore.open(tmp_path / "store") as store, pytest.raises(CalibrationError, match="no shards of 3, 4, 5, 6 bits"):
-        measure_reads(store)
+        measure_reads(store, StiSettings())
 
 
 def test_a_disk_that_is_no_faster_at_small_shards_is_told_as_such() -> None:
@@ -101,7 +101,7 @@ class _Timed:
 
 def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() -> None:
     encoder: Any = _Timed()
-    found = measure_layers(encoder, random_shards(GEOMETRY, 6), (4, 12), repeats=3, clock=encoder.clock)
+    found = measure_layers(encoder, random_shards(GEOMETRY, 6), StiSettings(lengths=(4, 12), repeats=3), clock=encoder.clock)
     for each in found.lengths:
         taken_s = [0.001 * width + 0.00025 * each.length for width in (1, 2, 3, 4)]
         assert each.seconds == pytest.approx(taken_s, abs=3e-6)
@@ -120,6 +120,7 @@ class _Disturbed(_Timed):
 
 
 def test_what_reads_cost_the_computing_beside_them_is_told(tmp_path: Path) -> None:
+    settings = StiSettings(lengths=(4,), repeats=3)
     encoder: Any = _Disturbed()
     with stored(made_weights(), tmp_path / "store") as store:
         shards = {
@@ -128,13 +129,13 @@ def test_what_reads_cost_the_computing_beside_them_is_told(tmp_path: Path) -> No
             for piece in range(store.geometry.heads)
         }
         encoder.geometry = store.geometry
-        assert slowed_by_reads(encoder, store, shards, (4,), repeats=3, clock=encoder.clock) == pytest.approx(
+        assert slowed_by_reads(encoder, store, shards, settings, clock=encoder.clock) == pytest.approx(
             (1.5,) * store.geometry.heads, rel=0.01
         )
         with (store.path / SHARDS).open("r+b") as file:
             file.write(bytes(store.index.records[-1].offset))
         with pytest.raises(StoreError):
-            slowed_by_reads(encoder, store, shards, (4,), repeats=3, clock=encoder.clock)
+            slowed_by_reads(encoder, store, shards, settings, clock=encoder.clock)
 
 
 def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:
@@ -174,7 +175,7 @@ class _Texts:
 
 def test_a_classifiers_plane_is_a_line_over_its_source() -> None:
     whole: Any = _Texts()
-    plane = encoder_execution(whole, (8, 16, 32), repeats=9, threads=1).plane
+    plane = encoder_execution(whole, StiSettings(lengths=(8, 16, 32))).plane
     assert plane.s_per_tgt_token == 0.0
     for length in (8, 16, 32):
         told_s = plane.s_fixed + length * plane.s_per_src_token
@@ -184,7 +185,7 @@ def test_a_classifiers_plane_is_a_line_over_its_source() -> None:
 def test_noise_makes_no_plane_that_falls_below_0() -> None:
     """A free line through times of two lengths may cross 0 above no tokens: seen on a busy box."""
     whole: Any = _Texts(-0.0005)
-    plane = encoder_execution(whole, (8, 16), repeats=9, threads=1).plane
+    plane = encoder_execution(whole, StiSettings(lengths=(8, 16))).plane
     assert plane.s_fixed == 0.0
     assert plane.s_per_src_token > 0.0
 

@@ -7,7 +7,7 @@ of the feed-forward neurons, as in an encoder's shard with a second attention be
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.streaming.layer_times import Counter
 from simnmt.kernels.unpack import unpack
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import ShardReads, StiDecoder
@@ -166,19 +168,13 @@ BITS = 6
 
 
 def measure_decoder(
-    geometry: ShardGeometry,
-    reads: Sequence[ShardReads],
-    *,
-    output_s: float | None,
-    repeats: int = 9,
-    threads: int = 1,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    geometry: ShardGeometry, reads: Sequence[ShardReads], output_s: float | None, settings: StiSettings, progress: Counter
 ) -> StiDecoder:
     """Time a decoder step at each width; the time of all layers, with weights from memory, is divided by their number.
 
     Each round visits the widths in a new random order. `progress(done, total)` counts timings.
     """
+    seed, repeats = settings.seed, settings.repeats
     drawn = random.Random(seed)
     widths = list(range(1, geometry.heads + 1))
     step_s: dict[int, list[float]] = {width: [] for width in widths}
@@ -186,7 +182,7 @@ def measure_decoder(
     shard = random_shard(geometry.weights_per_shard, BITS, seed)
     room = aligned_bytes(geometry.float32_bytes_per_layer).view(np.float32)
     parts = (shard.codes, shard.bits, shard.centroids, shard.outlier_at, shard.outlier_values)
-    with torch_threads(threads), torch.inference_mode():
+    with torch_threads(settings.threads), torch.inference_mode():
         layers = {width: DecoderLayers(geometry, width, TGT_LEN + 1, seed=seed) for width in widths}
         hidden, source = torch.randn((1, geometry.width)), torch.randn((1, SRC_LEN, geometry.width))
         for width in widths:
@@ -206,8 +202,7 @@ def measure_decoder(
                 unpack_s = perf_counter() - read_s
                 step_s[width].append((stepped_s - begin_s) / geometry.layers)
                 once_s[width].append((read_s - stepped_s) / geometry.layers + unpack_s)
-            if progress is not None:
-                progress(done + 1, repeats)
+            progress(done + 1, repeats)
 
     def quantile(share: float, by_width: dict[int, list[float]]) -> tuple[float, ...]:
         return tuple(float(np.quantile(by_width[width], share)) for width in sorted(by_width))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -13,8 +11,8 @@ import numpy as np
 
 from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
 from simnmt.calibrate.fits import fit_disk
-from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers, slowed_by_reads
+from simnmt.calibrate.settings import CalibrationError, StiSettings
+from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Counter, measure_layers, no_progress, slowed_by_reads
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiGeometry, StiIo
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.pipeline.shard_reader import ShardReader
@@ -26,54 +24,11 @@ if TYPE_CHECKING:
     from simnmt.streaming.store.shard_format import Packed
     from simnmt.streaming.store.shard_store import ShardStore
 
-LENGTHS = (16, 32)
-MOST_POSITIONS = 10**6
+READS = 3
+"""Rows of reads of each bitwidth for each repeat of a layer: they vary more, and take a hundredth of the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class StiSettings:
-    """Raises `CalibrationError` for what cannot be measured."""
-
-    lengths: tuple[int, ...] = LENGTHS
-    """Padded tokens of a text; rising."""
-    pace_bytes_per_s: float | None = None
-    """Of a slower storage to be imitated; None: as fast as the disk gives."""
-    repeats: int = 9
-    """Of each read and of each layer's width and length."""
-    threads: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
-            raise CalibrationError("no lengths, or some twice or out of order", remedy="give rising --lengths, as in 16,32")
-        for length in self.lengths:
-            self._positive("--lengths", length)
-        self._positive("--repeats", self.repeats)
-        self._positive("--threads", self.threads)
-        if self.pace_bytes_per_s is not None and not (isfinite(self.pace_bytes_per_s) and self.pace_bytes_per_s > 0.0):
-            raise CalibrationError("--pace-mb: no pace", remedy="give a positive number of MB/s, or leave it out")
-
-    def within(self, positions: int) -> None:
-        """Raise `CalibrationError` where a text of the greatest length is longer than the model takes."""
-        if self.lengths[-1] > positions:
-            raise CalibrationError(
-                f"--lengths: {self.lengths[-1]} tokens where the model takes {positions}", remedy="give smaller ones"
-            )
-
-    @staticmethod
-    def _positive(name: str, value: int) -> None:
-        if not 1 <= value <= MOST_POSITIONS:
-            raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
-
-
-def measure_reads(
-    store: ShardStore,
-    *,
-    pace_bytes_per_s: float | None = None,
-    repeats: int = 9,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> StiIo:
+def measure_reads(store: ShardStore, settings: StiSettings, progress: Counter = no_progress) -> StiIo:
     """Read layers drawn at random, all shards of one in a row from a cold file, in an interleaved order of bits.
 
     A sample is a shard's part of such a row, as the executor reads: checksums are in the time, and a thread that wakes late
@@ -81,9 +36,9 @@ def measure_reads(
     without some of the bitwidths, `StoreError` for a damaged one, `StreamingError` for a pace that is none.
     """
     check_bits(store)
-    drawn = random.Random(seed)
-    reader = ShardReader(store, pace_bytes_per_s)
-    order = [bits for bits in BITS for _ in range(repeats)]
+    drawn = random.Random(settings.seed)
+    reader = ShardReader(store, settings.pace_bytes_per_s)
+    order = [bits for bits in BITS for _ in range(READS * settings.repeats)]
     drawn.shuffle(order)
     read_s: dict[int, list[float]] = {bits: [] for bits in BITS}
     cold = True
@@ -96,14 +51,13 @@ def measure_reads(
         for slice_ in range(geometry.heads):
             reader.read((layer, slice_), bits)
         read_s[bits].append((perf_counter() - begin_s) / geometry.heads)
-        if progress is not None:
-            progress(done + 1, len(order))
+        progress(done + 1, len(order))
     mount = mount_of(store.path)
     if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
         cold = False
     sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
     file_system = None if mount is None else str(mount)
-    return reads_block(sizes, read_s, cold=cold, pace=pace_bytes_per_s, file_system=file_system)
+    return reads_block(sizes, read_s, cold=cold, pace=settings.pace_bytes_per_s, file_system=file_system)
 
 
 def check_bits(store: ShardStore) -> None:
@@ -141,8 +95,6 @@ def reads_block(
     )
 
 
-READS = 3
-"""Rows of reads of each bitwidth for each repeat of a layer: they vary more, and take a hundredth of the time."""
 Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is in all, and what is at work."""
 
@@ -158,33 +110,10 @@ def encoder_block(
     store: ShardStore, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], settings: StiSettings, progress: Progress
 ) -> StiBlock:
     """Measured on this box, without importance; `shards`: of `packed_shards`. Raises `CalibrationError`, `StoreError`."""
-    reads = measure_reads(
-        store,
-        pace_bytes_per_s=settings.pace_bytes_per_s,
-        repeats=READS * settings.repeats,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "reading shards"),
-    )
-    compute = measure_layers(
-        encoder,
-        shards,
-        settings.lengths,
-        repeats=settings.repeats,
-        threads=settings.threads,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "computing layers"),
-    )
+    reads = measure_reads(store, settings, lambda done, total: progress(done, total, "reading shards"))
+    compute = measure_layers(encoder, shards, settings, lambda done, total: progress(done, total, "computing layers"))
     progress(0, 1, "computing layers beside reads")
-    slowed = slowed_by_reads(
-        encoder,
-        store,
-        shards,
-        settings.lengths,
-        pace_bytes_per_s=settings.pace_bytes_per_s,
-        repeats=settings.repeats,
-        threads=settings.threads,
-        seed=settings.seed,
-    )
+    slowed = slowed_by_reads(encoder, store, shards, settings)
     progress(1, 1, "computing layers beside reads")
     geometry = store.geometry
     return StiBlock(

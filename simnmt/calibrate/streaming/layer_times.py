@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simnmt.calibrate.settings import StiSettings
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import LayerTimes, StiCompute
 from simnmt.profile.streaming_cost import BITS
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
     from simnmt.streaming.store.shard_format import Packed
     from simnmt.streaming.store.shard_store import ShardStore
+
+
+Counter = Callable[[int, int], None]
+"""Called with what is done and what there is in all."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +134,8 @@ JUDGED = 8
 def measure_layers(
     encoder: ElasticEncoder,
     shards: Mapping[Shard, Packed],
-    lengths: Sequence[int],
-    *,
-    repeats: int = 9,
-    threads: int = 1,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    settings: StiSettings,
+    progress: Counter = no_progress,
     clock: Callable[[], float] = perf_counter,
 ) -> StiCompute:
     """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
@@ -139,8 +144,8 @@ def measure_layers(
     layer of a whole model of a width: as in a pipeline, shards come from memory and their buffer from the layer before.
     `progress(done, total)` in models.
     """
-    drawn = random.Random(seed)
-    bench = LayerBench(encoder, shards, threads, clock)
+    drawn, lengths, repeats = random.Random(settings.seed), settings.lengths, settings.repeats
+    bench = LayerBench(encoder, shards, settings.threads, clock)
     slices = encoder.geometry.heads
     cells = [(length, width) for length in lengths for width in range(1, slices + 1)]
     timings: dict[tuple[int, int], list[LayerTiming]] = {cell: [] for cell in cells}
@@ -150,7 +155,7 @@ def measure_layers(
     judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
     runs: dict[tuple[int, int, int], list[float]] = {submodel: [] for submodel in judged}
     total, done = repeats * (len(cells) + len(judged)), 0
-    with torch_threads(threads), torch.inference_mode():
+    with torch_threads(settings.threads), torch.inference_mode():
         bench.warm_up(lengths)
         for _ in range(repeats):
             work = [*((length, width, None) for length, width in cells), *judged]
@@ -161,8 +166,7 @@ def measure_layers(
                 else:
                     runs[length, width, layers].append(bench.submodel_s(length, width, layers))
                 done += 1
-                if progress is not None:
-                    progress(done, total)
+                progress(done, total)
             for length in lengths:
                 ends_s[length].append(bench.ends_s(length))
     table = tuple(
@@ -209,12 +213,7 @@ def slowed_by_reads(
     encoder: ElasticEncoder,
     store: ShardStore,
     shards: Mapping[Shard, Packed],
-    lengths: Sequence[int],
-    *,
-    pace_bytes_per_s: float | None = None,
-    repeats: int = 9,
-    threads: int = 1,
-    seed: int = 0,
+    settings: StiSettings,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[float, ...]:
     """Times as long as without reads, 1 or more, with 1, 2, ... shards a layer: models in memory, each timed twice; medians.
@@ -223,13 +222,13 @@ def slowed_by_reads(
     there is one. Narrow layers may lose more, whose buffer fits into the processor's cache. Raises `StoreError` for a damaged
     store.
     """
-    drawn = random.Random(seed)
-    bench, reader = LayerBench(encoder, shards, threads, clock), ShardReader(store, pace_bytes_per_s)
+    drawn, lengths = random.Random(settings.seed), settings.lengths
+    bench, reader = LayerBench(encoder, shards, settings.threads, clock), ShardReader(store, settings.pace_bytes_per_s)
     records = [(shard, bits) for shard in shards for bits in COMPRESSED]
     ratios: dict[int, list[float]] = {width: [] for width in range(1, encoder.geometry.heads + 1)}
-    with torch_threads(threads), torch.inference_mode():
+    with torch_threads(settings.threads), torch.inference_mode():
         bench.warm_up(lengths)
-        for _ in range(repeats):
+        for _ in range(settings.repeats):
             cells = [(length, width) for length in lengths for width in ratios]
             drawn.shuffle(cells)
             for length, width in cells:

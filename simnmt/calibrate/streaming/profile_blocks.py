@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from simnmt.calibrate.disk import measure_disk
-from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, measure_decoder, random_shards, record_bytes
 from simnmt.calibrate.streaming.encoder_block import (
     READS,
     Progress,
-    StiSettings,
     check_bits,
     encoder_block,
     packed_shards,
@@ -62,9 +61,7 @@ def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progre
     encoder, shards = ElasticEncoder(store.configuration, resident), packed_shards(store)
     block = encoder_block(store, encoder, shards, settings, progress)
     progress(0, 1, "whole texts")
-    execution = encoder_execution(
-        WholeEncoder(encoder, shards), settings.lengths, repeats=settings.repeats, threads=settings.threads, seed=settings.seed
-    )
+    execution = encoder_execution(WholeEncoder(encoder, shards), settings)
     resident_bytes = sum(tensor.nbytes for tensor in resident.values())
     return block.model_copy(update={"resident_bytes": resident_bytes}), execution
 
@@ -131,15 +128,7 @@ def translator_blocks(
         size: [max(second, 0.0 if pace is None else size / pace) for second in times_s] for size, times_s in disk.read_s.items()
     }
     encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in sizes_by_bits.items()} for sizes_by_bits in sizes)
-    compute = measure_layers(
-        encoder,
-        shards,
-        settings.lengths,
-        repeats=settings.repeats,
-        threads=settings.threads,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "computing layers"),
-    )
+    compute = measure_layers(encoder, shards, settings, lambda done, total: progress(done, total, "computing layers"))
     layers = DecoderLayers(crossed, crossed.heads, max(TGT_LENGTHS), seed=settings.seed)
     translator = WholeTranslator(WholeEncoder(encoder, shards), layers, model.vocab)
     with torch_threads(settings.threads), torch.inference_mode():
@@ -147,20 +136,11 @@ def translator_blocks(
     decoder = measure_decoder(
         crossed,
         shard_reads(sizes[1], decoder_reads),
-        output_s=output_s,
-        repeats=settings.repeats,
-        threads=settings.threads,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "stepping"),
+        output_s,
+        settings,
+        lambda done, total: progress(done, total, "stepping"),
     )
-    execution = translator_execution(
-        translator,
-        settings.lengths,
-        repeats=max(3, settings.repeats // 2),
-        threads=settings.threads,
-        progress=lambda done, total: progress(done, total, "whole translations"),
-        seed=settings.seed,
-    )
+    execution = translator_execution(translator, settings, lambda done, total: progress(done, total, "whole translations"))
     block = StiBlock(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",

@@ -17,8 +17,8 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.processor_use import pinned
-from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.encoder_block import Progress, StiSettings
+from simnmt.calibrate.settings import CalibrationError, StiSettings
+from simnmt.calibrate.streaming.encoder_block import Progress
 from simnmt.calibrate.streaming.profile_blocks import (
     check_classifier,
     check_translator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from torch.nn import functional
 from simnmt.base.least_squares import nonnegative_line
 from simnmt.calibrate.execution_fit import by_cell, fit_execution, r_squared
 from simnmt.calibrate.fits import cell_samples
+from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.streaming.layer_times import Counter
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import Execution, PlaneCoefficients
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
     from simnmt.streaming.store.shard_format import Packed
 
-Progress = Callable[[int, int], None]
 TGT_LENGTHS = (4, 16, 40)
 
 
@@ -63,12 +64,12 @@ class WholeEncoder:
         return perf_counter() - begin_s
 
 
-def encoder_execution(whole: WholeEncoder, lengths: Sequence[int], *, repeats: int, threads: int, seed: int = 0) -> Execution:
-    """`execution` of a classifier's profile: a line over the source; a target has no part in it."""
-    drawn = random.Random(seed)
-    order = [length for length in lengths for _ in range(repeats)]
+def encoder_execution(whole: WholeEncoder, settings: StiSettings) -> Execution:
+    """Measure `execution` of a classifier's profile: a line over the source; a target has no part in it."""
+    drawn, lengths = random.Random(settings.seed), settings.lengths
+    order = [length for length in lengths for _ in range(settings.repeats)]
     drawn.shuffle(order)
-    with torch_threads(threads), torch.inference_mode():
+    with torch_threads(settings.threads), torch.inference_mode():
         for length in lengths:
             whole.classified_s(length)
         time_s = np.array([whole.classified_s(length) for length in order])
@@ -128,15 +129,13 @@ class WholeTranslator:
         return functional.embedding(token, self._embedding)
 
 
-def translator_execution(
-    translator: WholeTranslator, src_lengths: Sequence[int], *, repeats: int, threads: int, progress: Progress, seed: int = 0
-) -> Execution:
-    """Return the `execution` block of a translator's profile, fitted over both lengths."""
-    drawn = random.Random(seed)
-    order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(repeats)]
+def translator_execution(translator: WholeTranslator, settings: StiSettings, progress: Counter) -> Execution:
+    """Measure `execution` of a translator's profile, over both lengths."""
+    drawn, src_lengths = random.Random(settings.seed), settings.lengths
+    order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(max(3, settings.repeats // 2))]
     drawn.shuffle(order)
     time_s = []
-    with torch_threads(threads), torch.inference_mode():
+    with torch_threads(settings.threads), torch.inference_mode():
         translator.translated_s(src_lengths[0], 2)
         for done, (src, tgt) in enumerate(order):
             time_s.append(translator.translated_s(src, tgt))
