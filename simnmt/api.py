@@ -158,7 +158,7 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
 
 
 def _digests(source: Source) -> dict[str, str]:
-    """SHA-256 of every input, taken before the replay: a file changed in its minutes does not pass for what was read."""
+    """Return SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one read."""
     return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
 
 
@@ -178,7 +178,7 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
 
 
 def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
-    """What was run, on what, and when: the only file of a run directory that differs between repeats."""
+    """Return what was run, on what, and when: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
     paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
     replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))

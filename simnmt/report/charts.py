@@ -185,7 +185,7 @@ class Mark:
         return {"type": "data", "symmetric": False, **bounds, **look}
 
     def _outline(self) -> dict[str, list[float | None]]:
-        """One closed outline for each run of values whose ends are known."""
+        """Return one closed outline for each run of values whose ends are known."""
         x: list[float | None] = []
         y: list[float | None] = []
         places = range(len(self.x))

@@ -22,7 +22,7 @@ from simnmt.results.summary import Device, Row
 
 
 def boxes(device: Device) -> str:
-    """How many of a kind there are, and what each does side by side; empty for one box with one worker."""
+    """Return the number of boxes and of workers in each; empty for one box with one worker."""
     many = f"{number(device.servers, 0)} boxes" if device.servers > 1 else ""
     side = f"{number(device.workers, 0)} workers{' each' if many else ''}" if device.workers > 1 else ""
     return ", ".join(filter(None, (many, side)))
@@ -122,7 +122,7 @@ BATCH_COLUMNS = (
     ("full_share", "full, % of steps", 100.0, ""),
     ("below_8_share", "below 8, % of steps", 100.0, ""),
     ("padding_share", "padding, % of source tokens", 100.0, ""),
-    ("busy_share", "at work, % of the time", 100.0, ""),
+    ("busy_share", "busy, % of the time", 100.0, ""),
     ("mean_queue_s", "waiting, ms", 1e3, ""),
     ("first_token_mean_s", "to the first token, ms", 1e3, "first_token_p95_s"),
     ("sentences_per_s", "sentences/s", 1.0, "busy_sentences_per_s"),
@@ -132,7 +132,7 @@ BATCH_COLUMNS = (
 
 
 def batching_devices(cell: Cell) -> list[int]:
-    """Numbers of the devices that formed batches under any policy, in the targets' order."""
+    """Return the places of the devices that formed batches under any policy."""
     return [
         number
         for number in range(len(cell.devices))
@@ -240,8 +240,8 @@ def _policy_line(row: Row, device: str, policy: str, columns: Sequence[tuple[str
 
 _BESIDE = {
     "first_token_p95_s": "p95 {}",
-    "busy_sentences_per_s": "{} at work",
-    "busy_tokens_per_s": "{} at work",
+    "busy_sentences_per_s": "{} while busy",
+    "busy_tokens_per_s": "{} while busy",
     "peak_buffer_bytes": "peak {}",
 }
 """The text below a number, by the key of the second number."""
@@ -263,7 +263,7 @@ def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[PolicyLine]:
 
 
 def most_used(cell: Cell) -> int:
-    """Number of the policy whose batches are shown first: the one with the most steps that batch, the first among equals."""
+    """Return the place of the policy whose batches are shown first: the first one with the most decode steps."""
     steps = [
         sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
     ]
@@ -296,7 +296,7 @@ STREAM_COLUMNS = (
     ("mean_buffer_bytes", "in the buffer, MB", 1e-6, "peak_buffer_bytes"),
     ("peak_shard_bytes", "at most with what is read, MB", 1e-6, ""),
     ("compute_busy_share", "computing, % of the time", 100.0, ""),
-    ("disk_busy_share", "disk at work, % of the time", 100.0, ""),
+    ("disk_busy_share", "disk busy, % of the time", 100.0, ""),
 )
 """Key of the summary behind the device's name, head, factor, and what stands below it."""
 PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
@@ -341,7 +341,7 @@ def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[StreamedDevice]:
 
 
 def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:
-    """The pipelines of all states, as predicted for requests of the planned lengths."""
+    """Return the pipelines of all states, as predicted for requests of the planned lengths."""
     return pipeline_svg(title, [_planned_pipeline(state, planned.all_layers) for state in planned.states], planned.deadline_s)
 
 

@@ -406,7 +406,7 @@ def estimating_policy(logs: Mapping[str, Log]) -> str | None:
 
 
 def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times on the trace and the estimate held then, over the first lap, thinned to where the estimate changes."""
+    """Return times on the trace and the estimate held then, over the first lap, thinned to where the estimate changes."""
     time_s, estimate_s = log["rtt_time_s"], log["rtt_estimate_s"]
     lap = np.isfinite(estimate_s)
     if duration_s > 0:
@@ -421,7 +421,7 @@ def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], 
 
 
 def _used_span_s(cell: Cell) -> tuple[float, float] | None:
-    """From when to when on the lap requests looked up RTTs, seconds; None where that is half of it or more."""
+    """Return the span of the lap in which requests looked up RTTs, s; None for half of the lap or more."""
     spans_s = [(float(at_s.min()), float(at_s.max())) for log in cell.logs.values() if (at_s := log["rtt_time_s"]).size]
     begin_s = min((begin for begin, _ in spans_s), default=0.0)
     end_s = max((end for _, end in spans_s), default=0.0)
@@ -429,7 +429,7 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
 
 
 def _kept_samples(series: RttSeries, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
-    """Indices of samples that draw the lap, half of them for the span in use, so that it is sharp when it fills the figure."""
+    """Return indices of the samples drawn, half of them in the span in use, which then is sharp when it fills the figure."""
     if used_s is None or series.rtt_s.size < RTT_POINTS:
         return thinning.extremes(series.rtt_s, RTT_POINTS - 1)
     begin, end = np.searchsorted(series.time_s, used_s)

@@ -52,7 +52,7 @@ class PublishedTable:
 
 
 def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
-    """The page as text, to be written as UTF-8; the same result gives the same text.
+    """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
@@ -142,7 +142,7 @@ def view_of(result: RunResult, cell: Cell) -> CellView:
 
 
 def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
-    """One cell's figures and tables."""
+    """Return one cell's figures and tables."""
     view = view_of(result, cell)
     panels = cell_panels(view)
     names = {panel.name for panel in panels}
@@ -165,12 +165,12 @@ def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
 
 
 def _is_foreseen(cell: Cell) -> bool:
-    """Whether decisions are judged by what an oracle foresaw, queues included."""
+    """Return whether decisions are judged by what an oracle foresaw, queues included."""
     return any(misroutes.foreseen for misroutes in cell.misroutes.values())
 
 
 def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
-    """What the misrouted share is judged by, in a sentence under the table."""
+    """Return a sentence on how misrouted requests are judged."""
     cells = result.cells
     known = [cell for cell in cells if cell.misroutes]
     if not known:
@@ -201,13 +201,13 @@ def _fitted_line(cell: Cell) -> tuple[Any, ...]:
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:
-    """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
+    """Return what tells the fits of workloads apart, but for the noise of measuring a plane."""
     devices = tuple(device.name for device in cell.devices)
     return (*_fitted_line(cell), devices, cell.profile_names, cell.shown_kinds)
 
 
 def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:
-    """The figures of workloads that share their fits; `cell`: the first of these workloads."""
+    """Return the figures of workloads that share their fits; `cell`: the first of these workloads."""
     name = ", ".join(names)
     panels = fit_panels(cell, result.fits, name)
     remark = f"Drawn for the requests of {cell.workload}." if len(names) > 1 else ""
@@ -215,7 +215,7 @@ def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) 
 
 
 def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
-    """The rows of a cell."""
+    """Return the rows of a cell."""
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
 
 
@@ -226,7 +226,7 @@ def _closed_loop(result: RunResult) -> list[str]:
 
 
 def policy_colours(result: RunResult) -> dict[str, int]:
-    """Policy -> index of its colour, the same in every table and figure."""
+    """Return the index of the colour of each policy, the same in every table and figure."""
     names = dict.fromkeys(row["policy"] for row in result.rows) | dict.fromkeys(
         policy for cell in result.cells for policy in cell.logs
     )
@@ -235,7 +235,7 @@ def policy_colours(result: RunResult) -> dict[str, int]:
 
 
 def _further_colour(number: int) -> int:
-    """The colour of a policy without one of its own, in the order they appear."""
+    """Return the colour of a policy without one of its own, in the order they appear."""
     return len(_COLOURS) + number % (POLICY_COLOURS - len(_COLOURS))
 
 

@@ -42,7 +42,7 @@ class PipelineTimes:
 
 
 def pipeline_times(name: str, timeline: Timeline, layers: Sequence[int] | None = None) -> PipelineTimes:
-    """A planned pipeline, or a measured one whose moments were put into the same form."""
+    """Return a planned pipeline, or a measured one whose moments were put into the same form."""
     return PipelineTimes(
         name,
         timeline.load_begin.tolist(),
@@ -114,7 +114,7 @@ def _box(kind: str, y: float, begin: float, end: float, scale: float, label: str
 
 
 def _ticks(longest_s: float) -> list[float]:
-    """Round numbers from 0 on."""
+    """Return round numbers from 0 on."""
     step = 10.0 ** floor(log10(longest_s / MOST_TICKS))
     step *= next(factor for factor in (1, 2, 5, 10) if longest_s / (factor * step) <= MOST_TICKS)
     return [number * step for number in range(int(longest_s / step + 1e-9) + 1)]

@@ -235,7 +235,7 @@ def _axis_end(length: float) -> float:
 
 
 def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
-    """Believed seconds by device at the mean transfer times, shape (devices, ...); None if these are not known."""
+    """Return believed seconds by device at the mean transfer times, shape (devices, ...); None if these are not known."""
     if len(cell.planes) == 2:
         transfers_s = [0.0, float(cell.series.mean_s)]
     elif cell.transfers:
@@ -254,7 +254,7 @@ def _regions(cell: Cell, ends: Ends) -> NDArray[np.int64] | None:
 
 
 def _border(cell: Cell, transfer_s: float, src_end: float, tgt_end: float) -> tuple[list[Any], list[Any]] | None:
-    """Two points of the line where both devices are believed equally fast; None where no line divides the plane."""
+    """Return two points of the line where both devices are believed equally fast; None where no line divides the plane."""
     gateway, cloud = cell.planes
     per_src, per_tgt, fixed = (a - b for a, b in zip(gateway, cloud, strict=True))
     rest = transfer_s - fixed
@@ -277,7 +277,7 @@ def _assumed(log: Log) -> tuple[NDArray[Any], NDArray[Any]] | None:
 
 
 def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float]:
-    """Source lengths at which another device becomes the fastest along a curve of assumed target lengths."""
+    """Return source lengths at which another device becomes the fastest along a curve of assumed target lengths."""
     seconds = _believed_s(cell, src, tgt)
     if seconds is None:
         return []
@@ -452,7 +452,7 @@ def _means(at: NDArray[Any], values: NDArray[Any], count: NDArray[np.int64]) -> 
 
 
 def _near_end(lengths: NDArray[Any], count: NDArray[Any]) -> float:
-    """An axis' end somewhat beyond the length that 99 % do not exceed."""
+    """Return an axis' end somewhat beyond the length that 99 % do not exceed."""
     longest = lengths[np.searchsorted(np.cumsum(count), 0.99 * count.sum())]
     return float(min(np.ceil(1.2 * longest), np.ceil(1.03 * lengths[-1] + 1)))
 

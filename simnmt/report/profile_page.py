@@ -38,7 +38,7 @@ def profile_panels(profile: DeviceProfile) -> list[Panel]:
 
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
-    """Target lengths of the samples, rising; mean time and its standard deviation over inferences, s; inferences."""
+    """Return target lengths of the samples, rising; mean time and its standard deviation over inferences, s; inferences."""
     samples = [sample for sample in profile.execution.samples if sample.batch == 1]
     length, which = np.unique([sample.tgt_len for sample in samples], return_inverse=True)
     which = which.reshape(-1)

@@ -139,7 +139,7 @@ def policy_table(
     roles: Mapping[str, str] | None = None,
     badges: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Table:
-    """The table of a run; lines stand in the order of `rows`, the paper's baselines first.
+    """Return the table of a run; lines stand in the order of `rows`, the paper's baselines first.
 
     Args:
         rows, comparisons: those of the summary.
@@ -197,7 +197,7 @@ def policy_table(
 
 
 def _loads(rows: Sequence[Row]) -> list[Column]:
-    """A column for the load of each device, or one for the busiest; none where requests come back to back."""
+    """Return a column for the load of each device, or one for the busiest; none where requests come back to back."""
     names = list(dict.fromkeys(name for row in rows for name in device_names(row)))
     loaded = [name for name in names if any(is_number(row.get(name + LOAD_SUFFIX)) for row in rows)]
     if len(names) > MOST_LOADS and loaded:
@@ -206,7 +206,7 @@ def _loads(rows: Sequence[Row]) -> list[Column]:
 
 
 def cell_of(row: Row) -> tuple[str, str]:
-    """The cell of the scenario a row belongs to."""
+    """Return the cell of the scenario a row belongs to."""
     return row["workload"], row["network"]
 
 
@@ -237,7 +237,7 @@ def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[s
 
 
 def _busiest(row: Row, decimals: int) -> Figure:
-    """The greatest load of any device's boxes, and which device that is."""
+    """Return the greatest load of any device's boxes, and which device that is."""
     loads = {name: row[name + LOAD_SUFFIX] for name in device_names(row) if is_number(row.get(name + LOAD_SUFFIX))}
     if not loads:
         return Figure(BUSIEST.key, None, DASH)
@@ -246,7 +246,7 @@ def _busiest(row: Row, decimals: int) -> Figure:
 
 
 def _describe_overload(row: Row, device: str) -> str:
-    """What is said of a device's load; one that is overloaded in some replications alone may have less than 1 on average."""
+    """Return whether a device is overloaded, and in how many replications if not in all of them."""
     for overload in row_overloads(row):
         if overload.device == device:
             partly = overload.replications < overload.of
@@ -273,14 +273,14 @@ def _measures(columns: Iterable[Column]) -> list[Measure]:
 
 
 def _scale(rows: Iterable[Row], columns: Iterable[Column], measure: Measure) -> Scale:
-    """One unit for all lines of a workload on a network, so that they compare at a glance."""
+    """Return the unit for all lines of a workload on a network."""
     keys = [column.key for column in columns if column.measure is measure]
     most = max((row[key] for row in rows for key in keys if is_number(row.get(key))), default=0.0)
     return measure.large if most >= measure.large_from else measure.small
 
 
 def _decimals(rows: Sequence[Row], columns: Iterable[Column], scales: Mapping[Measure, Scale]) -> dict[Measure, int]:
-    """So many that the least total, mean or median shows three digits, at most three; shares and loads show two."""
+    """Return decimals by measure: the least total, mean or median shows three digits; shares and loads have two decimals."""
     decimals: dict[Measure, int] = {}
     for measure, scale in scales.items():
         keys = [column.key for column in columns if column.measure is measure and column.head in ("sum", "mean", "p50")]
@@ -291,12 +291,12 @@ def _decimals(rows: Sequence[Row], columns: Iterable[Column], scales: Mapping[Me
 
 
 def _limit_decimals(decimals: int, value: float) -> int:
-    """No more decimals than make four digits in all."""
+    """Return as many decimals as make four digits at most."""
     return min(decimals, max(3 - int(f"{value:.3e}".partition("e")[2]), 0))
 
 
 def _spans(columns: Sequence[Column], units: Mapping[Measure, Sequence[str]]) -> list[tuple[str, int]]:
-    """Upper header; it names the unit where all of its columns have but one."""
+    """Return the upper header; it names the unit where all of its columns have but one."""
     return [
         (", ".join(filter(None, (m.name, *(units[m] if len(units[m]) == 1 else ())))), sum(c.measure is m for c in columns))
         for m in _measures(columns)
@@ -308,7 +308,7 @@ MOST_CARDS = 2
 
 
 def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[str, Any]]:
-    """One card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
+    """Return one card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
     policies = {cell_of(record): record["policy"] for record in result.recommendations}
     cards = []
     for verdict in result.verdicts:
@@ -320,7 +320,7 @@ def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[st
 
 
 def overview(result: RunResult, colours: Mapping[str, int]) -> dict[str, Any] | None:
-    """The matrix of recommended policies, workloads down and networks across; None for few cells, which need none."""
+    """Return the matrix of recommended policies, workloads down and networks across; None for few cells, which need none."""
     recommendations = result.recommendations
     if len(recommendations) <= MOST_CARDS:
         return None
@@ -358,7 +358,7 @@ def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[
 
 
 def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
-    """What the table writes beside a policy, by workload, network and policy."""
+    """Return the badges of policies in the table, by workload, network and policy."""
     badges = {}
     for record in recommendations:
         place, policy = cell_of(record), record["policy"]
@@ -373,7 +373,7 @@ def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str
 
 
 def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
-    """One line per source of loss: total, change with its interval, share of the gap where there is one beyond chance."""
+    """Return a line per source of loss: total, change with its interval, and share of a gap that is beyond chance."""
     shared = is_gap(gaps)
     lines = []
     for row in gaps:

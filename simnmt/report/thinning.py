@@ -12,7 +12,7 @@ Column = NDArray[Any]
 
 
 def shares(count: int) -> NDArray[np.float64]:
-    """About 500 cumulated shares from 0 to 1, ever denser towards both ends, where a distribution bends most.
+    """Return about 500 cumulated shares from 0 to 1, ever denser towards both ends, where a distribution bends most.
 
     None is nearer to an end than 1 / `count`: there is no request in between.
     """
@@ -23,7 +23,7 @@ def shares(count: int) -> NDArray[np.float64]:
 
 
 def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Quantiles by one sort, interpolated linearly; empty for no values."""
+    """Return quantiles by one sort, interpolated linearly; empty for no values."""
     if values.size == 0:
         return np.empty(0)
     ordered = np.sort(values)
@@ -34,7 +34,7 @@ def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def extremes(values: Column, most: int) -> NDArray[np.int64]:
-    """Indices of at most `most` points that keep every peak and trough a picture of that width can show.
+    """Return indices of at most `most` points that keep every peak and trough a picture of that width can show.
 
     The series is cut into equal buckets, of which each keeps its least and its greatest value; first and last always stay.
     """
@@ -50,7 +50,7 @@ def extremes(values: Column, most: int) -> NDArray[np.int64]:
 
 
 def changes(values: Column) -> NDArray[np.int64]:
-    """Indices where a step function takes a new value, and its last index."""
+    """Return indices where a step function takes a new value, and its last index."""
     if values.size == 0:
         return np.empty(0, dtype=np.int64)
     moved = np.flatnonzero(values[1:] != values[:-1]) + 1
@@ -59,5 +59,5 @@ def changes(values: Column) -> NDArray[np.int64]:
 
 
 def numbers(values: Column, digits: int = 5) -> list[float | None]:
-    """Plain floats of so many significant digits, the shortest text JSON can hold; None where not finite."""
+    """Return plain floats of so many significant digits, the shortest text JSON can hold; None where not finite."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]

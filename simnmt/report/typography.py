@@ -13,24 +13,24 @@ _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u20
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether there is a finite number to show."""
+    """Return whether there is a finite number to show."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def number(value: float, decimals: int) -> str:
-    """Fixed decimals, thousands set apart, a true minus sign; never a negative zero."""
+    """Return a number with fixed decimals, thousands set apart, a true minus sign; never a negative zero."""
     text = f"{value:,.{decimals}f}".replace(",", THIN)
     return MINUS + text[1:] if text.startswith("-") and text.strip("-0." + THIN) else text.lstrip("-")
 
 
 def signed(value: float, decimals: int = 2) -> str:
-    """Like `number`, with a plus sign where it is positive."""
+    """Return `number` with a plus sign for positive numbers."""
     text = number(value, decimals)
     return text if text.startswith(MINUS) or not text.strip("0." + THIN) else f"+{text}"
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """So many significant digits and no zeros behind them; a power of ten where a value is tiny."""
+    """Return a number with at most `digits` significant digits; a power of ten where a value is tiny."""
     value = float(f"{value:.{digits - 1}e}")
     if value == 0:
         return "0"
@@ -43,7 +43,7 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def typeset(text: str) -> str:
-    """The same text with the numbers in it set as all others here: thousands by thin spaces, true minus signs, dashes.
+    """Return a text with its numbers set as on the page: thousands by thin spaces, true minus signs, dashes.
 
     >>> typeset("1,873 of 18,730, moved by -24.5 ms")
     '1\u202f873 of 18\u202f730, moved by \u221224.5 ms'

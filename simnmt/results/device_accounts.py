@@ -72,7 +72,7 @@ class BatchAccount:
         return float(self.steps[self.size] / steps) if steps else float("nan")
 
     def share_below(self, active: int) -> float:
-        """Share of the steps with fewer than so many active; NaN without a step."""
+        """Return the share of the steps with fewer than so many active; NaN without a step."""
         steps = int(self.steps.sum())
         return float(self.steps[:active].sum() / steps) if steps else float("nan")
 
@@ -134,20 +134,20 @@ class RunningBatchAccount:
         self._last_active = 0
 
     def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
-        """One call of the encoder."""
+        """Count one call of the encoder."""
         self._encodings += 1
         self._encode_s += seconds
         self._src_tokens += sum(src_lens)
         self._padded_tokens += max(src_lens) * len(src_lens)
 
     def refilled(self, joining: int, seconds: float) -> None:
-        """So many sentences have joined."""
+        """Count a refill by which `joining` sentences joined."""
         self._refills += 1
         self._refill_s += seconds
         self._sentences += joining
 
     def stepped(self, before: int, active: int, steps: int, seconds: float) -> None:
-        """So many steps of a batch that did not change, after those `before`."""
+        """Count `steps` steps of an unchanged batch, after the first `before` steps."""
         self._steps[active] += steps
         self._step_s[active] += seconds
         self._tokens += active * steps
@@ -156,7 +156,7 @@ class RunningBatchAccount:
             self._timeline.append((before, active))
 
     def finished(self) -> BatchAccount:
-        """As columns."""
+        """Return the account as columns."""
         return BatchAccount(
             size=len(self._steps) - 1,
             steps=np.asarray(self._steps, np.int64),
@@ -254,7 +254,7 @@ STREAMING_COLUMNS = (
 
 
 def state_name(state: int, states: int) -> str:
-    """`cold`, `turn 1`, `turn 2`, `turn 3 on`.
+    """Return the name of a state, such as `cold`, `turn 1` or `turn 3 on`.
 
     >>> [state_name(state, 4) for state in range(4)]
     ['cold', 'turn 1', 'turn 2', 'turn 3 on']
@@ -398,18 +398,18 @@ class StreamAccount:
     """By how much requests took longer here than at the best device, as an oracle foresaw it; None: not asked for."""
 
     def mean_lost_s(self, state: int) -> float:
-        """NaN where none was found so, and where it was not asked for."""
+        """Return the mean loss of requests in a state; NaN without such requests, or if losses are not known."""
         return (
             float(self.lost_s[state]) / int(self.requests[state]) if self.lost_s is not None and self.requests[state] else nan
         )
 
     def mean_execution_s(self, states: slice = slice(None)) -> float:
-        """NaN where none was found so."""
+        """Return the mean execution time in some states; NaN without such requests."""
         requests = int(self.requests[states].sum())
         return float(self.execution_s[states].sum()) / requests if requests else nan
 
     def as_json(self) -> dict[str, Any]:
-        """For summary.json."""
+        """Return the account for summary.json."""
         columns = {name: getattr(self, name).tolist() for name in ("requests", "execution_s", "stall_s", "missed")}
         columns["lost_s"] = None if self.lost_s is None else self.lost_s.tolist()
         return {"state": [state_name(state, len(self.requests)) for state in range(len(self.requests))], **columns} | asdict(

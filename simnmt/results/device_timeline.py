@@ -39,7 +39,7 @@ class DeviceTimeline:
 
 
 def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTimeline:
-    """The backlog and the utilisation of one run's devices, in the order of the targets' numbers.
+    """Return the backlog and the utilisation of one run's devices, in the order of the targets' numbers.
 
     Four fifths of the spans divide the time until the last request is issued evenly, the others the time in which what is left
     is worked off; that has none where it lasts no longer than one of the spans before it. At least 2 spans.
@@ -69,7 +69,7 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
 
 
 def edges(last_s: float, end_s: float, spans: int) -> Column:
-    """Where at most so many spans begin and end, from the first moment of a run to its last; see `device_timeline`.
+    """Return the edges of at most so many spans over the run; see `device_timeline`.
 
     At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
     """
@@ -84,7 +84,7 @@ def edges(last_s: float, end_s: float, spans: int) -> Column:
 
 
 def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
-    """Seconds that all intervals together spend in each span; shape (spans,).
+    """Return seconds that all intervals together spend in each span; shape (spans,).
 
     Counted at the edges and corrected within the spans where intervals begin and end, which takes one pass whatever their
     length. What lies before the first edge or after the last one is left out.
@@ -100,6 +100,6 @@ def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
 
 
 def parts(log: Log) -> Iterator[Log]:
-    """A long log block by block where it can be read so, else as a whole."""
+    """Yield a long log block by block if it can be read so, else the whole log."""
     read = getattr(log, "parts", None)
     yield from [log] if read is None else read(BLOCK)

@@ -21,7 +21,7 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
 
 
 def digits(value: float) -> str:
-    """Three digits, but never fewer than those before the point.
+    """Return a number with three digits, but never fewer than those before the point.
 
     >>> digits(999.6), digits(5e-5)
     ('1,000', '0.00005')
@@ -35,7 +35,7 @@ def digits(value: float) -> str:
 
 
 def percent(share: float, *, signed: bool = False) -> str:
-    """A share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
+    """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
 
     >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
     ('0.43 %', '13 %', '99.96 %', '-8.1 %')
@@ -134,5 +134,5 @@ def _fixed(value: float, decimals: int, signs: Signs) -> str:
 
 
 def _rounded(value: float) -> float:
-    """To three digits."""
+    """Return a value rounded to three digits."""
     return float(f"{value:.3g}")

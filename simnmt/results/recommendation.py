@@ -134,7 +134,7 @@ class _Cell:
     goal: Goal
 
     def values(self, policy: str, key: str) -> list[float]:
-        """One number per replication."""
+        """Return one number per replication."""
         replications = range(self.by_policy[policy]["replications"])
         return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
 
@@ -145,22 +145,22 @@ class _Cell:
         return over_replications(self.objective_s(policy)).mean
 
     def objective(self, policy: str) -> Row:
-        """The objective with its interval, as a recommendation holds it."""
+        """Return the objective with its interval, as a recommendation holds it."""
         estimate = over_replications(self.objective_s(policy), positive=True)
         return {"objective_s": estimate.mean, "objective_s_low": estimate.low, "objective_s_high": estimate.high}
 
     def same(self, policy: str, other: str) -> bool:
-        """Whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
+        """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
         return all(
             self.values(policy, key) == self.values(other, key) for key in ("total_latency_s", OBJECTIVES[self.goal.objective])
         )
 
     def change(self, policy: str, baseline: str) -> Estimate:
-        """Percent by which the objective changes from the baseline to the policy, paired by replication."""
+        """Return the paired change of the objective from the baseline to the policy, percent."""
         return change_percent(self.objective_s(policy), self.objective_s(baseline))
 
     def worst_ratio(self, policy: str) -> float:
-        """The latency that the service level limits, over its limit; 0 without a service level."""
+        """Return the latency that the service level limits, over its limit; 0 without a service level."""
         ratios = [1e3 * self.limited_s(policy, name).mean / limit for name, limit in self.goal.limits_ms.items()]
         return max(ratios, default=0.0)
 
@@ -168,7 +168,7 @@ class _Cell:
         return over_replications(self.values(policy, OBJECTIVES[name]), positive=True)
 
     def straddles(self, policy: str) -> bool:
-        """Whether some limit of the service level lies within the interval of what it limits."""
+        """Return whether some limit of the service level lies within the interval of what it limits."""
         latencies = [(self.limited_s(policy, name), limit / 1e3) for name, limit in self.goal.limits_ms.items()]
         return any(known(of.low) < limit_s < known(of.high) for of, limit_s in latencies if of.low is not None)
 
@@ -225,7 +225,7 @@ def _matters_little(gain: Estimate) -> bool:
 
 
 def _relative(name: str, change: Estimate | None) -> Row:
-    """A change in percent as the relative change that records hold, with the ends of its interval."""
+    """Return a change in percent as the relative change that records hold, with the ends of its interval."""
     ends = (
         {"": None, "_low": None, "_high": None}
         if change is None

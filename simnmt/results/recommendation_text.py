@@ -74,7 +74,7 @@ def describe_recommendation(
 
 
 def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
-    """What to deploy, and by how much it wins."""
+    """Return the sentence on what to deploy and by how much it wins."""
     policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
     value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
     unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
@@ -112,7 +112,7 @@ def _caution(record: Row, row: Row) -> str:
 
 
 def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
-    """What is known where every deployable policy is overloaded."""
+    """Return the sentence for a cell in which every deployable policy is overloaded."""
     others = [format_unstable_policy(by_policy[name]) for name in roles.deployable if name != policy]
     first = "no deployable policy is stable, so none can be recommended without more servers. " if others else ""
     rest = f" The others: {format_list(others)}." if others else ""
@@ -136,7 +136,7 @@ def _service_level(record: Row) -> str:
 
 
 def _gap(record: Row) -> str:
-    """What is left to the oracle."""
+    """Return the sentence on what is left to the oracle."""
     above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
     if above is None or oracle is None:
         return ""
@@ -155,7 +155,7 @@ def _gap(record: Row) -> str:
 
 
 def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
-    """What the recommended policy does with the requests, and what the oracle does."""
+    """Return the sentence on the share of requests that the recommended policy and the oracle offload."""
     policy, away = row["policy"], row["offloaded_share"]
     devices = reason.devices
     if len(devices) == 1:
@@ -191,7 +191,7 @@ def _format_destination(devices: Sequence[str]) -> str:
 
 
 def _kept_lengths(row: Row, reason: Reason) -> str:
-    """The source lengths that a policy keeps at the first device; empty where nearly all requests go one way."""
+    """Return the source lengths that a policy keeps at the first device; empty where nearly all requests go one way."""
     return reason.kept.get(row["policy"], "") if 0.01 <= row["offloaded_share"] <= 0.99 else ""
 
 
@@ -202,7 +202,7 @@ def _format_offloaded_share(share: float) -> str:
 
 
 def _triviality(record: Row) -> str:
-    """That the choice is worth little, or that a fixed policy suffices; empty where neither holds."""
+    """Return the sentence that the choice is worth little or a fixed policy suffices; empty if neither holds."""
     if record["trivial"] and record["runner_up"] is None:
         return "There is nothing to choose: all deployable policies decide alike."
     what = objective_name(record["objective"])
@@ -220,12 +220,12 @@ def _triviality(record: Row) -> str:
 
 
 def _change(record: Row, name: str) -> str:
-    """A relative change in percent with its sign and interval, digits as the interval allows."""
+    """Return a relative change in percent with its sign and interval, digits as the interval allows."""
     return _with_interval(record, name, signed=True)
 
 
 def _size(record: Row, name: str) -> str:
-    """The same without its sign, which the sentence puts in words; with signs where the interval leaves the sign open."""
+    """Return a relative change without its sign; with signs if the interval contains both."""
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     unclear = low is not None and high is not None and (low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0))
     return _with_interval(record, name, signed=unclear)
@@ -239,7 +239,7 @@ def _with_interval(record: Row, name: str, *, signed: bool) -> str:
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
-    """How the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
+    """Return how the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
     effects: dict[str, list[str]] = {}
     for policy, plain in variants.items():
         for pair in comparisons:
@@ -280,7 +280,7 @@ TRUTH_NAMES = {
 
 
 def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
-    """One sentence per source of loss of one workload and network, and one on what they make together.
+    """Return one sentence per source of loss of one workload and network, and one on what they make together.
 
     `rows`: the same workload's and network's, to tell whether the policy has a mean to be known as it is.
     """
@@ -314,7 +314,7 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
 
 
 def is_gap(gaps: Sequence[Row]) -> bool:
-    """Whether the truth of all that a policy must guess would make it faster beyond chance, so that there is a gap to share."""
+    """Return whether a policy would be faster beyond chance if it knew all that it must guess."""
     return any(row["removed"] == "everything" and _gap_outcome(row) == "faster" for row in gaps)
 
 
@@ -339,7 +339,7 @@ def _gap_effect(row: Row) -> str:
 
 
 def _format_gap_share(row: Row, at_best: Row) -> str:
-    """Which part of the gap it makes, where there is one and it makes a part of it."""
+    """Return the share of the gap as the end of a sentence; empty without a share."""
     share = row["share_of_gap_percent"]
     if share is None or _gap_outcome(row) != "faster" or _gap_outcome(at_best) != "faster":
         return ""

@@ -32,7 +32,7 @@ def _known(column: AnyColumn | None) -> AnyColumn:
 
 
 def _chosen(columns: tuple[AnyColumn, ...], trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Of each request, the number of its target."""
+    """Return the number of the target of each request."""
     chosen, target = np.array(columns[0][rows]), trail.target[rows]
     for number, column in enumerate(columns[1:], start=1):
         np.copyto(chosen, column[rows], where=target == number)
@@ -40,7 +40,7 @@ def _chosen(columns: tuple[AnyColumn, ...], trail: Trail, rows: slice) -> NDArra
 
 
 def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Of each request; where it was decoded in a batch, what it took there."""
+    """Return the execution time of each request; where it was decoded in a batch, what it took there."""
     alone_s = _chosen(truth.execution_s, trail, rows)
     if trail.execution_s is None:
         return alone_s
@@ -53,7 +53,7 @@ def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float6
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Of each request; NaN, never 0, where its target's energy is unknown."""
+    """Return the energy of each request; NaN, never 0, where its target's energy is unknown."""
     target, execution_s = trail.target[rows], _execution_s(truth, trail, rows)
     energy_j = np.full(len(target), np.nan)
     for number, joules in enumerate(truth.joules):
@@ -127,7 +127,7 @@ class RequestLog(Log):
         return COLUMNS if self._trail.state is None else (*COLUMNS, *STREAMED_COLUMNS)
 
     def parts(self, requests: int) -> Iterator[Log]:
-        """The same log, so many requests at a time."""
+        """Return the same log, so many requests at a time."""
         for start in range(self._rows.start, self._rows.stop, requests):
             rows = slice(start, min(start + requests, self._rows.stop))
             yield RequestLog(self._truth, self._trail, rows)
@@ -185,7 +185,7 @@ class Misroutes:
 
 
 def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
-    """What a policy misrouted, and at most so many of these requests. `truth`: unless the trail has its own."""
+    """Return what a policy misrouted, and at most so many of these requests. `truth`: unless the trail has its own."""
     lost = lost_s(truth, trail)
     truth = trail.truth or truth
     judged = None if trail.lost_s is None else int(np.isfinite(lost).sum())

@@ -178,7 +178,7 @@ class RunResult:
         return "\n".join([f"RunResult({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: the verdicts over the summary; names are escaped."""
+        """Return the verdicts over the summary as HTML for a notebook; names are escaped."""
         sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
         return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
 

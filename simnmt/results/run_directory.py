@@ -167,7 +167,7 @@ def check_free(target: Path) -> None:
 
 
 def _place(target: Path) -> Path:
-    """Where the target really is: a link to an empty folder cannot be renamed over."""
+    """Return the target with links resolved: a link to an empty folder cannot be renamed over."""
     return Path(os.path.realpath(target))
 
 
@@ -180,12 +180,12 @@ def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Deterministic JSON: same content, same bytes; NaN is refused."""
+    """Write deterministic JSON: same content, same bytes; NaN is refused."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """The summary's rows as CSV; an empty cell where a number is not known."""
+    """Write the summary's rows as CSV; an empty cell where a number is not known."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -194,7 +194,7 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """One row per request of replication 0, a row group per workload, network and policy."""
+    """Write one row per request of replication 0, a row group per workload, network and policy."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -260,7 +260,7 @@ ROW_GROUP = 131_072
 
 
 def _parts(cells: Iterable[Cell]) -> Iterator[tuple[Cell, str, Log]]:
-    """Cell, policy and some of its requests, in the order in which they are written."""
+    """Yield cell, policy and a block of requests, in the order of the file."""
     for cell in cells:
         for policy, log in cell.logs.items():
             for part in log.parts(ROW_GROUP):
@@ -268,7 +268,7 @@ def _parts(cells: Iterable[Cell]) -> Iterator[tuple[Cell, str, Log]]:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the SHA-256 hex digest of a file's bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -277,7 +277,7 @@ def sha256(path: Path) -> str:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
+    """Return the manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
     if not (directory / MANIFEST).is_file():
         what = f"no complete run directory: {MANIFEST} is missing"
         raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")

@@ -43,17 +43,17 @@ class Overload:
 
 
 def device_names(row: Row) -> list[str]:
-    """The devices of a row, in the order of the targets' numbers."""
+    """Return the devices of a row, in the order of the targets' numbers."""
     return [key.removesuffix(LOAD_SUFFIX) for key in row if key.endswith(LOAD_SUFFIX)]
 
 
 def busiest_load(row: Row) -> float | None:
-    """The load of the busiest box of any device; None back to back, where nothing has a load."""
+    """Return the load of the busiest box of any device; None back to back, where nothing has a load."""
     return max((row[name + LOAD_SUFFIX] for name in device_names(row) if row[name + LOAD_SUFFIX] is not None), default=None)
 
 
 def busiest_device(rows: Sequence[Row]) -> str | None:
-    """The device whose busiest box has the greatest load of all rows; None where nothing has a load."""
+    """Return the device whose busiest box has the greatest load of all rows; None where nothing has a load."""
     loads: dict[str, float] = {}
     for row in rows:
         for name in device_names(row):
@@ -121,7 +121,7 @@ def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
 
 
 def _normal_quantile_beyond(chances: int) -> float:
-    """How many standard deviations the greatest of so many normal numbers exceeds by chance in one run of forty."""
+    """Return how many standard deviations the greatest of so many normal numbers exceeds by chance in one run of forty."""
     return NormalDist().inv_cdf(1.0 - 0.025 / chances)
 
 
@@ -168,7 +168,7 @@ def with_stability(
 
 
 def worst_overload(row: Row) -> Overload | None:
-    """The worst overloaded device of a row that was judged; None for a stable one."""
+    """Return the worst overloaded device of a row that was judged; None for a stable one."""
     if not row.get("unstable"):
         return None
     load = 1.0 + row["backlog_growth"]
@@ -216,7 +216,7 @@ def describe_overload(row: Row) -> str:
 
 
 def _describe_growth(row: Row, overload: Overload) -> str:
-    """How many requests the device can serve, how fast the wait grows, and how long the last request of this run waits."""
+    """Return a sentence on the capacity of the device, the growth of the wait and the wait of the last request."""
     policy, offered_rps = row["policy"], row["offered_rps"]
     lasts_s = row["requests"] / offered_rps
     last_s = overload.growth * lasts_s

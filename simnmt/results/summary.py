@@ -60,7 +60,7 @@ def measure(
     batched: Sequence[BatchesOfDevice | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
 ) -> dict[str, float | None]:
-    """The numbers of one run.
+    """Return the numbers of one run.
 
     `lost_s`: what each judged request lost by going where it went (`misroutes.lost_s`), NaN for the others; None if misroutes
     are not known. A load is the work that a
@@ -107,7 +107,7 @@ def measure(
 
 
 def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> dict[str, float | None]:
-    """Share of the judged requests that were misrouted, and their mean loss."""
+    """Return the share of the judged requests that were misrouted, and their mean loss."""
     judged_s = None if lost_s is None else lost_s[np.isfinite(lost_s)]
     if judged_s is None or judged_s.size == 0:
         return {"misrouted_share": None, "mean_lost_s": None}
@@ -115,7 +115,7 @@ def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> dict[str, float | No
 
 
 def _shares(tgt_len: NDArray[Any]) -> Column:
-    """Which part of a batched device's work each request is: that of its steps, and as one more of its encoding."""
+    """Return the share of each request in a batched device's work."""
     steps: Column = tgt_len + 1.0
     return steps / steps.sum() if steps.size else steps
 
@@ -142,7 +142,7 @@ TAILS = ("p95", "p99")
 
 
 def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The parts' means over all requests, and over those that take as long as a quantile or longer."""
+    """Return the parts' means over all requests, and over those that take as long as a quantile or longer."""
     slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
     means: dict[str, float | None] = {}
     for part, column in PARTS.items():
@@ -153,7 +153,7 @@ def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -
 
 
 def _known_mean(values: Column) -> float | None:
-    """The mean; None where a value is unknown, lest the known ones stand for all."""
+    """Return the mean; None where a value is unknown, lest the known ones stand for all."""
     mean = float(values.mean())
     return None if np.isnan(mean) else mean
 
@@ -175,7 +175,7 @@ WITH_INTERVAL = ("total_latency_s", "p50_latency_s", *OBJECTIVES.values(), "regr
 
 
 def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[Row]:
-    """One row per workload, network and policy: means over the replications, in the order of the runs."""
+    """Return one row per workload, network and policy: means over the replications, in the order of the runs."""
     grouped = _by_policy(runs)
     table: list[Row] = []
     for (workload, network, policy), replications in grouped.items():
@@ -232,7 +232,7 @@ def _most_spread_part(replications: Sequence[Mapping[str, float | None]], object
 
 
 def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Iterable[str]) -> list[Row]:
-    """Each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
+    """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
     """
@@ -286,6 +286,6 @@ def _by_policy(
 
 
 def known(value: float | None) -> float:
-    """A number that cannot be missing here."""
+    """Return a number that cannot be missing here."""
     assert value is not None
     return value

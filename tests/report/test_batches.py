@@ -96,7 +96,7 @@ def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) ->
     assert lines["cnmt"] == {
         "mean_batch": ("2.5", ""), "full_share": ("25.0", ""), "below_8_share": ("100.0", ""), "padding_share": ("10.4", ""),
         "busy_share": ("75.0", ""), "mean_queue_s": ("12.5", ""), "first_token_mean_s": ("31", "p95 62"),
-        "sentences_per_s": ("41.2", "55 at work"), "tokens_per_s": ("1\u202f048", ""),
+        "sentences_per_s": ("41.2", "55 while busy"), "tokens_per_s": ("1\u202f048", ""),
     }  # fmt: skip
     assert most_used(batched.cells[0]) == list(batched.cells[0].logs).index("cnmt")
 
