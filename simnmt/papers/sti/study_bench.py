@@ -223,8 +223,8 @@ def plan_method(method: Method, cost: StiCost, deadline_s: float, preload_share:
     pipeline = standard_pipeline(cost, deadline_s, bits, length=length)
     if pipeline is not None:
         return pipeline
-    least = submodel(cost, 1, 1, length=length, importance=cost.importance)
-    return plan_with_bits(cost, least, dict.fromkeys(least.shards, bits), frozenset(), deadline_s, 0, length=length)
+    least = submodel(cost, 1, 1, length=length)
+    return plan_with_bits(cost, least, dict.fromkeys(least.shards, bits), frozenset(), deadline_s, 0)
 
 
 SMALL_LAYERS, SMALL_SLICES = 4, 4

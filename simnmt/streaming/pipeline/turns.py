@@ -17,7 +17,7 @@ from simnmt.streaming.encoder.tokenizer import padded
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
 from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
-from simnmt.streaming.plan.baselines import Contestant, contestants
+from simnmt.streaming.plan.baselines import LOAD_FIRST, Contestant, contestants
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import Timeline
 
@@ -143,10 +143,6 @@ def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], len
     """The plan's execution where the buffer holds what it holds, planned so or not."""
     there = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
     return timeline_of(replace(plan, preloaded=there), cost, length)
-
-
-LOAD_FIRST = "Load&Exec"
-"""The contestant that overlaps nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

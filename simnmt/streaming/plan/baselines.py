@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.plan.streaming_plan import (
@@ -22,12 +24,17 @@ from simnmt.streaming.plan.streaming_plan import (
     plan_with_bits,
     timeline_of,
 )
-from simnmt.streaming.plan.submodel import PlanError, chosen_size, sizes, submodel
+from simnmt.streaming.plan.submodel import PlanError, Submodel, chosen_size, sizes, submodel
 from simnmt.streaming.plan.timeline import ROUNDING, Timeline, TimelineFunction, load_then_run, timeline
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 UNIFORM = (32, 2, 6)
 """The pipelines' bitwidths in the paper: all, the lowest, and the highest of the quantised."""
 IN_MEMORY = (32, 6)
+LOAD_FIRST = "Load&Exec"
+"""The contestant that overlaps nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +48,13 @@ class Contestant:
     memory: Memory | None
 
 
-def load_and_execute(
-    cost: StiCost, deadline_s: float, *, length: int, importance: Sequence[Shard] | None = None, steps: float = 1.0
-) -> StreamingPlan:
+def load_and_execute(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> StreamingPlan:
     """Load&Exec: full precision, loaded before anything is computed; the latency nearest to the deadline, above it or below.
 
     Of submodels alike in that, the one with the most shards, then the deepest.
     """
-    plans = _uniform(cost, deadline_s, 32, length=length, importance=importance, steps=steps, run=load_then_run)
     away_s, chosen = float("inf"), None
-    for plan in plans:
+    for plan in _uniform(cost, deadline_s, 32, length, steps, load_then_run):
         away = abs(plan.latency_s - deadline_s)
         if away < away_s - ROUNDING * deadline_s:
             away_s, chosen = away, plan
@@ -58,73 +62,45 @@ def load_and_execute(
     return chosen
 
 
-def standard_pipeline(
-    cost: StiCost, deadline_s: float, bits: int, *, length: int, importance: Sequence[Shard] | None = None, steps: float = 1.0
-) -> StreamingPlan | None:
+def standard_pipeline(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps: float = 1.0) -> StreamingPlan | None:
     """StdPL-X: a pipeline without preloading, all shards of `bits`; the most shards, then the deepest, that end in time.
 
-    None where not even one shard does.
+    None if not even one shard does.
     """
-    plans = _uniform(cost, deadline_s, bits, length=length, importance=importance, steps=steps, run=timeline)
+    plans = _uniform(cost, deadline_s, bits, length, steps, timeline)
     return next((plan for plan in plans if not plan.misses_deadline), None)
 
 
-def in_memory(
-    cost: StiCost, deadline_s: float, bits: int, *, length: int, importance: Sequence[Shard] | None = None, steps: float = 1.0
-) -> StreamingPlan:
+def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps: float = 1.0) -> StreamingPlan:
     """PreloadModel-X: the whole model is in memory; the largest submodel computed in time, 1 x 1 where there is none."""
     check_deadline_and_buffer(deadline_s, 0)
-    size = chosen_size(cost, deadline_s, length=length, steps=steps)
-    chosen = submodel(cost, *size, length=length, importance=_order(cost, importance), steps=steps)
+    chosen = submodel(cost, *chosen_size(cost, deadline_s, length=length, steps=steps), length=length, steps=steps)
     every = dict.fromkeys(chosen.shards, bits)
-    holds = model_bytes(cost, bits)
-    return plan_with_bits(cost, chosen, every, frozenset(every), deadline_s, holds, length=length, steps=steps)
+    return plan_with_bits(cost, chosen, every, frozenset(every), deadline_s, model_bytes(cost, bits))
 
 
-def contestants(
-    cost: StiCost, deadline_s: float, *, length: int, importance: Sequence[Shard] | None = None, steps: float = 1.0
-) -> Iterator[Contestant]:
+def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> Iterator[Contestant]:
     """Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6."""
-    plan: StreamingPlan | None = load_and_execute(cost, deadline_s, importance=importance, length=length, steps=steps)
-    yield _contestant("Load&Exec", cost, plan, in_turn=True)
+    loaded_first = load_and_execute(cost, deadline_s, length=length, steps=steps)
+    memory = memory_of(cost, loaded_first, in_turn=True)
+    yield Contestant(LOAD_FIRST, loaded_first, timeline_of(loaded_first, cost, run=load_then_run), memory)
     for bits in UNIFORM:
-        plan = standard_pipeline(cost, deadline_s, bits, importance=importance, length=length, steps=steps)
-        yield _contestant(f"StdPL-{_shown(bits)}", cost, plan)
+        plan = standard_pipeline(cost, deadline_s, bits, length=length, steps=steps)
+        predicted, memory_use = (None, None) if plan is None else (timeline_of(plan, cost), memory_of(cost, plan))
+        yield Contestant(f"StdPL-{_shown(bits)}", plan, predicted, memory_use)
     for bits in IN_MEMORY:
-        plan = in_memory(cost, deadline_s, bits, importance=importance, length=length, steps=steps)
-        yield _contestant(f"PreloadModel-{_shown(bits)}", cost, plan, whole=True)
+        plan = in_memory(cost, deadline_s, bits, length=length, steps=steps)
+        yield Contestant(f"PreloadModel-{_shown(bits)}", plan, timeline_of(plan, cost), memory_of(cost, plan, whole=True))
 
 
 def _uniform(
-    cost: StiCost,
-    deadline_s: float,
-    bits: int,
-    *,
-    length: int,
-    importance: Sequence[Shard] | None,
-    steps: float,
-    run: TimelineFunction,
+    cost: StiCost, deadline_s: float, bits: int, length: int, steps: float, run: TimelineFunction
 ) -> Iterator[StreamingPlan]:
-    """All submodels, the one with the most shards first, the deeper of two alike first."""
+    """Yield a plan of every submodel, the one with the most shards first, the deeper of two alike first."""
     check_deadline_and_buffer(deadline_s, 0)
-    order = _order(cost, importance)
     for size in sizes(cost):
-        chosen = submodel(cost, *size, length=length, importance=order, steps=steps)
-        every = dict.fromkeys(chosen.shards, bits)
-        yield plan_with_bits(cost, chosen, every, frozenset(), deadline_s, 0, length=length, steps=steps, run=run)
-
-
-def _contestant(
-    name: str, cost: StiCost, plan: StreamingPlan | None, *, in_turn: bool = False, whole: bool = False
-) -> Contestant:
-    if plan is None:
-        return Contestant(name, None, None, None)
-    run = load_then_run if in_turn else timeline
-    return Contestant(name, plan, timeline_of(plan, cost, run=run), memory_of(cost, plan, whole=whole, in_turn=in_turn))
-
-
-def _order(cost: StiCost, importance: Sequence[Shard] | None) -> Sequence[Shard] | None:
-    return cost.importance if importance is None else importance
+        chosen = submodel(cost, *size, length=length, steps=steps)
+        yield plan_with_bits(cost, chosen, dict.fromkeys(chosen.shards, bits), frozenset(), deadline_s, 0, run=run)
 
 
 def _shown(bits: int) -> str:
@@ -168,90 +144,76 @@ def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> f
 
 
 def find_exact_plan(
-    cost: StiCost,
-    greedy: StreamingPlan,
-    *,
-    importance: Sequence[Shard] | None = None,
-    may_wait_s: float = 0.0,
-    limit_s: float = 20.0,
+    cost: StiCost, greedy: StreamingPlan, *, may_wait_s: float = 0.0, limit_s: float = 20.0
 ) -> ExactPlan | None:
-    """The best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
+    """Return the best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
 
-    The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time, or for
-    `may_wait_s` in all too late; where reads slow computing, the whole by the deadline or as soon as the greedy plan. None
-    where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it has. Raises `PlanError` for more than
-    144 shards, and where the time was not enough to find anything.
+    The buffer is filled in layer order, as a first plan's is. The loads of a layer have to end in time, or at most
+    `may_wait_s` late in all; where reads slow computing, the whole ends by the deadline or as soon as the greedy plan. None if
+    not even 2 bits can be loaded so. The search ends after `limit_s` with the best plan so far. Raises `PlanError` for more
+    than 144 shards, and if the time was too short for any plan.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import lil_array
+    from scipy.optimize import Bounds, milp
 
     if len(greedy.bits) > MOST_SHARDS:
         raise PlanError(f"{len(greedy.bits)} shards are too many to plan exactly", remedy="leave out --exact")
-    order = cost.importance if importance is None else importance
-    chosen = submodel(cost, greedy.layers, greedy.slices_per_layer, length=greedy.length, importance=order, steps=greedy.steps)
-    shards, widths = chosen.shards, len(BITS)
-    at_layer = {layer: k for k, layer in enumerate(chosen.layer_indices)}
-    comp_s = chosen.work.comp_s
-    slowing = 1.0 - 1.0 / chosen.work.slowed
-    before_s = chosen.work.before_s + np.concatenate([[0.0], np.cumsum(comp_s)[:-1]])
-    # From each layer's last load on, and from the beginning on, to the end of the greedy plan's time.
-    left_s = max(greedy.deadline_s, greedy.latency_s) - chosen.work.total_s + np.append(before_s, 0.0)
-    # A column for each shard and bitwidth: first those that are preloaded, then those that are loaded.
-    columns = len(shards) * widths
-    one = lil_array((len(shards), 2 * columns))
-    prefix = lil_array((max(len(shards) - 1, 1), 2 * columns))
-    room = lil_array((1, 2 * columns))
-    in_time = lil_array((len(at_layer), 2 * columns))
-    # Where reads slow computing, the pipeline ends later by their share of it, and has to end by the deadline nevertheless.
-    ends = np.zeros((len(at_layer) + 1, 2 * columns))
-    weights = _weights(shards, order)
-    gain = np.zeros(2 * columns)
-    for number, shard in enumerate(shards):
-        for place, width in enumerate(BITS):
-            held, loaded = number * widths + place, columns + number * widths + place
-            gain[[held, loaded]] = weights[shard] * FIDELITY[width]
-            one[number, held] = one[number, loaded] = 1.0
-            room[0, held] = cost.bytes_of(width, shard[0]) / max(greedy.preload_bytes, 1)
-            if number:
-                prefix[number - 1, held] = 1.0
-            if number < len(shards) - 1:
-                prefix[number, held] = -1.0
-            for k in range(at_layer[shard[0]], len(at_layer)):
-                # In units of a layer's computation, so that the solver's tolerance means something.
-                in_time[k, loaded] = cost.t_io(width, shard[0]) / comp_s[0]
-                ends[k, loaded] = cost.t_io(width, shard[0]) / chosen.work.slowed / comp_s[0]
-            ends[:, loaded] += slowing * cost.t_io(width, shard[0]) / comp_s[0]
+    chosen = submodel(cost, greedy.layers, greedy.slices_per_layer, length=greedy.length, steps=greedy.steps)
+    weights = _weights(chosen.shards, cost.importance)
+    gain = np.outer([weights[shard] for shard in chosen.shards], [FIDELITY[width] for width in BITS])
     solution = milp(
-        -gain / sum(weights.values()),
-        integrality=np.ones(2 * columns, np.int64),
+        -np.tile(gain.ravel(), 2) / sum(weights.values()),
+        integrality=np.ones(2 * gain.size, np.int64),
         bounds=Bounds(0.0, 1.0),
-        constraints=[
-            LinearConstraint(one.tocsr(), 1.0, 1.0),
-            LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
-            LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
-            LinearConstraint(in_time.tocsr(), -np.inf, (chosen.work.slowed * before_s + may_wait_s) / comp_s[0]),
-            *([LinearConstraint(ends, -np.inf, left_s / comp_s[0])] if slowing else []),
-        ],
+        constraints=_constraints(cost, greedy, chosen, may_wait_s),
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )
     if solution.x is None:
         if solution.status == 2:
             return None
         raise PlanError(f"no exact plan within {limit_s:g} s", remedy="plan fewer shards")
-    taken = solution.x.reshape(2, len(shards), widths) > 0.5
-    bits = {shard: BITS[int(taken[:, number].any(axis=0).argmax())] for number, shard in enumerate(shards)}
-    preloaded = frozenset(shard for number, shard in enumerate(shards) if taken[0, number].any())
-    plan = plan_with_bits(
-        cost,
-        chosen,
-        bits,
-        preloaded,
-        greedy.deadline_s,
-        greedy.preload_bytes,
-        length=greedy.length,
-        steps=greedy.steps,
+    taken = solution.x.reshape(2, *gain.shape) > 0.5
+    widths = taken.any(axis=0).argmax(axis=1).tolist()
+    bits = {shard: BITS[width] for shard, width in zip(chosen.shards, widths, strict=True)}
+    preloaded = frozenset(shard for shard, held in zip(chosen.shards, taken[0].any(axis=1), strict=True) if held)
+    plan = plan_with_bits(cost, chosen, bits, preloaded, greedy.deadline_s, greedy.preload_bytes)
+    bound, greedy_fidelity = float(-solution.mip_dual_bound), fidelity(greedy.bits, cost.importance)
+    return ExactPlan(plan, fidelity(bits, cost.importance), bound, greedy_fidelity)
+
+
+def _constraints(cost: StiCost, greedy: StreamingPlan, chosen: Submodel, may_wait_s: float) -> list[LinearConstraint]:
+    """Return the constraints of the integer program.
+
+    A column for each shard and bitwidth: first those that are preloaded, then those that are loaded. Times are in units of a
+    layer's computation, so that the solver's tolerance means something.
+    """
+    from scipy.optimize import LinearConstraint
+
+    work, unit_s = chosen.work, chosen.work.comp_s[0]
+    reads = np.array([cost.t_io(width, layer) / unit_s for layer, _ in chosen.shards for width in BITS])
+    room = np.array([cost.bytes_of(width, layer) for layer, _ in chosen.shards for width in BITS]) / max(
+        greedy.preload_bytes, 1
     )
-    return ExactPlan(plan, fidelity(bits, order), float(-solution.mip_dual_bound), fidelity(greedy.bits, order))
+    one = np.kron(np.eye(len(chosen.shards)), np.ones(len(BITS)))
+    loaded_before = np.array([[layer <= at for layer, _ in chosen.shards for _ in BITS] for at in chosen.layer_indices]) * reads
+    before_s = work.before_s + np.concatenate([[0.0], np.cumsum(work.comp_s)[:-1]])
+
+    def at_most(held: NDArray[np.float64], loaded: NDArray[np.float64], limit: float | Sequence[float]) -> LinearConstraint:
+        return LinearConstraint(np.hstack([held, loaded]), -np.inf, limit)
+
+    constraints = [
+        LinearConstraint(np.hstack([one, one]), 1.0, 1.0),
+        at_most(room[None], np.zeros((1, len(room))), 1.0 if greedy.preload_bytes else 0.0),
+        at_most(np.zeros_like(loaded_before), loaded_before, ((work.slowed * before_s + may_wait_s) / unit_s).tolist()),
+    ]
+    if len(one) > 1:  # the preloaded shards are a prefix
+        constraints.append(at_most(np.diff(one, axis=0), np.zeros_like(one[1:]), 0.0))
+    slowing = 1.0 - 1.0 / work.slowed
+    if slowing:  # the pipeline ends later by the reads' share of it, and has to end by the deadline nevertheless
+        ends = np.vstack([loaded_before / work.slowed, np.zeros_like(reads)]) + slowing * reads
+        # From each layer's last load on, and from the beginning on, to the end of the greedy plan's time.
+        left_s = max(greedy.deadline_s, greedy.latency_s) - work.total_s + np.append(before_s, 0.0)
+        constraints.append(at_most(np.zeros_like(ends), ends, (left_s / unit_s).tolist()))
+    return constraints
 
 
 def _weights(shards: Sequence[Shard], importance: Sequence[Shard] | None) -> dict[Shard, float]:

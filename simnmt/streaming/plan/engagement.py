@@ -10,7 +10,6 @@ ends later by the same amount.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import inf
@@ -240,7 +239,6 @@ def engagement(
     cache_bytes: int | None = None,
     *,
     length: int,
-    importance: Sequence[Shard] | None = None,
     similar: float = 0.0,
     steps: float = 1.0,
     fills_deadline: bool = False,
@@ -259,7 +257,6 @@ def engagement(
         deadline_s,
         preload_bytes,
         length=length,
-        importance=importance,
         similar=similar,
         steps=steps,
         fills_deadline=fills_deadline,
@@ -274,7 +271,6 @@ def engagement(
             capacity_bytes,
             length=length,
             cached=kept,
-            importance=importance,
             steps=steps,
             fills_deadline=fills_deadline,
             size=(first.layers, first.slices_per_layer),

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from simnmt.profile.streaming_cost import BITS, StiCost
-from simnmt.streaming.plan.baselines import Contestant, ExactPlan, contestants
-from simnmt.streaming.plan.baselines import find_exact_plan as exact_plan
+from simnmt.streaming.plan.baselines import Contestant, ExactPlan, contestants, find_exact_plan
 from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, budgets_of, loads_s, make_plan, memory_of, timeline_of
 from simnmt.streaming.plan.submodel import PlanError, compute_s
 from simnmt.streaming.plan.timeline import Timeline
@@ -169,7 +168,7 @@ def _best(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: boo
     """By the rules that the plan was made by."""
     computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=plan.length, steps=plan.steps)
     may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
-    return exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
+    return find_exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
 
 
 def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:

@@ -6,7 +6,7 @@ Also what follows from a plan: contents of the preload buffer, memory use (STI-2
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +98,7 @@ class StreamingPlan:
         return tuple(shard for shard in self.bits if shard[0] == layer)
 
     def as_json(self) -> dict[str, Any]:
-        """All that `from_json` needs, and what follows of it for people."""
+        """Return the plan as plain numbers, with what follows from it."""
         return {
             "layers": self.layers,
             "slices_per_layer": self.slices_per_layer,
@@ -117,32 +117,6 @@ class StreamingPlan:
             "stalls": self.stalls,
         }
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> StreamingPlan:
-        """What `as_json` gave. Raises `PlanError` where something lacks."""
-        try:
-            shards = [((int(entry["layer"]), int(entry["slice"])), entry) for entry in document["shards"]]
-            check_bits({shard: int(entry["bits"]) for shard, entry in shards})
-            if len(dict(shards)) < len(shards) or any(layer < 0 or piece < 0 for (layer, piece), _ in shards):
-                raise ValueError("shards that repeat, or with numbers below 0")
-            if min(int(document["layers"]), int(document["slices_per_layer"])) < 1:
-                raise ValueError("layers and slices have to be 1 or more")
-            return cls(
-                layers=int(document["layers"]),
-                slices_per_layer=int(document["slices_per_layer"]),
-                bits={shard: int(entry["bits"]) for shard, entry in shards},
-                preloaded=frozenset(shard for shard, entry in shards if entry["preloaded"]),
-                deadline_s=float(document["deadline_s"]),
-                preload_bytes=int(document["preload_bytes"]),
-                length=int(document["length"]),
-                latency_s=float(document["latency_s"]),
-                stall_s=float(document["stall_s"]),
-                steps=float(document["steps"]),
-                short_of_io=bool(document["short_of_io"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise PlanError(f"not a plan: {error}", remedy="write it anew with simnmt sti plan --json") from error
-
 
 def make_plan(
     cost: StiCost,
@@ -151,7 +125,6 @@ def make_plan(
     *,
     length: int,
     cached: Mapping[Shard, int] | None = None,
-    importance: Sequence[Shard] | None = None,
     similar: float = 0.0,
     steps: float = 1.0,
     repaired: bool = True,
@@ -161,7 +134,7 @@ def make_plan(
     """The paper's two-stage plan: the largest submodel that can be computed in time, then bits by two passes over its shards.
 
     `cached`: what the buffer truly holds, shard to bits; None for a model's first plan ever, whose buffer is filled as planned
-    (an empty mapping is a cold start). `importance`: best first, in place of the cost's; without either, layer order.
+    (an empty mapping is a cold start). Without importance in `cost`, shards are ranked in layer order.
     `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline.
     `repaired`: a first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones
     alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, whose pipeline is late where a
@@ -173,17 +146,13 @@ def make_plan(
     hides more reads. `size`: layers and slices a layer that are given, as in the later turns of an engagement, which are slowed
     less.
 
-    Raises `PlanError` for a deadline, buffer, length or size that makes no sense, for cached shards of unknown bits, of another
-    model or beyond the buffer, and for an importance that does not rank every shard once.
+    Raises `PlanError` for a deadline, buffer, length or size that makes no sense, and for cached shards of unknown bits, of
+    another model or beyond the buffer.
     """
     check_deadline_and_buffer(deadline_s, preload_bytes)
     check_cached(cost, cached or {}, preload_bytes)
     if length < 1 or not 0.0 < steps < math.inf:
         raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
-    order = cost.importance if importance is None else importance
-
-    def sized(layers: int, slices: int) -> Submodel:
-        return submodel(cost, layers, slices, length=length, importance=order, steps=steps)
 
     def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
         return held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
@@ -191,16 +160,15 @@ def make_plan(
     def fits(layers: int, slices: int) -> bool:
         if not fills_deadline and not cost.slowed:
             return True
-        small = sized(layers, slices)
+        small = submodel(cost, layers, slices, length=length, steps=steps)
         bits = {shard: (cached or {}).get(shard, BITS[0]) for shard in small.shards}
         if fills_deadline:
-            least = plan_with_bits(cost, small, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps)
-            return not least.misses_deadline
+            return not plan_with_bits(cost, small, bits, held(bits), deadline_s, preload_bytes).misses_deadline
         return read_in_time(cost, small, bits, held(bits), deadline_s)
 
     if size is None:
         size = chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, fits=fits)
-    chosen = sized(*size)
+    chosen = submodel(cost, *size, length=length, steps=steps)
 
     def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> StreamingPlan:
         bits, short = allocate_bits(
@@ -208,14 +176,11 @@ def make_plan(
             chosen,
             preload_bytes,
             cached=cached,
-            importance=order,
             whole_shards=whole_shards,
             may_wait_s=may_wait_s,
             deadline_s=deadline_s,
         )
-        return plan_with_bits(
-            cost, chosen, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short
-        )
+        return plan_with_bits(cost, chosen, bits, held(bits), deadline_s, preload_bytes, short_of_io=short)
 
     plan = attempt(False)
     late = plan.stalls or (chosen.work.slowed > 1.0 and plan.misses_deadline)
@@ -236,8 +201,6 @@ def plan_with_bits(
     deadline_s: float,
     preload_bytes: int,
     *,
-    length: int,
-    steps: float = 1.0,
     short_of_io: bool = False,
     run: TimelineFunction = timeline,
 ) -> StreamingPlan:
@@ -257,10 +220,10 @@ def plan_with_bits(
         preloaded=preloaded,
         deadline_s=deadline_s,
         preload_bytes=preload_bytes,
-        length=length,
+        length=chosen.length,
         latency_s=predicted.latency_s,
         stall_s=predicted.stall_s,
-        steps=steps,
+        steps=chosen.steps,
         short_of_io=short_of_io,
     )
 
@@ -274,25 +237,13 @@ def loads_s(cost: StiCost, bits: Mapping[Shard, int], preloaded: frozenset[Shard
     return list(by_layer.values())
 
 
-def timeline_of(
-    plan: StreamingPlan,
-    cost: StiCost,
-    length: int | None = None,
-    *,
-    steps: float | None = None,
-    run: TimelineFunction = timeline,
-) -> Timeline:
-    """The plan's execution over so many tokens and decoder steps, by default those that it was planned for.
+def timeline_of(plan: StreamingPlan, cost: StiCost, length: int | None = None, *, run: TimelineFunction = timeline) -> Timeline:
+    """Return the plan's execution over `length` tokens, by default those that it was planned for.
 
     `run`: `timeline`, a pipeline, or `load_then_run`.
     """
-    work = work_of(
-        cost,
-        plan.layers,
-        plan.slices_per_layer,
-        length=plan.length if length is None else length,
-        steps=plan.steps if steps is None else steps,
-    )
+    tokens = plan.length if length is None else length
+    work = work_of(cost, plan.layers, plan.slices_per_layer, length=tokens, steps=plan.steps)
     load_s = loads_s(cost, plan.bits, plan.preloaded)
     return run(load_s, work.comp_s, work.after_s, work.slowed, before_s=work.before_s)
 

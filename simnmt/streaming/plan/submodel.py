@@ -50,6 +50,10 @@ class Submodel:
     slices_per_layer: int
     shards: tuple[Shard, ...]
     """In layer order, and in slice order within a layer."""
+    length: int
+    """Padded source tokens."""
+    steps: float
+    """Decoder steps."""
     work: Work
 
     @property
@@ -112,41 +116,21 @@ def chosen_size(
     return max(size for size in fitting if shards_in(cost, *size) >= least)
 
 
-def submodel(
-    cost: StiCost, layers: int, slices: int, *, length: int, importance: Sequence[Shard] | None, steps: float = 1.0
-) -> Submodel:
-    """Return the bottom layers with the most important slices of each, by `importance`, best first; without it, the first (D).
+def submodel(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> Submodel:
+    """Return the bottom layers with the most important slices of each; without importance, the first slices (D).
 
-    Raises `PlanError` for fewer than one layer or slice, more than the model has, and an order that lacks shards, repeats one
-    or names another model's.
+    Raises `PlanError` for fewer than one layer or slice, and for more than the model has.
     """
     for name, count, most in (("layers", layers, cost.geometry.layers), ("slices of a layer", slices, cost.geometry.heads)):
         if not 1 <= count <= most:
             raise PlanError(f"a submodel of {count} {name}", remedy=f"give 1 to {most}")
     indices = [*range(layers), *(cost.geometry.layers + j for j in range(decoder_layers(cost, layers)))]
     ranked: dict[int, list[int]] = {index: [] for index in indices}
-    check_ranks(cost, importance)
-    for layer, piece in cost.all_shards() if importance is None else importance:
+    for layer, piece in cost.importance or cost.all_shards():
         if layer in ranked:
             ranked[layer].append(piece)
-    if any(len(pieces) < slices for pieces in ranked.values()):
-        raise PlanError("an importance that does not rank every shard", remedy="measure it with simnmt sti profile --task")
     shards = tuple((index, piece) for index in indices for piece in sorted(ranked[index][:slices]))
-    return Submodel(layers, slices, shards, work_of(cost, layers, slices, length=length, steps=steps))
-
-
-def check_ranks(cost: StiCost, importance: Sequence[Shard] | None) -> None:
-    """Raise `PlanError` for an order that ranks a shard twice, or one that the model does not have."""
-    if importance is None or importance is cost.importance:  # the cost has checked its own
-        return
-    remedy = "measure it with simnmt sti profile --task"
-    ranked = set(importance)
-    if len(ranked) < len(importance):
-        layer, piece = next(shard for shard in importance if importance.count(shard) > 1)
-        raise PlanError(f"importance: shard {piece} of layer {layer} is ranked twice", remedy=remedy)
-    if unknown := ranked.difference(cost.all_shards()):
-        layer, piece = min(unknown)
-        raise PlanError(f"importance: the model has no shard {piece} of layer {layer}", remedy=remedy)
+    return Submodel(layers, slices, shards, length, steps, work_of(cost, layers, slices, length=length, steps=steps))
 
 
 Bits = dict[Shard, int]
@@ -158,7 +142,6 @@ def allocate_bits(
     preload_bytes: int,
     *,
     cached: Mapping[Shard, int] | None = None,
-    importance: Sequence[Shard] | None = None,
     whole_shards: bool = False,
     may_wait_s: float = 0.0,
     deadline_s: float = inf,
@@ -187,7 +170,7 @@ def allocate_bits(
         return bits, True
     bits |= dict.fromkeys(free, max(uniform))
     may_change = set(free)
-    for shard in chosen.shards if importance is None else importance:
+    for shard in cost.importance or chosen.shards:
         if shard not in may_change:
             continue
         for width in reversed(BITS):

@@ -55,9 +55,9 @@ def test_nothing_computed_in_time_is_1_x_1_and_flagged() -> None:
 
 def test_worked_example_of_sti_13_with_a_buffer_and_without() -> None:
     cost = round_cost()
-    chosen = submodel(cost, 2, 3, length=LENGTH, importance=None)
-    uniform, short = allocate_bits(cost, chosen, 6000, cached=FIRST_LAYER, importance=())
-    assert ([uniform[(1, piece)] for piece in range(3)], short) == ([3, 3, 3], False)
+    chosen = submodel(cost, 2, 3, length=LENGTH)
+    bits, short = allocate_bits(cost, chosen, 6000, cached=FIRST_LAYER)
+    assert (min(bits[(1, piece)] for piece in range(3)), short) == (3, False)
     cold = make_plan(cost, 2.0, 0, length=LENGTH)
     assert set(cold.bits.values()) == {2}
     assert cold.short_of_io
@@ -117,7 +117,6 @@ def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, de
     assert plan.preloaded == set(list(plan.bits)[: len(plan.preloaded)])
     computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=LENGTH)
     assert computed_s <= deadline_s * (1 + 1e-9) or (plan.layers, plan.slices_per_layer) == (1, 1)
-    assert StreamingPlan.from_json(plan.as_json()) == plan
 
 
 @settings(max_examples=40)
@@ -254,23 +253,6 @@ def test_no_plan_for_a_deadline_or_buffer_that_makes_no_sense(deadline_s: float,
         make_plan(round_cost(), deadline_s, capacity, length=LENGTH)
 
 
-def test_a_ranking_that_lacks_shards_is_refused() -> None:
-    with pytest.raises(PlanError, match="does not rank every shard"):
-        make_plan(round_cost(), 2.0, 0, length=LENGTH, importance=[(0, 0), (1, 0)])
-
-
-@pytest.mark.parametrize(
-    ("order", "message"),
-    [
-        ([(0, 0), (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "shard 0 of layer 0 is ranked twice"),
-        ([(-1, 0), *((layer, piece) for layer in range(2) for piece in range(3))], "the model has no shard 0 of layer -1"),
-    ],
-)
-def test_a_ranking_that_repeats_shards_or_names_others_is_refused(order: list[Shard], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
-        make_plan(round_cost(), 2.0, 0, length=LENGTH, importance=order)
-
-
 @pytest.mark.parametrize(
     ("cached", "message"),
     [
@@ -289,7 +271,7 @@ def test_a_submodel_without_layers_or_beyond_the_model_is_refused(size: tuple[in
     with pytest.raises(PlanError, match="a submodel of"):
         make_plan(round_cost(), 2.0, 0, length=LENGTH, size=size)
     with pytest.raises(PlanError, match="a submodel of"):
-        submodel(round_cost(), *size, length=LENGTH, importance=None)
+        submodel(round_cost(), *size, length=LENGTH)
 
 
 def test_bits_that_no_shard_has_are_refused_by_the_baselines_too() -> None:
@@ -301,17 +283,3 @@ def test_bits_that_no_shard_has_are_refused_by_the_baselines_too() -> None:
 def test_a_plan_for_no_tokens_is_refused(given: dict[str, int]) -> None:
     with pytest.raises(PlanError, match="tokens and"):
         make_plan(round_cost(), 2.0, 0, **given)
-
-
-@pytest.mark.parametrize("change", [{"layers": -1}, {"slices_per_layer": 0}])
-def test_a_plan_document_without_layers_is_no_plan(change: dict[str, object]) -> None:
-    document = make_plan(round_cost(), 2.0, 0, length=LENGTH).as_json()
-    with pytest.raises(PlanError, match="layers and slices have to be 1 or more"):
-        StreamingPlan.from_json(document | change)
-
-
-@pytest.mark.parametrize("change", [{"shards": None}, {"deadline_s": "soon"}, {"shards": [{"layer": 0}]}])
-def test_what_is_no_plan_is_refused_in_one_line(change: dict[str, object]) -> None:
-    document = make_plan(round_cost(), 2.0, 0, length=LENGTH).as_json()
-    with pytest.raises(PlanError, match="not a plan"):
-        StreamingPlan.from_json(document | change)
