@@ -18,6 +18,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+import typer.core
 import typer.main
 
 from simnmt.base import VERSION
@@ -60,8 +61,21 @@ def application(verb: str = "") -> typer.Typer:
         if isinstance(implementation, typer.Typer):
             app.add_typer(implementation, name=name)
         else:
-            app.command(name)(implementation)
+            app.command(name, cls=_GroupedCommand)(implementation)
     return app
+
+
+class _GroupedCommand(typer.core.TyperCommand):
+    """A verb whose help lists its options by their panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+        for panel, records in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(records)
 
 
 @cache

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,142 +33,105 @@ class Backend(str, Enum):
     sharp = "sharp"
 
 
-def calibrate(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            metavar="NAME|PATH",
-            help="bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, or a model's folder.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write; an older one is replaced.")],
-    backend: Annotated[Backend, typer.Option("--backend", help="What computes.")] = Backend.torch,
-    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where it computes.")] = "cpu",
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="T", help="CPU threads; default: one for each core.")
-    ] = None,
-    compute_type: Annotated[
-        str | None,
-        typer.Option(
-            "--compute-type",
-            metavar="TYPE",
-            help="float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them; default: float32.",
-        ),
-    ] = None,
-    beam: Annotated[int, typer.Option("--beam", metavar="B", help="Hypotheses kept; 1 is greedy.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Six corner cells, few batch sizes: a minute or two.")] = False,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="As the C-NMT paper: 10,000 single inferences with the lengths of a corpus.")
-    ] = False,
-    lengths: Annotated[str, typer.Option("--lengths", metavar="@NAME|FILE", help="Length table for --paper.")] = "@de-en-news",
-    inferences: Annotated[int, typer.Option("--inferences", metavar="N", help="Inferences of --paper.")] = 10_000,
-    max_batch: Annotated[
-        int | None,
-        typer.Option("--max-batch", metavar="N", help="Largest batch of steps and encoders; default: 64, with --quick 16."),
-    ] = None,
-    max_src_len: Annotated[int, typer.Option("--max-src-len", metavar="N", help="Longest source of the grid, tokens.")] = 100,
-    max_tgt_len: Annotated[int, typer.Option("--max-tgt-len", metavar="M", help="Longest target of the grid, tokens.")] = 100,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            "--only", metavar="PARTS", help="Of execution,step,decoder,disk,energy,overheads; without execution, completes OUT."
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            "--text",
-            metavar="FILE",
-            help="Sentences, one a line: of a trained model, how far a beam runs on, what --vocabulary or sharp decoders say.",
-        ),
-    ] = None,
-    vocabulary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vocabulary",
-            metavar="BUNDLE",
-            help="Clusters or candidate lists of simnmt vocab build, held against all; repeat.",
-        ),
-    ] = None,
-    direction: Annotated[
-        str | None, typer.Option("--direction", metavar="NAME", help="Which clusters of a bundle with several.")
-    ] = None,
-    disk_pace: Annotated[
-        str | None,
-        typer.Option(
-            "--disk-pace", metavar="RATE", help="Read no faster, as a slower flash: 200MB/s; default: as fast as it goes."
-        ),
-    ] = None,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            "--unit",
-            metavar="UNIT",
-            help="What a token is; default: the folder's tokeniser; else word (bilstm, gru) or subword.",
-        ),
-    ] = None,
-    src_unit: Annotated[str | None, typer.Option("--src-unit", metavar="UNIT", help="As --unit, of the source alone.")] = None,
-    tgt_unit: Annotated[str | None, typer.Option("--tgt-unit", metavar="UNIT", help="As --unit, of the target alone.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the profile; default: the file's.")] = None,
-    device_name: Annotated[
-        str | None, typer.Option("--device-name", help="Name of the box; default: its processor and the threads.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of order, lengths, tokens and weights.")] = 0,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="PAGE", help="HTML page to write; default: beside the profile.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the profile and the warnings as JSON and nothing else.")
-    ] = False,
-) -> None:
+Option = tuple[object, object, str | None, str]
+"""Type, default (`REQUIRED` for none), metavar and help of an option."""
+REQUIRED = inspect.Parameter.empty
+OPTIONS: dict[str, dict[str, Option]] = {
+    "Model and engine": {
+        "model": (str, REQUIRED, "NAME|PATH", "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, a file or a folder."),
+        "backend": (Backend, Backend.torch, None, "What computes."),
+        "device": (str, "cpu", "cpu|cuda", "Where it computes."),
+        "threads": (int | None, None, "T", "CPU threads; default: one for each core."),
+        "compute_type": (str | None, None, "TYPE", "float32 (default), bfloat16, float16, float16_weights, int8 or int16."),
+        "beam": (int, 1, "B", "Hypotheses kept; 1 is greedy."),
+    },
+    "What is measured": {
+        "quick": (bool, False, None, "Six corner cells, few batch sizes: a minute or two."),
+        "paper": (bool, False, None, "As the C-NMT paper: 10,000 single inferences with the lengths of a corpus."),
+        "lengths": (str, "@de-en-news", "@NAME|FILE", "Length table for --paper."),
+        "inferences": (int, 10_000, "N", "Inferences of --paper."),
+        "max_batch": (int | None, None, "N", "Largest batch of steps and encoders; default: 64, with --quick 16."),
+        "max_src_len": (int, 100, "N", "Longest source of the grid, tokens."),
+        "max_tgt_len": (int, 100, "M", "Longest target of the grid, tokens."),
+        "only": (str | None, None, "PARTS", "Of execution,step,decoder,disk,energy,overheads; default: all."),
+        "disk_pace": (str | None, None, "RATE", "Read no faster, as a slower flash: 200MB/s; default: as fast as it goes."),
+        "seed": (int, 0, "S", "Of order, lengths, tokens and weights."),
+    },
+    "Text and vocabulary": {
+        "text": (str | None, None, "FILE", "Sentences for the beams, --vocabulary and sharp decoders of a trained model."),
+        "vocabulary": (list[str] | None, None, "BUNDLE", "Clusters or lists of vocab build, held against all; repeat."),
+        "direction": (str | None, None, "NAME", "Which clusters of a bundle with several."),
+    },
+    "Profile": {
+        "out": (Path, REQUIRED, "FILE", "Device profile to write; an older one is replaced."),
+        "name": (str | None, None, "NAME", "Name of the profile; default: the file's."),
+        "device_name": (str | None, None, "NAME", "Name of the box; default: its processor and the threads."),
+        "unit": (str | None, None, "UNIT", "What a token is; default: by the folder's tokeniser, else word or subword."),
+        "src_unit": (str | None, None, "UNIT", "As --unit, of the source alone."),
+        "tgt_unit": (str | None, None, "UNIT", "As --unit, of the target alone."),
+        "plot": (Path | None, None, "PAGE", "HTML page to write; default: beside the profile."),
+        "json": (bool, False, None, "Print the profile and the warnings as JSON and nothing else."),
+    },
+}
+
+
+def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the signature that `OPTIONS` describes, which typer reads."""
+    parameters = []
+    for panel, options in OPTIONS.items():
+        for name, (kind, default, metavar, text) in options.items():
+            least = 0 if name == "seed" else None
+            option = typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text, min=least, rich_help_panel=panel)
+            annotation = Annotated[kind, option]  # type: ignore[valid-type]
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+            verb.__annotations__[name] = annotation
+    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return verb
+
+
+@_with_options
+def calibrate(**given: Any) -> None:
     """Measure a translation model on this box: its device profile, with fit and held-out error.
 
-    Interrupted, it keeps what it has; the same command goes on from there.
+    Interrupted, it keeps what it has; the same command goes on from there. Without execution, --only completes the profile OUT.
+
+    Example: simnmt calibrate --model gru --quick --out gateway.json
     """
-    if quick and paper:
+    if given["quick"] and given["paper"]:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
     from simnmt.calibrate.settings import PARTS, Settings, parse_pace, parse_parts
 
+    out: Path = given["out"]
+    copied = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
     settings = Settings(
-        model=model,
-        backend=backend.value,
-        device=device,
-        threads=threads,
-        compute_type=compute_type,
-        beam=beam,
-        mode="quick" if quick else "paper" if paper else "full",
-        parts=PARTS if only is None else parse_parts(only),
-        max_batch=max_batch,
-        max_src_len=max_src_len,
-        max_tgt_len=max_tgt_len,
-        lengths=lengths,
-        inferences=inferences,
-        src_unit=src_unit or unit,
-        tgt_unit=tgt_unit or unit,
-        text=text,
-        vocabulary=tuple(vocabulary or ()),
-        direction=direction,
-        disk_bytes_per_s=None if disk_pace is None else parse_pace(disk_pace),
-        seed=seed,
+        **copied
+        | {
+            "backend": given["backend"].value,
+            "mode": "quick" if given["quick"] else "paper" if given["paper"] else "full",
+            "parts": PARTS if given["only"] is None else parse_parts(given["only"]),
+            "src_unit": given["src_unit"] or given["unit"],
+            "tgt_unit": given["tgt_unit"] or given["unit"],
+            "vocabulary": tuple(given["vocabulary"] or ()),
+            "disk_bytes_per_s": None if given["disk_pace"] is None else parse_pace(given["disk_pace"]),
+        }
     )
     profile_there(out, settings)
-    page = plot or out.parent / f"{out.stem}.html"
+    page = given["plot"] or out.parent / f"{out.stem}.html"
     refuse_unfit_page(page, out, settings)
     with _listener() as listener:
-        done = measure(settings, out, name=name, device_name=device_name, listener=listener)
+        done = measure(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
     for warning in done.warnings:
         warn(warning)
-    # Before the page: what went wrong with it would hide what hours of measuring came to.
-    if as_json:
+    # Before the page: an error of the page would hide the result of hours of measuring.
+    if given["json"]:
         print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))
     else:
         print(_format_profile(done))
         print(f"{'replaced' if done.replaced else 'wrote'} {out}")
     _write_page(page, done)
-    if not as_json:
+    if not given["json"]:
         print(f"page: {page}")
 
 
