@@ -90,7 +90,7 @@ def _format_bench(done: BenchReport) -> str:
 
 def _result_row(result: Result) -> list[str]:
     asked = "" if result.target is None else f">= {result.target:g}{'' if result.reached else ' *'}"
-    baseline = result.baseline if result.way == result.baseline else f"{result.baseline} ({result.way})"
+    baseline = result.baseline if result.baseline_run == result.baseline else f"{result.baseline} ({result.baseline_run})"
     return [
         result.kernel, result.case, baseline, result.level, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
         asked, f"{100 * result.roofline_share:.0f} %", result.remark,

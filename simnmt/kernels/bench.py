@@ -231,8 +231,8 @@ class Result:
     kernel: str
     case: str
     baseline: str
-    way: str
-    """The baseline's fastest way here."""
+    baseline_run: str
+    """The baseline's fastest run here."""
     ratio: float
     """Times as fast as the baseline: the median over the rounds."""
     target: float | None
@@ -264,6 +264,8 @@ class BenchReport:
     def as_json(self) -> dict[str, Any]:
         """For a file."""
         results = [asdict(result) for result in self.results]
+        for result in results:
+            result["way"] = result.pop("baseline_run")
         return {"level": self.level, "threads": self.threads, "roofline": self.roofline.as_json(), "results": results}
 
 
@@ -330,7 +332,7 @@ def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, ro
         kernel=kernel.name,
         case=", ".join(filter(None, [case.text, comparison.what])),
         baseline=comparison.baseline,
-        way=fastest,
+        baseline_run=fastest,
         ratio=ratio,
         target=target,
         reached=None if target is None else ratio >= target and comparison.error <= comparison.error_bound,

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.arrays import allocated_bytes, allocated_size, huge_pages
-from simnmt.kernels.column_sets import (
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NativeLibrary, native_at
+from simnmt.kernels.tensor_checks import (
     ANY_SIZE,
     REAL_TYPES,
     check_beside,
@@ -18,8 +20,6 @@ from simnmt.kernels.column_sets import (
     output_tensor,
     raise_for_column,
 )
-from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, native_at
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
 
 
@@ -108,15 +108,15 @@ def gathered_products(
     hidden: Tensor,
     columns: Tensor,
     *,
-    way: ProductMethod = "row_wise",
+    method: ProductMethod = "row_wise",
     out: Tensor | None = None,
     level: str | None = None,
 ) -> Tensor:
     """float32 [rows, n]: products of each row of `hidden` with the `columns` of the vocabulary, without bias (FVP-07).
 
-    `weight`: [V, d], `hidden`: [rows, d], both float32, float16 or bfloat16; `columns`: int32 [n], ascending, within V. `way`:
-    `row_wise` takes dot products straight from the weight's rows and copies nothing, `gather` takes a few columns at a time,
-    which a cache holds, packed and then multiplied. `out` takes the result where it is given. Compiled kernels on the CPU in
+    `weight`: [V, d], `hidden`: [rows, d], both float32, float16 or bfloat16; `columns`: int32 [n], ascending, within V.
+    `method`: `row_wise` takes dot products straight from the weight's rows and copies nothing, `gather` takes a few columns at
+    a time, which a cache holds, packed and then multiplied. `out` takes the result where it is given. Compiled kernels on the CPU in
     float32, by one thread (`level`: the widest of them, as the variable SIMNMT_KERNELS says it), torch elsewhere. Raises
     `KernelError` for other tensors and for a column that there is not.
     """
@@ -126,15 +126,15 @@ def gathered_products(
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     check_beside("hidden", hidden, "weight", weight)
     check_beside("columns", columns, "weight", weight)
-    if way not in PRODUCT_METHODS:
-        raise KernelError(f"way {way!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
+    if method not in PRODUCT_METHODS:
+        raise KernelError(f"method {method!r}: one of {', '.join(PRODUCT_METHODS)} is needed")
     rows, count = hidden.shape[0], columns.shape[0]
     out = output_tensor(out, rows, count, hidden)
     native = native_at(level) if weight.is_cpu and weight.dtype == hidden.dtype == torch.float32 else None
     if native is None:
         check_columns(columns, vocab)
         return out.copy_(multiplied(weight.detach().index_select(0, columns), hidden.detach()))
-    if way == "row_wise":
+    if method == "row_wise":
         unsound = native.cdll.simnmt_row_wise(weight_at, vocab, width, columns_at, count, hidden_at, rows, out.data_ptr())
     else:
         scratch = torch.empty(native.cdll.simnmt_gathered_scratch(width, rows))

@@ -5,7 +5,6 @@ Callables take turns, so that a disturbance slows all of them and their ratios s
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import statistics
 import time
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 Run = Callable[[], object]
 
@@ -98,38 +98,16 @@ def interleaved(
     return Times({name: tuple(times) for name, times in seconds_by_name.items()})
 
 
-_NAMES = [f"{vendor}openblas_{{}}_num_threads{suffix}" for vendor in ("scipy_", "") for suffix in ("64_", "")]
-
-
 @contextmanager
 def library_threads(count: int) -> Iterator[None]:
-    """Hold both to `count` threads until the block ends; an OpenBLAS that cannot be found is left as it is."""
+    """Hold torch and the BLAS of numpy to `count` threads until the block ends."""
     before = torch.get_num_threads()
-    blas = [(library, name, _call(library, name, "get")) for library, name in _open_blas()]
     torch.set_num_threads(count)
-    for library, name, _ in blas:
-        _call(library, name, "set", count)
     try:
-        yield
+        with threadpool_limits(count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
-        for library, name, threads in blas:
-            _call(library, name, "set", threads)
-
-
-def _open_blas() -> Iterator[tuple[ctypes.CDLL, str]]:
-    """Every OpenBLAS that this process has loaded, with how it names its functions."""
-    maps = Path("/proc/self/maps")
-    lines = maps.read_text(errors="replace").splitlines() if maps.exists() else []
-    for path in sorted({line.split(maxsplit=5)[5] for line in lines if "openblas" in line and line.count("/")}):
-        library = ctypes.CDLL(path)
-        name = next((name for name in _NAMES if hasattr(library, name.format("set"))), None)
-        if name is not None:
-            yield library, name
-
-
-def _call(library: ctypes.CDLL, name: str, verb: str, *arguments: int) -> int:
-    return int(getattr(library, name.format(verb))(*arguments))
 
 
 Number = Literal["float32", "int16"]

@@ -136,8 +136,6 @@ def _by_rows(
     (at, bias_at), columns_at = addresses, columns.data_ptr()
     values_at = None if values is None else values.data_ptr()
     log_total_at = None if log_total is None else log_total.data_ptr()
-    if rows and 0 in (columns_at, values_at, log_total_at):
-        raise KernelError("out: a tensor without memory of its own cannot be written to")
     if parts == 1:  # of one row the call costs as much as a third of the work: nothing more than it must
         broken = kernel(kind, at, vocab, bias_at, rows, vocab, 0, count, columns_at, values_at, log_total_at, None, None)
         if broken >= 0:

@@ -301,7 +301,7 @@ def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Te
     def product(method: ProductMethod) -> Run:
         return alternate(
             [
-                partial(gathered_products, layer.weight, step.hidden, step.columns, way=method, out=out)
+                partial(gathered_products, layer.weight, step.hidden, step.columns, method=method, out=out)
                 for step, out in zip(steps, outs, strict=True)
             ]
         )
@@ -423,7 +423,7 @@ def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kep
 
     def straight(step: Step, out: Tensor) -> Tensor:
         columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, way=method, out=out)
+        products = gathered_products(layer.weight, step.hidden, columns, method=method, out=out)
         return columns[_search(products, layer.bias[columns]).columns]
 
     def from_copy(step: Step, out: Tensor) -> Tensor:
@@ -432,7 +432,7 @@ def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kep
 
     def scattered(step: Step, out: Tensor) -> Tensor:
         columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, way=method, out=out)
+        products = gathered_products(layer.weight, step.hidden, columns, method=method, out=out)
         return _search(scatter(products, columns, layer.vocab, layer.bias, logits), None).columns
 
     def all_of(run: Callable[[Step, Tensor], Tensor]) -> Run:

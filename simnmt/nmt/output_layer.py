@@ -198,10 +198,14 @@ class FusedOutput:
         return projected.columns[:, 0], projected.log_probs[:, 0]
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`."""
+        """See `OutputLayer`; where there are fewer than `count`, the rest have a sum of minus infinity."""
         sentences, columns_per_row = len(scores), projected.columns.shape[1]
         sums = (projected.log_probs + scores.view(-1, 1)).view(sentences, -1)
-        sums, places = sums.topk(min(count, sums.shape[1]), dim=1)
+        if (short := count - sums.shape[1]) > 0:
+            sums, places = torch.nn.functional.pad(sums, (0, short), value=_NEVER).sort(dim=1, descending=True, stable=True)
+            places = places.clamp(max=projected.columns.numel() // sentences - 1)
+        else:
+            sums, places = sums.topk(count, dim=1)
         tokens = projected.columns.view(sentences, -1).gather(1, places)
         return sums, places.div(columns_per_row, rounding_mode="floor"), tokens
 
@@ -255,7 +259,8 @@ class SubsetOutput:
         bias = model.bias
         self._plain_bias = None if bias is None else bias.detach().float().contiguous()
         self._bias = MaskedBias(model, banned)
-        self._plain = PlainOutput(model, banned)
+        self._search: OutputLayer = (PlainOutput if vocabulary.scatter else FusedOutput)(model, banned)
+        self.likeliest, self.likeliest_scored = self._search.likeliest, self._search.likeliest_scored
 
     def project(self, hidden: Tensor, best: int) -> Any:
         """See `OutputLayer`; scattered, the logits [rows, vocab]."""
@@ -281,40 +286,12 @@ class SubsetOutput:
             account.step(self._model.vocab, len(hidden), len(active.columns), missed=missed)
         return projected
 
-    def likeliest(self, projected: Any) -> Tensor:
-        """See `OutputLayer`."""
-        if self._vocabulary.scatter:
-            return self._plain.likeliest(projected)
-        tokens: Tensor = projected
-        return tokens
-
-    def likeliest_scored(self, projected: Any) -> tuple[Tensor, Tensor]:
-        """See `OutputLayer`."""
-        if self._vocabulary.scatter:
-            return self._plain.likeliest_scored(projected)
-        return projected.columns[:, 0], projected.log_probs[:, 0]
-
     def largest_sums(self, projected: Any, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """See `OutputLayer`."""
-        if self._vocabulary.scatter:
-            sums, rows, tokens = self._plain.largest_sums(projected, scores, count)
-        else:
-            sums, rows, tokens = self._largest_of_best(projected, scores, count)
+        sums, rows, tokens = self._search.largest_sums(projected, scores, count)
         # Which impossible token comes first is nobody's choice, but what it leads to would take part in the next union.
         impossible = sums == _NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
-
-    def _largest_of_best(self, best: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        sentences, columns_per_row = len(scores), best.columns.shape[1]
-        sums = (best.log_probs + scores.view(-1, 1)).view(sentences, -1)
-        if sums.shape[1] < count:
-            short = count - sums.shape[1]
-            sums, places = torch.nn.functional.pad(sums, (0, short), value=_NEVER).sort(dim=1, descending=True, stable=True)
-            places = places.clamp(max=best.columns.numel() // sentences - 1)
-        else:
-            sums, places = sums.topk(count, dim=1)
-        tokens = best.columns.view(sentences, -1).gather(1, places)
-        return sums, places.div(columns_per_row, rounding_mode="floor"), tokens
 
     def _products(self, hidden: Tensor, active: ActiveColumns) -> Tensor:
         columns, cache = active.columns, self._vocabulary.cache
@@ -323,11 +300,11 @@ class SubsetOutput:
             copy = cache.get(self._weight, columns, active.key, pays)
             if copy is not None:
                 return copy.products(hidden)
-        method = self._choice.way(len(columns), len(hidden))
+        method = self._choice.method(len(columns), len(hidden))
         if method == "dense":
             _, products = next(iter(self._model.products(hidden)))
             return products.float().index_select(1, columns)
-        return gathered_products(self._weight, hidden, columns, way=method)
+        return gathered_products(self._weight, hidden, columns, method=method)
 
     def _best(self, products: Tensor, columns: Tensor, best: int) -> Best | Tensor:
         if not len(products):

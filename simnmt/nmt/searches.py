@@ -21,10 +21,28 @@ class _GreedySentence:
     score: float = 0.0
 
 
-class GreedySearch:
+class _Search:
+    """What both searches share: the output layer, the banned tokens, and the columns that the sentences' sources ask for."""
+
+    def __init__(self, model: StepModel, beam: int, fused: bool, vocabulary: RestrictedVocabulary | None) -> None:
+        self.beam = beam
+        self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
+        self._banned = BannedTokens.of(model)
+        self._output, self._subset = make_output_layer(model, self._banned, fused, vocabulary)
+
+    def _join_subset(self, limits: Sequence[Limit]) -> None:
+        if self._subset is not None:
+            self._subset.join([limit.source for limit in limits], self.beam)
+
+    def _leave_subset(self, order: Sequence[int]) -> Tensor:
+        if self._subset is not None:
+            self._subset.leave(order)
+        return torch.tensor(order, dtype=torch.int64, device=self._device)
+
+
+class GreedySearch(_Search):
     """See `SlotSearch`. Not `scored`, no softmax is taken: the likeliest token has the largest logit (FNI-06)."""
 
-    beam = 1
     parents = None
 
     def __init__(
@@ -35,17 +53,14 @@ class GreedySearch:
         fused: bool = False,
         vocabulary: RestrictedVocabulary | None = None,
     ) -> None:
-        self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
+        super().__init__(model, 1, fused, vocabulary)
         self._scored = scored
-        self._banned = BannedTokens.of(model)
-        self._output, self._subset = make_output_layer(model, self._banned, fused, vocabulary)
         self._sentences: list[_GreedySentence] = []
         self.tokens = torch.empty(0, dtype=torch.int64, device=self._device)
 
     def join(self, limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
-        if self._subset is not None:
-            self._subset.join([limit.source for limit in limits], 1)
+        self._join_subset(limits)
         self._sentences += [_GreedySentence(limit) for limit in limits]
         self.tokens = torch.cat((self.tokens, self.tokens.new_full((len(limits),), self._start)))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)
@@ -78,10 +93,8 @@ class GreedySearch:
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
-        if self._subset is not None:
-            self._subset.leave(order)
+        self.tokens = self.tokens.index_select(0, self._leave_subset(order))
         self._sentences = [self._sentences[slot] for slot in order]
-        self.tokens = self.tokens.index_select(0, torch.tensor(order, dtype=torch.int64, device=self._device))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)
 
     def _hypothesis(self, sentence: _GreedySentence, ended: bool) -> Hypothesis:
@@ -99,7 +112,7 @@ class _BeamSentence:
     """Of each step the words of the beam, then the rows that they grew from."""
 
 
-class BeamSearch:
+class BeamSearch(_Search):
     """See `SlotSearch`.
 
     A hypothesis that ends among the `beam` best candidates of its step is kept. A sentence is done when `beam` are kept and
@@ -116,11 +129,9 @@ class BeamSearch:
         fused: bool = False,
         vocabulary: RestrictedVocabulary | None = None,
     ) -> None:
-        self.beam, self._length_penalty = beam, length_penalty
-        self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
+        super().__init__(model, beam, fused, vocabulary)
+        self._length_penalty = length_penalty
         self._candidates = min(2 * beam, beam * model.vocab)
-        self._banned = BannedTokens.of(model)
-        self._output, self._subset = make_output_layer(model, self._banned, fused, vocabulary)
         self._sentences: list[_BeamSentence] = []
         self._words, self._parents = self._whole(0, 0), self._whole(0, 0)
         self._scores, self._kept_scores = self._never(0), self._never(0)
@@ -144,8 +155,7 @@ class BeamSearch:
 
     def join(self, limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
-        if self._subset is not None:
-            self._subset.join([limit.source for limit in limits], self.beam)
+        self._join_subset(limits)
         count = len(limits)
         self._sentences += [_BeamSentence(limit) for limit in limits]
         scores = self._never(count)
@@ -197,10 +207,8 @@ class BeamSearch:
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
-        if self._subset is not None:
-            self._subset.leave(order)
+        slots = self._leave_subset(order)
         self._sentences = [self._sentences[slot] for slot in order]
-        slots = torch.tensor(order, dtype=torch.int64, device=self._device)
         self._words, self._parents = self._words[slots], self._parents[slots]
         self._scores, self._steps = self._scores[slots], self._steps[slots]
         self._kept_scores, self._kept_ends = self._kept_scores[slots], self._kept_ends[slots]
@@ -230,3 +238,17 @@ class BeamSearch:
 
     def _never(self, slots: int) -> Tensor:
         return torch.full((slots, self.beam), _NEVER, device=self._device)
+
+
+def make_search(
+    model: StepModel,
+    beam: int,
+    *,
+    scored: bool = False,
+    fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
+) -> GreedySearch | BeamSearch:
+    """The usual search of that width; `scored`: a greedy one gives scores, as a beam does."""
+    if beam == 1:
+        return GreedySearch(model, scored=scored, fused=fused, vocabulary=vocabulary)
+    return BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)

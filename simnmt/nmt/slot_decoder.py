@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.searches import BeamSearch, GreedySearch
+from simnmt.nmt.searches import BeamSearch, GreedySearch, make_search
 from simnmt.nmt.slot_search import Hypothesis, Limit, SlotSearch
 from simnmt.nmt.slots import Slots
 from simnmt.nmt.step_model import Memory, StepModel, check_lengths, pad
@@ -68,13 +69,7 @@ class SlotDecoder:
         self._vocabulary = vocabulary
         self.capacity = capacity
         self._model, self._max_len, self._mark = model, max_len, mark
-        self._new_search = search or (
-            lambda: (
-                GreedySearch(model, fused=fused, vocabulary=vocabulary)
-                if beam == 1
-                else BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)
-            )
-        )
+        self._new_search = search or partial(make_search, model, beam, fused=fused, vocabulary=vocabulary)
         self.drop_all()
 
     @property
@@ -234,10 +229,7 @@ def greedy(
     first, when all are encoded and none has joined. Raises `NmtError` for lengths beyond the model's positions, and
     `OutOfMemory`.
     """
-
-    def search() -> SlotSearch:
-        return GreedySearch(model, scored=scored, fused=fused, vocabulary=vocabulary)
-
+    search = partial(GreedySearch, model, scored=scored, fused=fused, vocabulary=vocabulary)
     return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
 
 
@@ -255,10 +247,7 @@ def beam(
     mark: Mark | None = None,
 ) -> list[Hypothesis]:
     """The best hypothesis of each sentence that a beam of that width finds: see `BeamSearch`, and for the rest `greedy`."""
-
-    def search() -> SlotSearch:
-        return BeamSearch(model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
-
+    search = partial(BeamSearch, model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
     return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
 
 

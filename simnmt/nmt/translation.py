@@ -20,9 +20,9 @@ from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.searches import BeamSearch, GreedySearch
+from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Hypothesis, SlotSearch
+from simnmt.nmt.slot_search import Hypothesis
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
 from simnmt.nmt.unknown_words import UNKNOWN, TextWriter, read_dictionary
@@ -214,14 +214,8 @@ class _TranslationStream:
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
-        beam, fused, self._batching = translator.beam, translator.fused, translator.batching
-        vocabulary = translator.vocabulary
-
-        def search() -> SlotSearch:
-            if beam == 1:
-                return GreedySearch(model, scored=True, fused=fused, vocabulary=vocabulary)
-            return BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)
-
+        self._batching, vocabulary = translator.batching, translator.vocabulary
+        search = partial(make_search, model, translator.beam, scored=True, fused=translator.fused, vocabulary=vocabulary)
         decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
         self._batched = BatchedDecoder(decoder, self._batching)
         self._under_way: dict[int, _Line] = {}

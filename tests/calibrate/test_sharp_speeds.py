@@ -22,7 +22,6 @@ from simnmt.calibrate.sharp_speeds import (  # noqa: E402
 )
 from simnmt.kernels import sharp_cases  # noqa: E402
 from simnmt.kernels.sharp.model_shapes import (  # noqa: E402
-    PAPER,
     DecoderShape,
     operations,
     random_sentence,
@@ -32,6 +31,7 @@ from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_check
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
+from tests.kernels.sharp_models import PAPER  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 
 VOCAB = 36

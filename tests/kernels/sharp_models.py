@@ -17,8 +17,24 @@ from simnmt.kernels.sharp import (
     SourceWeights,
     StackLayer,
 )
+from simnmt.kernels.sharp.model_shapes import DecoderShape
 from simnmt.kernels.sharp.weights import GATES, Float32
+from simnmt.nmt.architecture import SHARP_MODELS
 
+PAPER = {
+    name.removeprefix("sharp-").upper(): DecoderShape(
+        "attgru" if model.cell == "gru" else "attlstm",
+        model.hidden,
+        model.embedding,
+        2 * model.source_hidden,
+        model.compared,
+        tuple((block.kind, block.width) for block in model.layers),
+        500,
+    )
+    for name, model in SHARP_MODELS.items()
+    if name != "sharp"
+}
+"""The decoders of Table 2 (SHARP-15, SHARP-16), with 500 candidates."""
 TOKENS = SharpTokens(start=2, eos=3, unk=1, pad=0)
 Layer = tuple[Literal["fc_relu", "fc_tanh", "gru", "lstm"], int]
 

@@ -34,10 +34,10 @@ def digits(values: Tensor) -> list[float]:
 @pytest.mark.parametrize("way", PRODUCT_METHODS)
 def test_worked_examples_of_fvp_01_and_fvp_07(way: ProductMethod, level: str) -> None:
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
-    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, way=way, level=level), everything, 5, BIAS, level=level)
+    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, method=way, level=level), everything, 5, BIAS, level=level)
     assert digits(logits) == [1, 2.1, 0, 1, 1.7]
     assert digits(logits.softmax(-1)) == DENSE
-    some = scatter(gathered_products(WEIGHT, HIDDEN, active, way=way, level=level), active, 5, BIAS, level=level)
+    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=way, level=level), active, 5, BIAS, level=level)
     assert digits(some) == [-np.inf, 2.1, -np.inf, 1, 1.7]
     probabilities = some.softmax(-1)
     assert digits(probabilities) == [0, 0.499203, 0, 0.166170, 0.334626]
@@ -62,7 +62,7 @@ def test_every_way_is_off_float64_by_rounding_alone(
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
     for way in PRODUCT_METHODS:
-        assert gathered_products(weight, hidden, columns, way=way, out=out, level=level) is out
+        assert gathered_products(weight, hidden, columns, method=way, out=out, level=level) is out
         assert ((out - exact).abs() <= bound).all()
     kept = SubMatrix.of(weight, columns, level=level)
     assert kept.nbytes == SubMatrix.bytes_of(weight, len(columns), level=level), "known before it is made"
@@ -108,7 +108,7 @@ def test_all_columns_give_the_tokens_of_the_dense_product(level: str) -> None:
     every = torch.arange(300, dtype=torch.int32)
     dense = fused_best(hidden @ weight.T, None, 4)
     for way in PRODUCT_METHODS:
-        found = fused_best(gathered_products(weight, hidden, every, way=way, level=level), None, 4)
+        found = fused_best(gathered_products(weight, hidden, every, method=way, level=level), None, 4)
         assert torch.equal(found.columns, dense.columns)
 
 
@@ -167,7 +167,7 @@ def test_columns_that_a_kernel_could_not_trust_are_refused(level: str) -> None:
     ):
         for way in PRODUCT_METHODS:
             with pytest.raises(KernelError, match=message):
-                gathered_products(weight, hidden, columns, way=way, level=level)
+                gathered_products(weight, hidden, columns, method=way, level=level)
         with pytest.raises(KernelError, match=message):
             SubMatrix.of(weight, columns, level=level)
         with pytest.raises(KernelError, match=message):
@@ -185,8 +185,8 @@ def test_wrong_tensors_are_refused() -> None:
     ):
         with pytest.raises(KernelError, match=message):
             gathered_products(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(KernelError, match="way 'fast': one of row_wise, gather is needed"):
-        gathered_products(weight, hidden, columns, way="fast")  # type: ignore[arg-type]
+    with pytest.raises(KernelError, match="method 'fast': one of row_wise, gather is needed"):
+        gathered_products(weight, hidden, columns, method="fast")  # type: ignore[arg-type]
     with pytest.raises(KernelError, match=r"out is float32 \[2, 3\]: contiguous float32 \[2, 2\] is needed"):
         gathered_products(weight, hidden, columns, out=torch.empty(2, 3))
     with pytest.raises(KernelError, match=r"bias is float32 \[2\]: contiguous float32 \[10\] is needed"):

@@ -292,13 +292,13 @@ def test_products_are_made_by_rows_alone_or_as_a_measured_cost_says(monkeypatch:
     """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
     usual = ProductChoice(None, 640, 8)
     for columns in (5, 320, 640):
-        assert [usual.way(columns, rows) for rows in (1, 40, 127, 128, 500)] == [*["row_wise"] * 3, *["gather"] * 2]
+        assert [usual.method(columns, rows) for rows in (1, 40, 127, 128, 500)] == [*["row_wise"] * 3, *["gather"] * 2]
     cost = made_cost(row_wise=2.0, gather=3.0, dense=1.0)
     choice = ProductChoice(cost, 640, 8)
-    assert [choice.way(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
-    assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).way(100, 1) == "gather"
+    assert [choice.method(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
+    assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).method(100, 1) == "gather"
     monkeypatch.setattr(ProjectionCost, "method", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
-    assert choice.way(293, 1) == "row_wise"
+    assert choice.method(293, 1) == "row_wise"
 
 
 def test_all_columns_multiplied_give_the_active_ones_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ from simnmt.kernels.sharp.weights import (
 from simnmt.profile.decoder_settings import DecoderSettings
 
 KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
-"""Of a text's words, those whose products are kept (SHARP-06)."""
+"""Of a text's words, those whose products are kept (SHARP-06).
+
+The paper credits the 95 % with 8,000 of 80,000 words to Zipf's law: plain, it gives 80.6 %; 95 % takes an exponent of 1.227.
+"""
 LayerKind = Literal["fc_relu", "fc_tanh", "gru", "lstm"]
 
 
@@ -145,36 +148,6 @@ def source_operations(
 def kept_bytes(shape: DecoderShape, words: int) -> int:
     """Of float32 products of so many words' embeddings, those of attention's V_a x included (SHARP-06)."""
     return 4 * words * (GATES[shape.bottom] * shape.r + shape.a)
-
-
-def zipf_share(kept: int, words: int, exponent: float = 1.0) -> float:
-    """Of a text, the share of words among the `kept` most frequent of `words`, by Zipf's law (SHARP-06).
-
-    The paper credits its 95 % with 8,000 of 80,000 to this law: plain, it gives 80.6 %; 95 % takes an exponent of 1.227.
-    """
-    frequency = np.arange(1, words + 1, dtype=np.float64) ** -exponent
-    return float(frequency[:kept].sum() / frequency.sum())
-
-
-def _paper(*stack: tuple[LayerKind, int], bottom: Literal["attgru", "attlstm"] = "attgru") -> DecoderShape:
-    return DecoderShape(bottom, 1024, 512, 1024, 1024, stack, 500)
-
-
-_TOP: tuple[LayerKind, int] = ("fc_tanh", 1024)
-_RELU: tuple[LayerKind, int] = ("fc_relu", 768)
-_GRU: tuple[LayerKind, int] = ("gru", 1024)
-_LSTM: tuple[LayerKind, int] = ("lstm", 1024)
-
-PAPER: dict[str, DecoderShape] = {
-    "S1": _paper(),
-    "S2": _paper(_GRU),
-    "S3": _paper(*[_RELU] * 3, _TOP),
-    "S4": _paper(*[_RELU] * 7, _TOP),
-    "S5": _paper(*[_RELU] * 7, _GRU),
-    "S6": _paper(*[_RELU] * 15, _TOP),
-    "S7": _paper(*[_LSTM] * 7, bottom="attlstm"),
-}
-"""The decoders of Table 2 (SHARP-15, SHARP-16). Not stated, and taken here: embeddings of 512 and attention in 1024."""
 
 
 TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)

@@ -14,9 +14,9 @@ from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.nmt.batch_decoder import BatchedDecoder, DecodeRequest
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.searches import BeamSearch, GreedySearch
+from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Hypothesis, Limit, SlotSearch
+from simnmt.nmt.slot_search import SlotSearch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
 
@@ -121,7 +121,7 @@ def collect(
     noted = _RecordingModel(model, top)
     batching = maxi(batch, max(batch, min(len(sources), 100 * batch)))
     search = _TrackedSearch(noted, beam)
-    batched = BatchedDecoder(SlotDecoder(model, capacity=batch, search=lambda: search), batching)
+    batched = BatchedDecoder(SlotDecoder(model, capacity=batch, search=lambda: cast("SlotSearch", search)), batching)
     asked = [request for request, source in enumerate(sources) if source]
     for request in asked:
         positions, most = model.max_positions, max_len or 2 * len(sources[request]) + 10
@@ -186,37 +186,21 @@ class _RecordingModel:
 
 
 class _TrackedSearch:
-    """See `SlotSearch`: the usual one, which also knows whose each slot is."""
+    """See `SlotSearch`: the usual one, which also knows the sentence of each slot."""
 
     def __init__(self, noted: _RecordingModel, beam: int) -> None:
-        model = cast("StepModel", noted)
-        self._search: SlotSearch = GreedySearch(model) if beam == 1 else BeamSearch(model, beam)
-        self._noted, self.beam = noted, beam
+        self._search = make_search(cast("StepModel", noted), beam)
+        self._noted = noted
         self.keys: list[int] = []
-        """The sentence of each slot; whoever lets sentences join adds theirs."""
+        """The sentence of each slot; the caller adds those of joining sentences."""
 
-    @property
-    def tokens(self) -> Tensor:
-        """See `SlotSearch`."""
-        return self._search.tokens
-
-    @property
-    def parents(self) -> Tensor | None:
-        """See `SlotSearch`."""
-        return self._search.parents
-
-    def join(self, limits: Sequence[Limit]) -> None:
-        """See `SlotSearch`."""
-        self._search.join(limits)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._search, name)
 
     def project(self, hidden: Tensor) -> Any:
         """See `SlotSearch`."""
-        self._noted.rows = [key for key in self.keys for _ in range(self.beam)]
+        self._noted.rows = [key for key in self.keys for _ in range(self._search.beam)]
         return self._search.project(hidden)
-
-    def choose(self, projected: Any) -> list[tuple[int, Hypothesis]]:
-        """See `SlotSearch`."""
-        return self._search.choose(projected)
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""

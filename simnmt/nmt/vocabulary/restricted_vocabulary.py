@@ -204,18 +204,18 @@ class ProductChoice:
     def __init__(self, cost: ProjectionCost | None, vocab: int, width: int) -> None:
         self._cost, self._vocab, self._width = cost, vocab, width
         self._bucket = max(1, vocab // _BUCKETS)
-        self._ways: dict[tuple[int, int], ProductMethod | Literal["dense"]] = {}
+        self._methods: dict[tuple[int, int], ProductMethod | Literal["dense"]] = {}
         self._uses: dict[tuple[int, int], float] = {}
         """That a copy must have more of, to pay."""
 
-    def way(self, columns: int, rows: int) -> ProductMethod | Literal["dense"]:
+    def method(self, columns: int, rows: int) -> ProductMethod | Literal["dense"]:
         """Of one product; `dense`: of all columns, of which the active ones are then taken, beyond a measured break-even."""
         if self._cost is None:
             return default_method(rows)
         place = rows, columns // self._bucket
-        if place not in self._ways:
-            self._ways[place] = self._fastest(self._cost, self._usual(columns), rows)[0]
-        return self._ways[place]
+        if place not in self._methods:
+            self._methods[place] = self._fastest(self._cost, self._usual(columns), rows)[0]
+        return self._methods[place]
 
     def pays(self, columns: int, rows: int, uses: int) -> bool:
         """Whether a copy of these columns pays that will be multiplied so many times; without a measured cost none does."""
@@ -228,9 +228,9 @@ class ProductChoice:
 
     def _fastest(self, cost: ProjectionCost, columns: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
         method = cost.method(columns, rows, self._width)
-        way_s = cost.product_s(columns, rows, self._width, method)
+        active_s = cost.product_s(columns, rows, self._width, method)
         dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
-        return ("dense", dense_s) if dense_s < way_s else (method, way_s)
+        return ("dense", dense_s) if dense_s < active_s else (method, active_s)
 
     def _break_even(self, cost: ProjectionCost, columns: int, rows: int) -> float:
         """Uses at which what a copy saves, against whatever is fastest without one, is what making it takes."""
