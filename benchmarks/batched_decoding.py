@@ -26,8 +26,8 @@ import torch
 from simnmt.base import shipped_files
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
 from simnmt.nmt.models import TranslationModel, load_model
+from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile

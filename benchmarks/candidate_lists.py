@@ -36,8 +36,8 @@ from simnmt.nmt.errors import need
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import load_model
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.training.corpus import read_training_corpus, side_of
-from simnmt.nmt.training.folder import recorded
+from simnmt.nmt.training.recipe import read_training_corpus, side_of
+from simnmt.nmt.training.session import recorded
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import listed
 from simnmt.nmt.vocabulary.builders import build_candidates

@@ -22,7 +22,7 @@ import torch
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import half_empty, mini, top_up
 from simnmt.nmt.agreement import agreement
-from simnmt.nmt.batch_decoder import decode_batched
+from simnmt.nmt.slot_decoder import decode_batched
 from simnmt.nmt.translation import Translator, read_lines
 
 

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from simnmt.kernels.bench_cases import best_error, in_place
 from simnmt.kernels.measurement import interleaved, last_cache_bytes
-from simnmt.kernels.output_cases import best_error, in_place
 from simnmt.kernels.triton_output import Workspace, best_into
 
 VOCABS, BATCHES, BEAMS = (85_000, 250_000), (1, 8, 32, 128), (1, 5)

@@ -32,10 +32,10 @@ from simnmt.nmt.models import load_model
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Hypothesis
+from simnmt.nmt.step_model import Hypothesis
 from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.corpus import read_training_corpus, side_of
-from simnmt.nmt.training.folder import recorded
+from simnmt.nmt.training.recipe import read_training_corpus, side_of
+from simnmt.nmt.training.session import recorded
 from simnmt.profile.decoder_settings import DecoderSettings
 
 MAX_LEN = 100

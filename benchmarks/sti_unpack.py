@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from simnmt.kernels.bench_cases import SHARD_WEIGHTS, RandomShard
 from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.unpack import PACKED_BITS
-from simnmt.kernels.unpack_cases import SHARD_WEIGHTS, RandomShard
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
 

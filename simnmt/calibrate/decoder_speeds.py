@@ -20,10 +20,10 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
 from simnmt.nmt.decoder_timing import STAGES, OutputStages, output_stages_s
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.output_layer import FusedOutput
+from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.workload.lognormal_lengths import MIXES
 
 PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")

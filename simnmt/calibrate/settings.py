@@ -38,7 +38,7 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engine.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engines.load_engine` takes."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None

@@ -15,7 +15,7 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.box.describe import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels.column_products import SubMatrix
+from simnmt.kernels.columns import SubMatrix
 from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
 from simnmt.kernels.projection_timing import (
     COLUMNS,

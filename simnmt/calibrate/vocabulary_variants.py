@@ -16,9 +16,9 @@ from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.decoder_speeds import PARTS, clock_of, watched
 from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 from simnmt.nmt.vocabulary.bundle_file import read_bundle

@@ -87,9 +87,8 @@ def train(
 
     need_packages()
     from simnmt.cli.progress import stages
-    from simnmt.nmt.training.corpus import CorpusFiles
-    from simnmt.nmt.training.folder import recorded
-    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, recipe_for
+    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, CorpusFiles, recipe_for
+    from simnmt.nmt.training.session import recorded
     from simnmt.nmt.training.trainer import format_summary
     from simnmt.nmt.training.trainer import train as train_model
 
@@ -212,9 +211,9 @@ def translate(
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.nmt.batch_decoder import parse_batching
+    from simnmt.nmt.slot_decoder import parse_batching
     from simnmt.nmt.translation import Translator, read_lines, report_problems
-    from simnmt.nmt.vocabulary.attention_alignment import can_attend
+    from simnmt.nmt.vocabulary.alignment import can_attend
 
     refuse_replacing(out, file)
     if keep_unknown and dictionary is not None:
@@ -292,7 +291,7 @@ def _refuse_beside_resume(given: dict[str, Any]) -> None:
 
 def _note_kept_step(out: Path) -> None:
     from simnmt.nmt.errors import TrainingError
-    from simnmt.nmt.training.folder import read_account
+    from simnmt.nmt.training.session import read_account
 
     try:
         standing = read_account(out).get("training", {})

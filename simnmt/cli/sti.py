@@ -71,7 +71,7 @@ def train(
     for package in ("torch", "sentencepiece"):
         need(package)
     from simnmt.cli.progress import stages
-    from simnmt.nmt.training.folder import STATE_FILE
+    from simnmt.nmt.training.session import STATE_FILE
     from simnmt.streaming.encoder.learner import recipe_with
     from simnmt.streaming.encoder.task import read_task
     from simnmt.streaming.encoder.trainer import chance_level

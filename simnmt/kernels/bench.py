@@ -16,11 +16,31 @@ from typing import Any
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.kernels import native_library
+from simnmt.kernels.bench_cases import (
+    COPY,
+    DENSE,
+    FEWEST_BITS,
+    IN_PLACE,
+    OWN_KERNEL,
+    argmax_cases,
+    best_cases,
+    gathered_cases,
+    unpack_cases,
+)
+from simnmt.kernels.bench_cases import TORCH as TORCH_UNPACKED
 from simnmt.kernels.compile import library_path
-from simnmt.kernels.contract import Case, Comparison, Kernel, Memory
-from simnmt.kernels.measurement import Roofline, Times, interleaved, library_threads, measure_roofline
+from simnmt.kernels.measurement import (
+    Case,
+    Comparison,
+    Kernel,
+    Memory,
+    Roofline,
+    Times,
+    interleaved,
+    library_threads,
+    measure_roofline,
+)
 from simnmt.kernels.native_library import REMEDY, level_name, library, load, processor_features
-from simnmt.kernels.output_cases import COPY, DENSE, IN_PLACE, OWN_KERNEL, argmax_cases, best_cases, gathered_cases
 from simnmt.kernels.sharp_cases import (
     BASELINE,
     BEFORE,
@@ -35,8 +55,6 @@ from simnmt.kernels.sharp_cases import (
     product_rates,
 )
 from simnmt.kernels.sharp_cases import MATH_LIBRARY as C_LIBRARY
-from simnmt.kernels.unpack_cases import FEWEST_BITS, unpack_cases
-from simnmt.kernels.unpack_cases import TORCH as TORCH_UNPACKED
 
 KERNELS = (
     Kernel(

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simnmt.kernels.column_products import SubMatrix, gathered_products, scatter
-from simnmt.kernels.column_sets import Centroids, ColumnSets
+from simnmt.kernels.columns import Centroids, ColumnSets, SubMatrix, gathered_products, scatter
 from simnmt.kernels.measurement import Run, Times, interleaved, last_cache_bytes
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.output_layer import fused_best

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.activations import ERROR_BOUNDS, Activation, Function, activate
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.contract import Case, Comparison, Contest, Work
-from simnmt.kernels.measurement import Number, Run, interleaved, last_cache_bytes
+from simnmt.kernels.measurement import Case, Comparison, Contest, Number, Run, Work, interleaved, last_cache_bytes
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.kernels.packed_products import PackedFloat32, PackedInt16
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights
+from simnmt.kernels.sharp.model import candidate_positions
 from simnmt.kernels.sharp.model_shapes import DecoderShape, RandomModels, operations, random_sentence
 from simnmt.kernels.sharp.reference import ReferenceMember, plain, reference_forced
-from simnmt.kernels.sharp.search import candidate_positions
 from simnmt.profile.decoder_settings import IDENTITIES, RUNGS, DecoderSettings, ladder, techniques
 
 Float32 = NDArray[np.float32]

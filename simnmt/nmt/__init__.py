@@ -3,7 +3,7 @@
 Open first: `step_model.py`, the interface that every model implements; `slot_decoder.py`, which decodes a changing set of
 sentences; `engine.py`, which calibration measures. `vocabulary/` restricts the output layer to a part of the target
 vocabulary, `training/` trains small models. Most modules need torch; `errors`, `devices`, `architecture`, `engine`,
-`engines`, `subwords` and `unknown_words` do not import it at top level. No import of `scenario`, `experiment`, `calibrate`
+`engines` and `subwords` do not import it at top level. No import of `scenario`, `experiment`, `calibrate`
 or anything above.
 """
 

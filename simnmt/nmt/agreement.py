@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.slot_search import Hypothesis
-from simnmt.nmt.step_model import State, StepModel
+from simnmt.nmt.step_model import Hypothesis, State, StepModel
 
 Tokens = tuple[int, ...]
 

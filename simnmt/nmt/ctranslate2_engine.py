@@ -12,7 +12,7 @@ import torch
 from ctranslate2.converters.transformers import BartLoader
 
 from simnmt.nmt.devices import cpu_name
-from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import LoadedModel, load_model
@@ -161,28 +161,17 @@ class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
         return super().get_model_spec(model)
 
 
-def load_ctranslate2_engine(
-    model: str,
-    *,
-    device: str,
-    threads: int | None,
-    compute_type: str | None,
-    seed: int,
-    vocabulary: str | None = None,
-) -> CTranslate2Engine:
-    """See `load_engine`, which has checked the device's name. `vocabulary`: a bundle of candidate lists."""
-    kind = device.partition(":")[0]
-    supported = supported_types(device)
-    compute_type = compute_type or "float32"
-    if compute_type not in supported:
-        # int16 is fast with Intel's MKL alone, and offered only there.
-        raise NmtError(f"no {compute_type} with CTranslate2 on this {device}", remedy=f"one of {', '.join(supported)}")
-    loaded = load_model(model, seed=seed)
+def load_ctranslate2_engine(request: EngineRequest) -> CTranslate2Engine:
+    """See `load_engine`, which has checked the device's name; the vocabulary is a bundle of candidate lists."""
+    device, threads, seed = request.device, request.threads, request.seed
+    # int16 is fast with Intel's MKL alone, and offered only there.
+    compute_type = request.supported_type("CTranslate2", supported_types(device))
+    loaded = load_model(request.model, seed=seed)
     marian = loaded.model
     if not isinstance(marian, MarianModel):
         raise NmtError(f"CTranslate2 runs no {loaded.architecture.kind} model", remedy="use the torch backend, or marian")
-    lists = None if vocabulary is None else CandidateLists.load(vocabulary, marian)
-    if kind == "cpu":
+    lists = None if request.vocabulary is None else CandidateLists.load(request.vocabulary, marian)
+    if device == "cpu":
         threads = threads or torch.get_num_threads()
     return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed, lists))
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from simnmt.nmt.output_layer import FusedOutput, PlainOutput, largest, largest_sums, log_softmax_
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import BannedTokens, Limit
-from simnmt.nmt.step_model import StepModel, check_lengths
+from simnmt.nmt.step_model import BannedTokens, Limit, StepModel, check_lengths
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 EARLY_TOKENS = [6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Literal, Protocol
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
+from simnmt.profile.decoder_settings import DecoderSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,29 @@ class Work:
         for name in ("src_len", "tgt_len", "batch", "beam"):
             if getattr(self, name) < 1:
                 raise NmtError(f"{name}: {getattr(self, name)} where 1 is the least")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """What an engine is loaded for; see `engines.load_engine`."""
+
+    model: str
+    device: str
+    """cpu or cuda:0."""
+    threads: int | None = None
+    compute_type: str | None = None
+    seed: int = 0
+    fused: bool = False
+    vocabulary: str | None = None
+    direction: str | None = None
+    decoder: DecoderSettings | None = None
+
+    def supported_type(self, library: str, supported: Sequence[str]) -> str:
+        """The compute type, float32 by default. Raises `NmtError` for one that the library lacks on this device."""
+        compute_type = self.compute_type or "float32"
+        if compute_type not in supported:
+            raise NmtError(f"no {compute_type} with {library} on this {self.device}", remedy=f"one of {', '.join(supported)}")
+        return compute_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from simnmt.nmt.devices import full_device_name
+from simnmt.nmt.engine import Engine, EngineRequest
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
-    from simnmt.nmt.engine import Engine
     from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
@@ -56,8 +56,7 @@ def load_engine(
     """
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
-    if re.fullmatch(r"cpu|cuda(:\d+)?", device) is None:
-        raise NmtError(f"no device {device}", remedy="cpu or cuda:0")
+    place = full_device_name(device)
     if threads is not None and (threads < 1 or device != "cpu"):
         what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
         raise NmtError(what, remedy="leave threads out")
@@ -67,33 +66,20 @@ def load_engine(
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
     if direction is not None and (backend != "torch" or vocabulary is None):
         raise NmtError(f"direction {direction} where there is no bundle of clusters", remedy="leave direction out")
-    place = "cuda:0" if device == "cuda" else device
+    request = EngineRequest(model, place, threads, compute_type, seed, fused, vocabulary, direction, decoder)
     try:
         # Here, so that naming an engine's work needs no torch.
         if backend == "torch":
             from simnmt.nmt.torch_engine import load_torch_engine
 
-            return load_torch_engine(
-                model,
-                device=place,
-                threads=threads,
-                compute_type=compute_type,
-                seed=seed,
-                fused=fused,
-                vocabulary=vocabulary,
-                direction=direction,
-            )
+            return load_torch_engine(request)
         if backend == "sharp":
             from simnmt.nmt.sharp_engine import load_sharp_engine
 
-            return load_sharp_engine(
-                model, device=place, compute_type=compute_type, seed=seed, decoder=decoder, vocabulary=vocabulary
-            )
+            return load_sharp_engine(request)
         from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
 
-        return load_ctranslate2_engine(
-            model, device=place, threads=threads, compute_type=compute_type, seed=seed, vocabulary=vocabulary
-        )
+        return load_ctranslate2_engine(request)
     except ModuleNotFoundError as error:
         extra = "ctranslate2" if error.name == "ctranslate2" else "models"
         raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None

@@ -19,8 +19,7 @@ from transformers import MarianConfig, MarianMTModel
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.slots import SlotCompaction, SourceRows, with_room
-from simnmt.nmt.step_model import NeuralModel
+from simnmt.nmt.step_model import NeuralModel, SlotCompaction, SourceRows, with_room
 
 
 @dataclass(slots=True)

@@ -20,12 +20,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from simnmt.kernels.column_products import gathered_products, scatter
+from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.slot_search import BannedTokens, MaskedBias
-from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.step_model import BannedTokens, MaskedBias, StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import ActiveColumns, ProductChoice, RestrictedVocabulary, VocabularySubset
 
 _BLOCK = 64

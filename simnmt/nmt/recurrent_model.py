@@ -18,8 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.slots import SlotCompaction, SourceRows
-from simnmt.nmt.step_model import NeuralModel
+from simnmt.nmt.step_model import NeuralModel, SlotCompaction, SourceRows
 
 Kept = tuple[Tensor, ...]
 """What a recurrent layer keeps from step to step, each [rows, width]: h, and c of an LSTM."""

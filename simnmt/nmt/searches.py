@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.output_layer import Projected, make_output_layer
-from simnmt.nmt.slot_search import BannedTokens, Hypothesis, Limit
-from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit, StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 

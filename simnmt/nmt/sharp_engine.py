@@ -14,7 +14,7 @@ from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import cpu_name
-from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
@@ -137,18 +137,11 @@ class SharpEngine:
         return np.array([tokens.eos, *words][: settings.candidates], np.int64)
 
 
-def load_sharp_engine(
-    model: str,
-    *,
-    device: str,
-    compute_type: str | None,
-    seed: int,
-    decoder: DecoderSettings | None,
-    vocabulary: str | None = None,
-) -> SharpEngine:
-    """See `load_engine`, which has checked the device's name. `vocabulary`: a bundle of candidate lists."""
-    if device != "cpu":
-        raise NmtError(f"the sharp decoder runs on the CPU, not on {device}", remedy="use cpu")
+def load_sharp_engine(request: EngineRequest) -> SharpEngine:
+    """See `load_engine`, which has checked the device's name; the vocabulary is a bundle of candidate lists."""
+    compute_type, decoder, vocabulary = request.compute_type, request.decoder, request.vocabulary
+    if request.device != "cpu":
+        raise NmtError(f"the sharp decoder runs on the CPU, not on {request.device}", remedy="use cpu")
     if compute_type is not None and compute_type not in TYPES:
         raise NmtError(f"no {compute_type} with the sharp decoder", remedy=f"one of {', '.join(TYPES)}")
     settings = decoder or PLAIN
@@ -160,10 +153,10 @@ def load_sharp_engine(
     elif settings.vocabulary != "full" and settings.candidates is None:
         what = f"a decoder of vocabulary {settings.vocabulary}, but no bundle that says which"
         raise NmtError(what, remedy="give one of candidate lists, or a number of candidates")
-    loaded = load_model(model, seed=seed)
+    loaded = load_model(request.model, seed=request.seed)
     attentional = loaded.model
     if not isinstance(attentional, AttentionalModel):
         what = f"the sharp decoder runs no {loaded.architecture.kind} model"
         raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
     lists = None if vocabulary is None else CandidateLists.load(vocabulary, attentional)
-    return SharpEngine(loaded, attentional, settings, seed, lists)
+    return SharpEngine(loaded, attentional, settings, request.seed, lists)

@@ -31,9 +31,8 @@ from simnmt.kernels.sharp import (
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
+from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter, read_dictionary
 from simnmt.nmt.translation import Translation, load_folder
-from simnmt.nmt.unknown_words import TextWriter, read_dictionary
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 

@@ -1,15 +1,23 @@
-"""Subword vocabularies by sentencepiece: learn one from text, encode text as tokens, decode tokens to text."""
+"""Text and tokens: subword vocabularies by sentencepiece, and replacement of unknown words in a translation (SHARP-01).
+
+Where a decoder emits the unknown token, its attention in that step says which source piece it was reading; a dictionary's
+word or the source word takes its place. Pieces are written as sentencepiece does: normalised, with `▁` in place of a blank.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.nmt.errors import NmtError, TrainingError, need
+from simnmt.workload.text_lines import TextLines
 
 LONGEST_SOURCE = 512
 """Tokens of a source, where the model itself takes any length; what comes after is not translated."""
@@ -112,3 +120,150 @@ def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingErro
         return TrainingError(what, remedy=f"give --vocab {least} or more")
     what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {describe_error(error)}"
     return TrainingError(what, remedy="look at the text, or give another --vocab")
+
+
+BLANK = "▁"
+UNKNOWN = "⁇"
+"""What stands for an unknown word that nothing replaces."""
+MOST_ENTRIES = 5_000_000
+"""Lines of a dictionary, so that a wrong file does not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPiece:
+    """One token of a translation."""
+
+    text: str
+    unknown: bool
+    attended: int
+    """The source position that its step looked at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenText:
+    """The text of a translation."""
+
+    text: str
+    replaced: int = 0
+    """Unknown tokens that were replaced."""
+    unknown: int = 0
+    """Unknown tokens for which `UNKNOWN` stands in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """Writes the tokens of a translation as text, with unknown tokens replaced through the attention."""
+
+    source: Subwords
+    target: Subwords
+    unk_token: int
+    dictionary: Mapping[str, str] = field(default_factory=dict)
+    """Translations of unknown words, which are copied otherwise."""
+    keep: bool = False
+    """Whether `UNKNOWN` is written for each unknown token."""
+
+    def write(
+        self, line: str, src_len: int, tokens: Sequence[int], attended: Callable[[], Sequence[int]] | None
+    ) -> WrittenText:
+        """Return the text of a translation.
+
+        Args:
+            line: the source text.
+            src_len: source tokens that were read, the end mark included.
+            tokens: target tokens, without the end mark.
+            attended: gives the source position that the step of each token looked at most; called only if a token is unknown.
+                None for a model without attention, whose unknown tokens stay.
+        """
+        unknown = sum(token == self.unk_token for token in tokens)
+        if not unknown or self.keep or attended is None:
+            return WrittenText(self.target.decode([tokens])[0], 0, unknown)
+        places = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
+        target = [TargetPiece(text, token == self.unk_token, place) for text, token, place in places]
+        text, replaced = replace_unknown(target, self.source.cut(line)[: src_len - 1], self.dictionary)
+        return WrittenText(text, replaced, unknown - replaced)
+
+
+def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a dictionary: a source word, a tab and its translation on each line, of which the first for a word counts.
+
+    Raises `NmtError` with the line for one that is not so, and `CorpusError` for a file that cannot be read.
+    """
+    words: dict[str, str] = {}
+    remedy = "give a source word, a tab and its translation on each line"
+    for number, line in enumerate(TextLines(path, kept="all"), 1):
+        if number > MOST_ENTRIES:
+            raise NmtError(f"more than {MOST_ENTRIES:,} lines", path=path, remedy="give a smaller dictionary")
+        if not line.strip():
+            continue
+        columns = [column.strip() for column in line.split("\t")]
+        if len(columns) != 2:
+            raise NmtError(f"{len(columns)} columns where a dictionary has 2", path=path, line=number, remedy=remedy)
+        if not all(columns):
+            raise NmtError("an empty column", path=path, line=number, remedy=remedy)
+        if len(columns[0].split()) != 1:
+            raise NmtError("the source column holds more than one word", path=path, line=number, remedy=remedy)
+        words.setdefault(*columns)
+    return words
+
+
+def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictionary: Mapping[str, str]) -> tuple[str, int]:
+    """Return the translation's text, and how many unknown tokens were replaced.
+
+    An unknown token that makes a word of its own becomes the dictionary's translation of the source word attended to (looked
+    up as it stands, then in lower case), or else that word, without punctuation around it. One that is a part of a word becomes
+    the piece attended to. Neighbours that attend to one word or piece of the source give it once; those that attend to several
+    give one each, even if these are alike. Words of their own have a blank between them. Where the attention points at the end
+    of the source, `UNKNOWN` stays.
+    """
+    parts, replaced = list[str](), 0
+    last: int | None = None  # where the word or piece begins that the token before was replaced by; one run has but one kind
+    for at, piece in enumerate(target):
+        if not piece.unknown:
+            parts.append(piece.text)
+            last = None
+            continue
+        alone = _stands_alone(target, at)
+        between = BLANK if alone and at > 0 and target[at - 1].unknown else ""
+        if piece.attended >= len(source):
+            parts.append(between + UNKNOWN)
+            last = None
+            continue
+        if alone:
+            place, word = _word(source, piece.attended)
+            substitute = dictionary.get(word) or dictionary.get(word.lower()) or word
+        else:
+            place, substitute = piece.attended, source[piece.attended].strip(BLANK)
+        replaced += 1
+        if place != last:
+            parts.append(between + substitute)
+        last = place
+    return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
+
+
+def _stands_alone(target: Sequence[TargetPiece], at: int) -> bool:
+    """Whether no letter or digit of a known piece touches the run of unknown tokens around this one."""
+    first = last = at
+    while first > 0 and target[first - 1].unknown:
+        first -= 1
+    while last + 1 < len(target) and target[last + 1].unknown:
+        last += 1
+    before = target[first - 1].text[-1:] if first else ""
+    after = target[last + 1].text[:1] if last + 1 < len(target) else ""
+    return not before.isalnum() and not after.isalnum()
+
+
+def _word(source: Sequence[str], at: int) -> tuple[int, str]:
+    """Return where the word that a piece belongs to begins, in characters, and the word.
+
+    It has no punctuation around it, unless it is nothing else.
+    """
+    begin = sum(len(piece) for piece in source[:at])
+    text = "".join(source)
+    begin += len(source[at]) - len(source[at].lstrip(BLANK)) if source[at].strip(BLANK) else 0
+    # A bare blank before an unknown piece belongs to the word that it opens.
+    begin = min(begin + (text[begin] == BLANK), len(text) - 1)
+    start = text.rfind(BLANK, 0, begin + 1) + 1
+    end = text.find(BLANK, begin)
+    word = text[start : end if end >= 0 else len(text)]
+    kept = [place for place, character in enumerate(word) if not unicodedata.category(character).startswith("P")]
+    return start, word[kept[0] : kept[-1] + 1] if kept else word

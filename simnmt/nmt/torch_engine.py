@@ -19,8 +19,8 @@ from simnmt.nmt.decoder_timing import (
     time_joining,
     time_steps_in_turn,
 )
-from simnmt.nmt.devices import cpu_name, has_bfloat16
-from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.devices import cpu_name, has_bfloat16, torch_device
+from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
@@ -58,21 +58,19 @@ class TorchEngine:
         device: torch.device,
         threads: int | None,
         compute_type: str,
-        seed: int,
-        fused: bool = False,
-        vocabulary: str | None = None,
-        direction: str | None = None,
+        request: EngineRequest,
     ) -> None:
-        bundle = None
-        if vocabulary is not None:
+        bundle, fused = None, request.fused
+        if request.vocabulary is not None:
             # Before the weights become others in another type: the bundle knows them as they lie in the file.
             from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 
-            bundle = load_vocabulary(vocabulary, loaded.model, direction=direction, device=device, dtype=_TYPES[compute_type])
+            direction, dtype = request.direction, _TYPES[compute_type]
+            bundle = load_vocabulary(request.vocabulary, loaded.model, direction=direction, device=device, dtype=dtype)
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
         if compute_type == HALF_WEIGHTS:
             loaded.model.halve()
-        self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
+        self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, request.seed
         part = None if bundle is None else with_measured_cost(bundle, loaded.model)
         self._output = _OutputOptions(fused=fused, vocabulary=part)
         self.account = EngineAccount(
@@ -167,33 +165,19 @@ class TorchEngine:
         return src, torch.full((work.batch,), work.src_len)
 
 
-def load_torch_engine(
-    model: str,
-    *,
-    device: str,
-    threads: int | None,
-    compute_type: str | None,
-    seed: int,
-    fused: bool = False,
-    vocabulary: str | None = None,
-    direction: str | None = None,
-) -> TorchEngine:
+def load_torch_engine(request: EngineRequest) -> TorchEngine:
     """See `load_engine`, which has checked the device's name."""
-    place = _torch_device(device)
-    supported = supported_types(device)
-    compute_type = compute_type or "float32"
-    if compute_type not in supported:
-        raise NmtError(f"no {compute_type} with torch on this {device}", remedy=f"one of {', '.join(supported)}")
+    place, threads = torch_device(request.device), request.threads
+    compute_type = request.supported_type("torch", supported_types(request.device))
     if place.type == "cpu":
         threads = threads or torch.get_num_threads()
 
     def load() -> TorchEngine:
-        if threads is not None and vocabulary is not None:
+        if threads is not None and request.vocabulary is not None:
             torch.set_num_threads(threads)  # what products cost is measured with them
-        loaded = load_model(model, seed=seed)
-        return TorchEngine(loaded, place, threads, compute_type, seed, fused, vocabulary, direction)
+        return TorchEngine(load_model(request.model, seed=request.seed), place, threads, compute_type, request)
 
-    return within_memory(device, load)
+    return within_memory(request.device, load)
 
 
 def _time_on_cpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _OutputOptions) -> Timing:
@@ -236,19 +220,9 @@ def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, o
         beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark, **output)
 
 
-def _torch_device(device: str) -> torch.device:
-    place = torch.device(device)
-    if place.type == "cuda":
-        if not torch.cuda.is_available():
-            raise NmtError(f"torch sees no {device} here", remedy="use cpu, or install a torch with CUDA")
-        if (place.index or 0) >= torch.cuda.device_count():
-            raise NmtError(f"torch sees {torch.cuda.device_count()} GPU here, and no {device}", remedy="use cuda:0")
-    return place
-
-
 def supported_types(device: str) -> list[str]:
     """Compute types that the engine takes on a device, the default first. Raises `NmtError` where there is no such device."""
-    if _torch_device(device).type == "cuda":
+    if torch_device(device).type == "cuda":
         return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
     return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 

@@ -15,18 +15,15 @@ from typing import cast
 import torch
 
 from simnmt.batching import Batching
-from simnmt.nmt.batch_decoder import BatchedDecoder, DecodeRequest, parse_batching
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.searches import make_search
-from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.slot_search import Hypothesis
-from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
-from simnmt.nmt.unknown_words import UNKNOWN, TextWriter, read_dictionary
-from simnmt.nmt.vocabulary.attention_alignment import attended_positions, can_attend
+from simnmt.nmt.slot_decoder import BatchedDecoder, DecodeRequest, SlotDecoder, parse_batching
+from simnmt.nmt.step_model import Hypothesis, StepModel
+from simnmt.nmt.subwords import LONGEST_SOURCE, UNKNOWN, Subwords, TextWriter, read_dictionary
+from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 

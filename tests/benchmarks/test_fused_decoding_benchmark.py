@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
 from simnmt.calibrate.decoder_speeds import clock_of, watched  # noqa: E402
-from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
 from tests.nmt.tiny import GRU  # noqa: E402
 
 
@@ -75,7 +75,7 @@ def test_a_difference_without_a_near_tie_is_listed(
 ) -> None:
     """FNI-11: a fused layer that forgets the bias is found out."""
     pytest.importorskip("sentencepiece")
-    from simnmt.nmt.slot_search import MaskedBias
+    from simnmt.nmt.step_model import MaskedBias
     from simnmt.nmt.subwords import Subwords, learn_vocabulary
     from simnmt.nmt.translation import Translator
     from tests.nmt import toy_language

@@ -13,7 +13,7 @@ from simnmt.calibrate import decoder_speeds as fused_speeds_module
 from simnmt.calibrate.decoder_speeds import fused_speeds
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.slot_search import MaskedBias
+from simnmt.nmt.step_model import MaskedBias
 
 TINY = """
 kind: gru

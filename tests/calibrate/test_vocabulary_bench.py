@@ -16,8 +16,8 @@ from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.vocabulary_bench import vocabulary_bench  # noqa: E402
 from simnmt.cli.vocab import bench as bench_verb  # noqa: E402
 from simnmt.kernels import projection_timing  # noqa: E402
-from simnmt.kernels.column_products import SubMatrix  # noqa: E402
-from simnmt.kernels.projection_timing import (  # noqa: E402  # noqa: E402
+from simnmt.kernels.columns import SubMatrix  # noqa: E402
+from simnmt.kernels.projection_timing import (  # noqa: E402
     COLUMNS,
     KEPT,
     SCATTERED,

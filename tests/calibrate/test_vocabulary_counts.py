@@ -18,7 +18,7 @@ pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] ar
 
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.study import Checkpoint, RoundGuard  # noqa: E402
-from simnmt.kernels.column_sets import Centroids  # noqa: E402
+from simnmt.kernels.columns import Centroids  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import clustered  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet  # noqa: E402

@@ -25,8 +25,8 @@ from simnmt.calibrate.vocabulary_variants import (  # noqa: E402
     restricted_steps,
 )
 from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
-from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
@@ -34,8 +34,10 @@ from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     listed,
 )
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+    cluster,
+    collect,
+)
 from simnmt.profile.decoder_block import (  # noqa: E402
     ActiveShare,
     DecoderVariant,

@@ -17,8 +17,8 @@ from simnmt.kernels.sharp import (
     SourceWeights,
     StackLayer,
 )
+from simnmt.kernels.sharp.model import GATES, Float32
 from simnmt.kernels.sharp.model_shapes import DecoderShape
-from simnmt.kernels.sharp.weights import GATES, Float32
 from simnmt.nmt.architecture import SHARP_MODELS
 
 PAPER = {

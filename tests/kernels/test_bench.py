@@ -20,14 +20,26 @@ from simnmt.base.errors import InputError
 from simnmt.cli import app as command_line
 from simnmt.cli.kernels import app
 from simnmt.kernels import bench as benching
-from simnmt.kernels import output_cases, sharp_cases
+from simnmt.kernels import bench_cases, sharp_cases
 from simnmt.kernels.arrays import HUGE_PAGE
 from simnmt.kernels.bench import KERNELS, UnknownKernel, UnmeasurableKernel, bench, kernel
-from simnmt.kernels.contract import Case, Comparison, Contest, Kernel, Memory, Work
+from simnmt.kernels.bench_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place, unpack_cases
 from simnmt.kernels.errors import MissingPackage, need, need_torch
-from simnmt.kernels.measurement import Roofline, Times, interleaved, last_cache_bytes, library_threads, measure_roofline
+from simnmt.kernels.measurement import (
+    Case,
+    Comparison,
+    Contest,
+    Kernel,
+    Memory,
+    Roofline,
+    Times,
+    Work,
+    interleaved,
+    last_cache_bytes,
+    library_threads,
+    measure_roofline,
+)
 from simnmt.kernels.native_library import NONE, level_name
-from simnmt.kernels.output_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.sharp import SharpDecoder
 from simnmt.kernels.sharp_cases import (
@@ -43,7 +55,6 @@ from simnmt.kernels.sharp_cases import (
     ladder_cases,
     other_words,
 )
-from simnmt.kernels.unpack_cases import unpack_cases
 
 ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0, 8.0, 32.0)
 LADDER = Ladder(width=48, embedding=24, vocab=60, beam=3, src_len=5, tgt_len=6, candidates=20)
@@ -210,8 +221,8 @@ def test_the_portable_build_is_asked_for_at_every_size(
 ) -> None:
     taken: list[str | None] = []
     for name in ("fused_best", "fused_argmax"):
-        own = getattr(output_cases, name)
-        monkeypatch.setattr(output_cases, name, lambda *a, own=own, level=None, **k: (taken.append(level), own(*a, **k))[1])
+        own = getattr(bench_cases, name)
+        monkeypatch.setattr(bench_cases, name, lambda *a, own=own, level=None, **k: (taken.append(level), own(*a, **k))[1])
     known = list(cases(1, vocab=203))
     sizes = {
         level: {case.text for case in known if case.level == level and case.build().comparisons[0].target}
@@ -224,7 +235,7 @@ def test_the_portable_build_is_asked_for_at_every_size(
 
 def test_what_no_cache_holds_is_not_called_hot(monkeypatch: pytest.MonkeyPatch) -> None:
     """128 rows of 85,000 products are 44 MB; only rows that fit are warmed before they are timed."""
-    monkeypatch.setattr(output_cases, "last_cache_bytes", lambda: 32 * 2**20)
+    monkeypatch.setattr(bench_cases, "last_cache_bytes", lambda: 32 * 2**20)
     memory = {case.text: case.memory for case in [*best_cases(1), *argmax_cases(1)]}
     rows = {int(text.split()[0]): memory[text] for text in memory if text.endswith("float32")}
     assert rows == {1: "hot", 5: "hot", 8: "hot", 32: "hot", 40: "hot", 128: "beyond", 160: "beyond", 512: "beyond"}

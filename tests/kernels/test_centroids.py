@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels.column_sets import Centroids, lowest_argmax
+from simnmt.kernels.columns import Centroids, lowest_argmax
 from simnmt.kernels.errors import KernelError
 from tests.kernels.each_level import each_level
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.column_sets import ColumnSets
+from simnmt.kernels.columns import ColumnSets
 from simnmt.kernels.errors import KernelError
 from tests.kernels.each_level import each_level
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_bytes, huge_pages
-from simnmt.kernels.column_products import GATHERED_FROM_ROWS, SubMatrix, default_method, gathered_products, scatter
+from simnmt.kernels.columns import GATHERED_FROM_ROWS, SubMatrix, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod

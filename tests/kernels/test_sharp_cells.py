@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp.model import Float32
 from simnmt.kernels.sharp.reference import ReferenceMember, distinct, gru, plain, stops
-from simnmt.kernels.sharp.weights import Float32
 from simnmt.profile.decoder_settings import DecoderSettings
 
 PAD, UNK, START, EOS, A, B = range(6)

@@ -16,7 +16,7 @@ WRAP = ("-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc",)
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """At the widest level: what the levels differ in, products and activations, has its check at each."""
-    return program(CHECK, runnable()[0], tmp_path_factory.mktemp("sharp") / "sanitized", SANITIZE, "-O1")
+    return program(CHECK, runnable()[0], tmp_path_factory.mktemp("sharp") / "sanitized", SANITIZE, "-O0")
 
 
 def test_no_sentence_reads_or_writes_beyond_its_memory(sanitized: Path) -> None:

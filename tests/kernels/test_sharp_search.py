@@ -15,9 +15,8 @@ from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, native_search
+from simnmt.kernels.sharp.model import Float32, SearchRequest
 from simnmt.kernels.sharp.reference import ReferenceMember, averaged, plain, reference_decode
-from simnmt.kernels.sharp.search import SearchRequest
-from simnmt.kernels.sharp.weights import Float32
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level
 from tests.kernels.sharp_models import TOKENS, source, weights

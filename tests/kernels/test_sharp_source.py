@@ -11,8 +11,8 @@ from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.sharp import SourceEncoder, SourceWeights
 from simnmt.kernels.sharp.decoder import ReferenceSource
+from simnmt.kernels.sharp.model import Float32
 from simnmt.kernels.sharp.reference import plain
-from simnmt.kernels.sharp.weights import Float32
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level
 from tests.kernels.sharp_models import source_weights

@@ -39,7 +39,7 @@ def compiled(capability, kernel, arguments, constants, warps=4):
 for capability, products, block in ((75, "*fp32", BLOCKS[0]), (75, "*fp16", BLOCKS[0]), (90, "*bf16", BLOCKS[1])):
     outputs = ["*fp32", "*fp32", "*fp32", "*i32"]
     arguments = [products, "*fp32", "i32", "i32", *outputs]
-    compiled(capability, _stretch, arguments, [True, True, 5, block], WARPS[block])
+    compiled(capability, _stretch, arguments, [True, True, 2, block], WARPS[block])
 compiled(90, _join, ["*fp32", "*fp32", "*fp32", "*i32", "i32", "*fp32", "*i64", "*fp32"], [False, 1, 32, 128])
 """
 

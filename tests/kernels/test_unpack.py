@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, RandomShard, unpack_cases
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.native_library import LEVELS, NONE, at_once
 from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
-from simnmt.kernels.unpack_cases import COPY, SHARDS, WORD, RandomShard, unpack_cases
 from tests.kernels.each_level import each_level
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
@@ -110,7 +110,7 @@ def test_codes_can_be_had_themselves(bits: int) -> None:
 @pytest.mark.parametrize("threads", [1, 5, 30])
 def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
     contest = list(unpack_cases(threads, weights=480))[1].build()
-    out = cast(Any, contest.runs[COPY]).args[0]
+    out = cast(Any, contest.runs[WEIGHTS_COPY]).args[0]
     contest.runs["3 bits"]()
     np.testing.assert_array_equal(
         out, np.concatenate([wanted(RandomShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])

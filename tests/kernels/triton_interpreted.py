@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_best_columns_are_those_of_a_whole_softmax(dtype: torch.dtype, rows: int
 
 def test_a_whole_vocabulary_is_joined_from_many_programs() -> None:
     generator = torch.Generator().manual_seed(1)
-    holds(torch.randn(1, 85_000, generator=generator), torch.randn(85_000, generator=generator), 2)
+    holds(torch.randn(1, 40_000, generator=generator), torch.randn(40_000, generator=generator), 2)
 
 
 @settings(max_examples=15)
@@ -148,7 +149,10 @@ def test_the_benchmark_judges_each_row(given: Row, missed: tuple[str, ...]) -> N
     assert (found.missed, found.reached) == (missed, not missed)
 
 
-def test_the_benchmark_runs_through_and_says_what_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_runs_through_and_says_what_was_reached(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels_cuda, "interleaved", partial(kernels_cuda.interleaved, least_s=0.0))
     kernels_cuda.main(["--device", "cpu", "--vocab", "50", "--batch", "1", "--dtype", "float32", "--rounds", "1", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [each["beam"] for each in rows] == [1, 5]

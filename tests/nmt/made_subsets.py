@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.kernels.column_sets import Centroids, ColumnSets
+from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.profile.projection_cost import ProjectionCost, StageCost
 
 

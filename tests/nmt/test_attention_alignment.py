@@ -12,8 +12,8 @@ from simnmt.nmt.marian_model import MarianModel  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.vocabulary import attention_alignment as module  # noqa: E402
-from simnmt.nmt.vocabulary.attention_alignment import attention_alignment  # noqa: E402
+from simnmt.nmt.vocabulary import alignment as module  # noqa: E402
+from simnmt.nmt.vocabulary.alignment import attention_alignment  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt.lexical_rows import row  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402

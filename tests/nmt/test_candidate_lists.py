@@ -15,8 +15,9 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from simnmt.kernels.column_products import gathered_products  # noqa: E402
+from simnmt.kernels.columns import gathered_products  # noqa: E402
 from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
+from simnmt.nmt.engine import EngineRequest  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_engine import SharpEngine, load_sharp_engine  # noqa: E402
@@ -126,16 +127,16 @@ def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) ->
     path.write_text(tiny.SHARP.model_dump_json(), encoding="utf-8")
     lists = random_lists(tiny.VOCAB, 2, {0, 2}, [1, 3])
     lists.save(tmp_path / "lists", build_model(tiny.SHARP, seed=5))
-    how = {"device": "cpu", "compute_type": None, "seed": 5}
-    engine = load_sharp_engine(str(path), **how, decoder=None, vocabulary=str(tmp_path / "lists"))
+    request = EngineRequest(str(path), "cpu", seed=5, vocabulary=str(tmp_path / "lists"))
+    engine = load_sharp_engine(request)
     assert (engine.account.vocabulary, engine.account.decoder["vocabulary"]) == ("candidates", "candidates")
     own = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
     assert own is not None
     assert own.tolist() == lists.of([7, 9, 3]).tolist()
     with pytest.raises(NmtError, match="no bundle that says which"):
-        load_sharp_engine(str(path), **how, decoder=DecoderSettings(vocabulary="candidates"))
+        load_sharp_engine(replace(request, vocabulary=None, decoder=DecoderSettings(vocabulary="candidates")))
     with pytest.raises(NmtError, match="another model"):
-        load_sharp_engine(str(path), **how | {"seed": 6}, decoder=None, vocabulary=str(tmp_path / "lists"))
+        load_sharp_engine(replace(request, seed=6))
 
 
 def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
-from simnmt.kernels.column_sets import Centroids  # noqa: E402
+from simnmt.kernels.columns import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.vocabulary.bundle_file import (  # noqa: E402
@@ -24,9 +24,17 @@ from simnmt.nmt.vocabulary.bundle_file import (  # noqa: E402
     read_bundle,
     write_bundle,
 )
-from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares, ClusterBundle, ClusterSet, expected_union, load_clusters  # noqa: E402  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import (  # noqa: E402
+    ActiveShares,
+    ClusterBundle,
+    ClusterSet,
+    expected_union,
+    load_clusters,
+)
+from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+    cluster,
+    collect,
+)
 from simnmt.nmt.vocabulary.memory_account import memory_account  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources  # noqa: E402
 

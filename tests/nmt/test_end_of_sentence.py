@@ -21,8 +21,10 @@ from simnmt.calibrate.settings import (  # noqa: E402
     CalibrationError,
     Settings,
 )
-from simnmt.nmt.training.corpus import CorpusFiles  # noqa: E402
-from simnmt.nmt.training.recipe import Budget  # noqa: E402
+from simnmt.nmt.training.recipe import (  # noqa: E402
+    Budget,
+    CorpusFiles,
+)
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.profile.device_profile import DeviceProfile  # noqa: E402

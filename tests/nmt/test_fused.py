@@ -15,7 +15,6 @@ from torch import Tensor
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, linear_layers, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
-from simnmt.nmt.batch_decoder import decode_batched
 from simnmt.nmt.decoder_timing import output_stages_s
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
@@ -24,8 +23,8 @@ from simnmt.nmt.linear_layers import has_half_weights, products_of
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, PlainOutput
 from simnmt.nmt.searches import BeamSearch
-from simnmt.nmt.slot_decoder import SlotDecoder, beam, greedy
-from simnmt.nmt.slot_search import BannedTokens, Hypothesis, Limit, SlotSearch
+from simnmt.nmt.slot_decoder import SlotDecoder, beam, decode_batched, greedy
+from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit, SlotSearch
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]

@@ -15,9 +15,9 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.vocabulary import kmeans  # noqa: E402
+from simnmt.nmt.vocabulary import contexts as contexts_module  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets  # noqa: E402
-from simnmt.nmt.vocabulary.kmeans import Clustering, check_method, cluster  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import Clustering, check_method, cluster  # noqa: E402
 
 METHODS = ["sklearn", *(["faiss"] if importlib.util.find_spec("faiss") else [])]
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -91,9 +91,9 @@ def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int,
     centroids[data.draw(st.integers(0, clusters - 1)) :] = 1e4  # far from everything
     centroids[0] = 0.0
     before = float(torch.cdist(points.double(), centroids.double()).min(1).values.square().sum())
-    repaired, labels = kmeans._without_empty(points, centroids)
+    repaired, labels = contexts_module._without_empty(points, centroids)
     assert torch.bincount(labels, minlength=clusters).min() > 0
-    assert kmeans._inertia(points, repaired, labels) <= before * (1 + 1e-5)
+    assert contexts_module._inertia(points, repaired, labels) <= before * (1 + 1e-5)
 
 
 def test_contexts_that_the_kernel_cannot_tell_apart_are_refused_after_a_few_rounds() -> None:
@@ -136,7 +136,7 @@ def test_what_cannot_be_clustered_is_refused(points: torch.Tensor, clusters: int
 def test_a_method_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NmtError, match="no clustering by kmeans"):
         check_method("kmeans")
-    monkeypatch.setattr(kmeans.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(contexts_module.importlib.util, "find_spec", lambda name: None)
     assert check_method(None) == "sklearn"
     with pytest.raises(NmtError, match="needs the package faiss"):
         check_method("faiss")
@@ -194,5 +194,5 @@ def test_clusters_of_a_target_alone_have_a_largest_set_no_smaller_than_a_directi
 
 def test_k_means_takes_the_iterations_of_the_paper_by_default() -> None:
     """FVP-03: 20."""
-    assert inspect.signature(cluster).parameters["iterations"].default == kmeans.ITERATIONS == 20
-    assert kmeans.ROUNDS == 20
+    assert inspect.signature(cluster).parameters["iterations"].default == contexts_module.ITERATIONS == 20
+    assert contexts_module.ROUNDS == 20

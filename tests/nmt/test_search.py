@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.slot_decoder import beam, greedy
-from simnmt.nmt.slot_search import Hypothesis
+from simnmt.nmt.step_model import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7]

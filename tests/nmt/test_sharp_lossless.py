@@ -20,12 +20,11 @@ from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.slot_decoder import beam  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus, side_of  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
     EncodedPairs,
     Learner,
 )
-from simnmt.nmt.training.recipe import Budget, Recipe  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of  # noqa: E402
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402

@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import mini  # noqa: E402
-from simnmt.kernels.column_products import SubMatrix  # noqa: E402
-from simnmt.nmt.batch_decoder import decode_batched  # noqa: E402
+from simnmt.kernels.columns import SubMatrix  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.linear_layers import HalfLinear, has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     clustered,
     listed,
@@ -178,7 +178,7 @@ def test_packed_weights_are_timed_as_they_are_multiplied(slow: bool, monkeypatch
     monkeypatch.setattr(HalfLinear, "products", products)
     part = with_measured_cost(clustered(all_active(vocab, 64)), model)
     choice = ProductChoice(part.cost, vocab, 64)
-    assert [choice.way(vocab, rows) == "dense" for rows in (1, 40)] == [not slow] * 2
+    assert [choice.method(vocab, rows) == "dense" for rows in (1, 40)] == [not slow] * 2
 
 
 def test_a_copy_pays_against_whatever_is_fastest_without_one() -> None:
@@ -188,7 +188,7 @@ def test_a_copy_pays_against_whatever_is_fastest_without_one() -> None:
     assert [choice.pays(10, 1, uses) for uses in (0, 1, 5, 6)] == [False, False, False, True]
     # All 64 columns in as long as 5 a number of these 10: a copy saves 2 a number, and pays after ten uses.
     choice = ProductChoice(made_cost(**cost | {"dense": 50.0 / 64}), 64, 1)
-    assert choice.way(10, 1) == "dense"
+    assert choice.method(10, 1) == "dense"
     assert [choice.pays(10, 1, uses) for uses in (6, 10, 11)] == [False, False, True]
     never = ProductChoice(made_cost(**cost | {"dense": 20.0 / 64}), 64, 1)
     assert not never.pays(10, 1, 1_000_000), "dense takes less than the copy"

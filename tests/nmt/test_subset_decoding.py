@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import half_empty, maxi, mini, top_up  # noqa: E402
-from simnmt.nmt.batch_decoder import BatchedRun, decode_batched  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.engine import Work  # noqa: E402
 from simnmt.nmt.engines import load_engine  # noqa: E402
@@ -21,8 +20,10 @@ from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.searches import GreedySearch  # noqa: E402
 from simnmt.nmt.slot_decoder import (  # noqa: E402
+    BatchedRun,
     SlotDecoder,
     beam,
+    decode_batched,
     greedy,
 )
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
@@ -33,8 +34,10 @@ from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
 )
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import (  # noqa: E402
+    cluster,
+    collect,
+)
 from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
     RestrictedVocabulary,
     SubsetAccount,

@@ -16,7 +16,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from simnmt.kernels.column_sets import Centroids  # noqa: E402
+from simnmt.kernels.columns import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
@@ -25,7 +25,7 @@ from simnmt.nmt.searches import (  # noqa: E402
     BeamSearch,
     GreedySearch,
 )
-from simnmt.nmt.slot_search import (  # noqa: E402
+from simnmt.nmt.step_model import (  # noqa: E402
     BannedTokens,
     Limit,
     SlotSearch,
@@ -307,7 +307,7 @@ def test_all_columns_multiplied_give_the_active_ones_products(monkeypatch: pytes
     with torch.inference_mode():
         hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2))
         before = output(model, vocabulary).project(hidden, 4)
-        monkeypatch.setattr(ProductChoice, "way", lambda *_: "dense")
+        monkeypatch.setattr(ProductChoice, "method", lambda *_: "dense")
         after = output(model, vocabulary).project(hidden, 4)
     assert torch.equal(before.columns, after.columns)
     assert torch.allclose(before.log_probs, after.log_probs, atol=1e-6)

@@ -27,14 +27,15 @@ from simnmt.nmt.errors import (  # noqa: E402
 )
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
-from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus  # noqa: E402
-from simnmt.nmt.training.folder import recorded  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
     EncodedPairs,
     Learner,
 )
-from simnmt.nmt.training.recipe import Budget, Recipe  # noqa: E402
-from simnmt.nmt.training.session import defer_signals  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus  # noqa: E402
+from simnmt.nmt.training.session import (  # noqa: E402
+    defer_signals,
+    recorded,
+)
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402

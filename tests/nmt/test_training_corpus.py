@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import TrainingError
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.training.corpus import CorpusFiles, read_training_corpus
 from simnmt.nmt.training.learner import Lengths, epoch_batches
+from simnmt.nmt.training.recipe import CorpusFiles, read_training_corpus
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 

@@ -15,9 +15,9 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt import translation as translation_module  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
-from simnmt.nmt.batch_decoder import MOST_SENTENCES, parse_batching  # noqa: E402
 from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.slot_decoder import MOST_SENTENCES, parse_batching  # noqa: E402
 from simnmt.nmt.subwords import (  # noqa: E402
     LONGEST_SOURCE,
     Subwords,

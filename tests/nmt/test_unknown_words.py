@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.nmt import unknown_words
+from simnmt.nmt import subwords
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.unknown_words import TargetPiece, read_dictionary, replace_unknown
+from simnmt.nmt.subwords import TargetPiece, read_dictionary, replace_unknown
 
 SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", "."]
 """`Monsieur Kowalski, et ☃.`"""
@@ -101,7 +101,7 @@ def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str, message: st
 
 
 def test_a_dictionary_has_a_greatest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown_words, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(subwords, "MOST_ENTRIES", 2)
     (path := tmp_path / "words.tsv").write_text("a\tb\n" * 3)
     with pytest.raises(NmtError, match="more than 2 lines"):
         read_dictionary(path)

@@ -22,7 +22,7 @@ from simnmt.profile.streaming_cost import BERT_BASE, BITS  # noqa: E402
 from simnmt.streaming import page_cache  # noqa: E402
 from simnmt.streaming.errors import StoreError  # noqa: E402
 from simnmt.streaming.store.quantisation import Ascending, GaussianFit  # noqa: E402
-from simnmt.streaming.store.shard_format import (  # noqa: E402  # noqa: E402
+from simnmt.streaming.store.shard_format import (  # noqa: E402
     Record,
     decode,
     dequantised,

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE
 from simnmt.nmt.errors import TrainingError
-from simnmt.nmt.training.folder import STATE_FILE
+from simnmt.nmt.training.session import STATE_FILE
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.encoder_folder import load_encoder
 from simnmt.streaming.encoder.learner import ElasticClassifier, ElasticLearner, ElasticRecipe, recipe_with

@@ -1,16 +1,18 @@
 """The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, each of their techniques a switch."""
 
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.search import ForcedSteps, SharpTranslation, StageSeconds
-from simnmt.kernels.sharp.weights import (
+from simnmt.kernels.sharp.model import (
     Attention,
     BottomCell,
+    ForcedSteps,
     SharpTokens,
+    SharpTranslation,
     SharpWeights,
     SourceDirection,
     SourceLayer,
     SourceWeights,
     StackLayer,
+    StageSeconds,
 )
 
 __all__ = [

@@ -14,6 +14,20 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native_at
+from simnmt.kernels.sharp.model import (
+    Float32,
+    ForcedSteps,
+    SearchRequest,
+    SharpTranslation,
+    SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
+    candidate_positions,
+    check_candidates,
+    check_source,
+    embedding_limit,
+)
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced
 from simnmt.kernels.sharp.reference import (
     Arithmetic,
@@ -26,15 +40,6 @@ from simnmt.kernels.sharp.reference import (
     reference_decode,
     reference_forced,
 )
-from simnmt.kernels.sharp.search import (
-    ForcedSteps,
-    SearchRequest,
-    SharpTranslation,
-    candidate_positions,
-    check_candidates,
-    check_source,
-)
-from simnmt.kernels.sharp.weights import Float32, SharpWeights, SourceDirection, SourceLayer, SourceWeights, embedding_limit
 from simnmt.profile.decoder_settings import DecoderSettings
 
 

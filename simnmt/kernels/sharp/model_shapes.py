@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.random_streams import stream
-from simnmt.kernels.sharp.weights import (
+from simnmt.kernels.sharp.model import (
     GATES,
     Attention,
     BottomCell,

@@ -18,13 +18,17 @@ from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import NativeLibrary, Signature, declare
 from simnmt.kernels.packed_products import choose_scales, packed_panels
-from simnmt.kernels.sharp.search import ForcedSteps, Ints, SearchRequest, SharpTranslation, StageSeconds
-from simnmt.kernels.sharp.weights import (
+from simnmt.kernels.sharp.model import (
     GATES,
     Float32,
+    ForcedSteps,
+    Ints,
+    SearchRequest,
     SharpTokens,
+    SharpTranslation,
     SharpWeights,
     SourceWeights,
+    StageSeconds,
     embedding_limit,
     input_limits,
     kept_words,

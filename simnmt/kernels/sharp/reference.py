@@ -16,13 +16,17 @@ from numpy.typing import NDArray
 from simnmt.kernels.activations import Activation, Function, activate
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.packed_products import PackedInt16, Scales, choose_scales
-from simnmt.kernels.sharp.search import ForcedSteps, Ints, SearchRequest, SharpTranslation, banned
-from simnmt.kernels.sharp.weights import (
+from simnmt.kernels.sharp.model import (
     RELU_LIMIT,
     Float32,
+    ForcedSteps,
+    Ints,
+    SearchRequest,
     SharpTokens,
+    SharpTranslation,
     SharpWeights,
     StackLayer,
+    banned,
     embedding_limit,
     input_limits,
     skips,

@@ -22,8 +22,7 @@ from simnmt.nmt.errors import TrainingError, within_memory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
-from simnmt.nmt.training.corpus import Pair, side_of
-from simnmt.nmt.training.recipe import Recipe
+from simnmt.nmt.training.recipe import Pair, Recipe, side_of
 from simnmt.nmt.training.session import AdamLearner
 
 

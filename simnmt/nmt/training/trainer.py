@@ -24,15 +24,14 @@ from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, load_weigh
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.training.corpus import Corpus, CorpusFiles, Pair, read_training_corpus, side_of
-from simnmt.nmt.training.folder import TrainingFolder
 from simnmt.nmt.training.learner import EncodedPairs, Learner
-from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Recipe
+from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
 from simnmt.nmt.training.session import (
     MOST_COUNT,
     NotNegative,
     NotNegativeReal,
     Progress,
+    TrainingFolder,
     TrainingSession,
     TrainingState,
     defer_signals,

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simnmt.kernels.column_sets import Centroids, ColumnSets
+from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.projection_timing import measure_projection
 from simnmt.nmt.errors import NmtError

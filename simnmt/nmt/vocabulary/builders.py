@@ -11,13 +11,11 @@ from typing import Literal
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import NeuralModel
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, ibm_model1
-from simnmt.nmt.vocabulary.attention_alignment import attention_alignment
+from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, attention_alignment, ibm_model1
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists, candidate_lists, most_frequent
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import BATCH, Contexts, Progress, collect, join_contexts
-from simnmt.nmt.vocabulary.kmeans import ITERATIONS, check_method, cluster
+from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Contexts, Progress, check_method, cluster, collect, join_contexts
 
 
 def build_clusters(

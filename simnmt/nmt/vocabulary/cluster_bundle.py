@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simnmt.base.suggestions import did_you_mean
-from simnmt.kernels.column_sets import Centroids, ColumnSets
+from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.kernels.errors import KernelError
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
@@ -22,8 +22,8 @@ from simnmt.nmt.vocabulary.bundle_file import Fingerprint, control_tokens, model
 from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated_memory
 
 if TYPE_CHECKING:
-    from simnmt.nmt.vocabulary.contexts import Contexts
-    from simnmt.nmt.vocabulary.kmeans import Clustering
+    from simnmt.kernels.columns import Centroids, ColumnSets
+    from simnmt.nmt.vocabulary.contexts import Clustering, Contexts
 
 
 def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:

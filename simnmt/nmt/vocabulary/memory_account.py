@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simnmt.kernels.column_sets import Centroids, ColumnSets
+    from simnmt.kernels.columns import Centroids, ColumnSets
 
 _START_BYTES = 8
 _NORM_BYTES = 4

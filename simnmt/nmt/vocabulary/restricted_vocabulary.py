@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.column_products import SubMatrix, default_method
+from simnmt.kernels.columns import SubMatrix, default_method
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.profile.projection_cost import ProductMethod

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from simnmt.base.random_streams import stream
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.kernels.column_sets import Centroids
+from simnmt.kernels.columns import Centroids
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import Contexts, collect
-from simnmt.nmt.vocabulary.kmeans import Clustering, assign, check_method, cluster
+from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, check_method, cluster, collect
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Memory, Spread, TriedCell
 
 BATCH = 128

@@ -21,9 +21,9 @@ from simnmt.calibrate.decoder_speeds import watched
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
 from simnmt.nmt.agreement import agreement
-from simnmt.nmt.batch_decoder import BatchedRun, decode_batched
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.nmt.subwords import LONGEST_SOURCE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount

@@ -20,18 +20,17 @@ from simnmt.calibrate.box import describe
 from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.study import RoundGuard, read_study, write_study
-from simnmt.nmt.batch_decoder import BatchedRun
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
+from simnmt.nmt.slot_decoder import BatchedRun
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
 from simnmt.nmt.vocabulary.builders import Align, build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-from simnmt.nmt.vocabulary.contexts import Contexts, join_contexts
-from simnmt.nmt.vocabulary.kmeans import check_method
+from simnmt.nmt.vocabulary.contexts import Contexts, check_method, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 from simnmt.papers.fvp.study import (
     PARTS,

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.random_streams import stream
-from simnmt.nmt.training.folder import TrainingFolder
 from simnmt.nmt.training.learner import batch_slices
 from simnmt.nmt.training.session import (
     Progress,
+    TrainingFolder,
     TrainingSession,
     TrainingState,
     defer_signals,
