@@ -26,7 +26,7 @@ from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
-from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
+from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.configuration import (
     Lengths,
     count_fertility,
@@ -238,7 +238,7 @@ def _read_case(scenario: Scenario, name: str, base: Path, document: Document | N
         for device, profile, conversion in zip(scenario.devices, read, conversions, strict=True)
     )
     with _name_key_in_errors(document, "workloads", name, "arrivals"):
-        arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
+        arrivals = scenario.workloads[name].arrivals.process(base)
     return Case(name, table, targets, arrivals, warnings, outliers)
 
 

@@ -23,7 +23,6 @@ from simnmt.scenario.document import Document, Override, apply_overrides, docume
 from simnmt.scenario.errors import Location
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
-from simnmt.workload import arrivals as arrivals_room
 from simnmt.workload import configuration as workload_room
 from simnmt.workload.arrivals import BackToBack
 
@@ -199,7 +198,7 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for part in scenario.workloads.values():
         files |= workload_room.named_inputs(part.lengths, base)
-        files |= {str(path): path for path in arrivals_room.input_paths(part.arrivals, base)}
+        files |= {str(path): path for path in part.arrivals.input_paths(base)}
     for network in scenario.networks.values():
         files |= network_room.input_paths(network, base)
     for device in scenario.devices:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from simnmt.base import random_streams
-from simnmt.workload.arrivals import ArrivalProcess, Arrivals, BackToBack, Poisson, input_paths, load_arrivals, resolved
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals, BackToBack, Poisson
 
 FOLDER = Path(__file__).parent / "arrivals"
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
@@ -47,7 +47,7 @@ CLOSED = {"kind": "clients", "clients": 5, "think_time": {"mean_s": 2.0}}
 
 
 def process_of(value: dict[str, Any]) -> ArrivalProcess:
-    return load_arrivals(arrivals.validate_python(value), FOLDER)
+    return arrivals.validate_python(value).process(FOLDER)
 
 
 @pytest.fixture(scope="module", params=OPEN)
@@ -154,10 +154,10 @@ def test_a_million_times_take_less_than_a_loop_over_them_and_few_columns(process
 @pytest.mark.parametrize("name", [*OPEN, "clients"])
 def test_a_configuration_written_out_and_read_again_means_the_same(name: str) -> None:
     """With every default in place, as a run directory keeps it."""
-    config = resolved(arrivals.validate_python(OPEN.get(name, CLOSED)), FOLDER)
+    config = arrivals.validate_python(OPEN.get(name, CLOSED)).resolved(FOLDER)
     again = arrivals.validate_json(arrivals.dump_json(config))
     assert again == config
-    assert load_arrivals(again, Path("/nowhere")).account == process_of(OPEN.get(name, CLOSED)).account
+    assert again.process(Path("/nowhere")).account == process_of(OPEN.get(name, CLOSED)).account
     named = {
         "series": "rates.csv",
         "azure": "azure.csv",
@@ -165,14 +165,14 @@ def test_a_configuration_written_out_and_read_again_means_the_same(name: str) ->
         "counts": "counts.csv",
         "times": "times.csv",
     }
-    assert input_paths(again, Path("/nowhere")) == ([FOLDER / named[name]] if name in named else [])
+    assert again.input_paths(Path("/nowhere")) == ([FOLDER / named[name]] if name in named else [])
 
 
 # --- back to back ---
 
 
 def test_back_to_back_leaves_the_pace_to_the_world() -> None:
-    drawn = load_arrivals(BackToBack(), FOLDER)
+    drawn = BackToBack().process(FOLDER)
     assert (drawn.discipline, drawn.mean_rate_rps, drawn.size_ranks(5, 1, 0, "a")) == ("back_to_back", None, None)
     for ask in (drawn.times, drawn.think_times):
         with pytest.raises(TypeError, match="back_to_back arrivals"):

@@ -11,13 +11,17 @@ import pytest
 from pydantic import TypeAdapter
 from scipy import stats
 
-from simnmt.workload.arrivals import Arrivals, load_arrivals
-from simnmt.workload.arrivals.stationary_arrivals import OnOffProcess
+from simnmt.workload.arrivals import Arrivals
+from simnmt.workload.arrivals.stationary_arrivals import OnOff
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 
 CASES = [(20.0, 0.0, 1.0, 9.0), (20.0, 5.0, 2.0, 2.0), (3.0, 0.5, 0.5, 0.1), (1.0, 0.0, 0.05, 0.05)]
 """On and off rates, mean on and off times: rare bursts, two levels, short pauses, phases that mostly hold nothing."""
+
+
+def on_off(on_rps: float, off_rps: float, on_s: float, off_s: float) -> OnOff:
+    return OnOff(kind="on_off", on_rate_rps=on_rps, off_rate_rps=off_rps, mean_on_s=on_s, mean_off_s=off_s)
 
 
 def dispersion_by(on_rps: float, off_rps: float, on_s: float, off_s: float, window_s: float) -> float:
@@ -30,7 +34,7 @@ def dispersion_by(on_rps: float, off_rps: float, on_s: float, off_s: float, wind
 
 @pytest.mark.parametrize("case", CASES)
 def test_rate_and_dispersion_are_the_closed_forms(case: tuple[float, float, float, float]) -> None:
-    process = OnOffProcess(*case)
+    process = on_off(*case)
     arrival_s = process.times(400_000, 1, 0, "a")
     mean_rps = (case[0] * case[2] + case[1] * case[3]) / (case[2] + case[3])
     assert process.mean_rate_rps == pytest.approx(mean_rps)
@@ -46,7 +50,7 @@ def test_rate_and_dispersion_are_the_closed_forms(case: tuple[float, float, floa
 
 def test_within_a_burst_requests_are_poisson_and_bursts_are_exponential() -> None:
     """Far apart and dense, so that each burst can be told from its gaps alone."""
-    process = OnOffProcess(1_000.0, 0.0, 1.0, 1_000.0)
+    process = on_off(1_000.0, 0.0, 1.0, 1_000.0)
     gap_s = np.diff(process.times(400_000, 2, 0, "a"))
     begins = np.flatnonzero(gap_s > 1.0)
     assert stats.kstest(gap_s[gap_s <= 1.0][:20_000], stats.expon(scale=1e-3).cdf).pvalue > 0.001
@@ -59,7 +63,7 @@ def test_within_a_burst_requests_are_poisson_and_bursts_are_exponential() -> Non
 
 def test_the_start_is_the_steady_state() -> None:
     """Over many replications as many come in the first second as in any: no burst is waited for, none begins with the run."""
-    process = OnOffProcess(50.0, 0.0, 1.0, 3.0)
+    process = on_off(50.0, 0.0, 1.0, 3.0)
     counts = [np.searchsorted(process.times(200, 1, replication, "a"), 1.0) for replication in range(400)]
     dispersion = dispersion_by(50.0, 0.0, 1.0, 3.0, 1.0)
     assert np.mean(counts) == pytest.approx(12.5, abs=4 * math.sqrt(12.5 * dispersion / 400))
@@ -69,6 +73,6 @@ def test_the_start_is_the_steady_state() -> None:
 
 def test_the_account_tells_rate_and_dispersion() -> None:
     config = {"kind": "on_off", "on_rate_rps": 20, "mean_on_s": 1, "mean_off_s": 9}
-    account = load_arrivals(arrivals.validate_python(config), Path()).account
+    account = arrivals.validate_python(config).process(Path()).account
     assert account.startswith("assumed bursts: 20 requests/s for 1 s, then 0 for 9 s")
     assert "2 requests/s on average" in account and "in a long time 33.4, where Poisson has 1" in account

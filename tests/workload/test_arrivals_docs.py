@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from simnmt.workload.arrivals import Arrivals, load_arrivals
+from simnmt.workload.arrivals import Arrivals
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrivals.md"
 EXAMPLES = [
@@ -24,7 +24,7 @@ EXAMPLES = [
 def test_an_example_loads(tmp_path: Path, example: dict[str, Any]) -> None:
     for name in ("azure.csv", "rates.csv"):
         shutil.copy(Path(__file__).parent / "arrivals" / name, tmp_path)
-    process = load_arrivals(TypeAdapter(Arrivals).validate_python(example), tmp_path)
+    process = TypeAdapter(Arrivals).validate_python(example).process(tmp_path)
     if process.discipline == "open":
         assert process.mean_rate_rps == pytest.approx(2.5, rel=0.5)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from scipy import special, stats
 
-from simnmt.workload.arrivals import Arrivals, load_arrivals
+from simnmt.workload.arrivals import Arrivals
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 
@@ -63,7 +63,7 @@ LAWS: dict[str, dict[str, float]] = {
 
 def gaps(distribution: str, parameters: dict[str, float], size: int, seed: int = 3, **measure: float) -> np.ndarray:
     config = {"kind": "renewal", "distribution": distribution, "parameters": parameters, **measure}
-    return np.diff(load_arrivals(arrivals.validate_python(config), Path()).times(size, seed, 0, "a"), prepend=0.0)
+    return np.diff(arrivals.validate_python(config).process(Path()).times(size, seed, 0, "a"), prepend=0.0)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -104,13 +104,13 @@ def test_a_scale_is_taken_as_given() -> None:
 
 def test_exponential_gaps_are_poisson_arrivals() -> None:
     """Drawn from the same numbers, so that a sweep over the law has Poisson for its middle."""
-    poisson = load_arrivals(arrivals.validate_python({"kind": "poisson", "rate_rps": 3.0}), Path())
+    poisson = arrivals.validate_python({"kind": "poisson", "rate_rps": 3.0}).process(Path())
     assert np.allclose(np.cumsum(gaps("expon", {}, 70_000, rate_rps=3.0)), poisson.times(70_000, 3, 0, "a"), rtol=1e-12)
 
 
 def test_a_law_without_a_variance_says_so() -> None:
     config = {"kind": "renewal", "distribution": "pareto", "parameters": {"b": 1.5}, "rate_rps": 2}
-    process = load_arrivals(arrivals.validate_python(config), Path())
+    process = arrivals.validate_python(config).process(Path())
     assert (
         process.account
         == "assumed arrivals with independent gaps, pareto (b = 1.5), of infinite variance, so that a run's rate "
@@ -195,7 +195,7 @@ def test_every_law_that_is_taken_is_drawn_fast() -> None:
 
 def test_think_times_have_their_mean_and_law() -> None:
     config = {"kind": "clients", "clients": 50, "think_time": {"distribution": "gamma", "parameters": {"a": 2}, "mean_s": 3}}
-    process = load_arrivals(arrivals.validate_python(config), Path())
+    process = arrivals.validate_python(config).process(Path())
     think_s = process.think_times(50_000, 1, 0, "a")
     assert stats.kstest(think_s, stats.gamma(2, scale=1.5).cdf).pvalue > 0.001
     assert np.array_equal(process.think_times(700, 1, 0, "a"), think_s[:700])
@@ -213,13 +213,13 @@ def test_think_times_have_their_mean_and_law() -> None:
 
 def test_think_times_are_exponential_unless_said_otherwise() -> None:
     config = {"kind": "clients", "clients": 1, "think_time": {"mean_s": 2.0}}
-    think_s = load_arrivals(arrivals.validate_python(config), Path()).think_times(50_000, 1, 0, "a")
+    think_s = arrivals.validate_python(config).process(Path()).think_times(50_000, 1, 0, "a")
     assert stats.kstest(think_s, stats.expon(scale=2.0).cdf).pvalue > 0.001
 
 
 @pytest.mark.parametrize("seconds", [0, 1.5])
 def test_a_constant_think_time_is_constant(seconds: float) -> None:
     config = {"kind": "clients", "clients": 1, "think_time": {"constant_s": seconds}}
-    process = load_arrivals(arrivals.validate_python(config), Path())
+    process = arrivals.validate_python(config).process(Path())
     assert process.think_times(4, 1, 0, "a").tolist() == [seconds] * 4
     assert f"1 client, think time always {seconds:g} s" in process.account

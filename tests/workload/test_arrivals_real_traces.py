@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 from scipy import stats
 
-from simnmt.workload.arrivals import ArrivalProcess, Arrivals, load_arrivals
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals
 from simnmt.workload.arrivals.recording import read_recording
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "arrivals"
@@ -19,7 +19,7 @@ arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 
 
 def load(**config: Any) -> ArrivalProcess:
-    return load_arrivals(arrivals.validate_python(config), REAL)
+    return arrivals.validate_python(config).process(REAL)
 
 
 def test_azure_conversations() -> None:

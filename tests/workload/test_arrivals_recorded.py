@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
 
-from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError, load_arrivals
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError
 from simnmt.workload.arrivals.recording import granularity_s, read_recording
 from simnmt.workload.length_table import LengthTable
 
@@ -33,7 +33,7 @@ MOONCAKE = "".join(
 
 
 def recorded(base: Path, **keys: Any) -> ArrivalProcess:
-    return load_arrivals(arrivals.validate_python({"kind": "recorded", "file": "trace", **keys}), base)
+    return arrivals.validate_python({"kind": "recorded", "file": "trace", **keys}).process(base)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
 
-from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError, load_arrivals
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError
 from simnmt.workload.arrivals.varying_rate import RateCurve, pieces
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
@@ -20,7 +20,7 @@ HOUR_S = 3600.0
 
 
 def varying(base: Path = Path(), **keys: Any) -> ArrivalProcess:
-    return load_arrivals(arrivals.validate_python({"kind": "varying", **keys}), base)
+    return arrivals.validate_python({"kind": "varying", **keys}).process(base)
 
 
 def expected_by_cosine(time_s: np.ndarray, mean_rps: float, swing: float, peak_s: float) -> np.ndarray:
@@ -102,7 +102,7 @@ def test_burstiness_is_the_spread_of_gaps_in_expected_requests(cv: float) -> Non
 
 
 def test_one_step_is_plain_poisson() -> None:
-    poisson = load_arrivals(arrivals.validate_python({"kind": "poisson", "rate_rps": 4.0}), Path())
+    poisson = arrivals.validate_python({"kind": "poisson", "rate_rps": 4.0}).process(Path())
     stepped = varying(steps=[{"for_s": 10, "rate_rps": 4.0}])
     assert np.allclose(stepped.times(70_000, 1, 0, "a"), poisson.times(70_000, 1, 0, "a"), rtol=1e-12)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.workload.arrivals import Arrivals, Engagements, load_arrivals
+from simnmt.workload.arrivals import Arrivals, Engagements
 from simnmt.workload.arrivals.engagements import EngagementsProcess
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "arrivals"
 
 def process_of(**said: Any) -> EngagementsProcess:
     told = {"kind": "engagements", "begin": {"kind": "poisson", "rate_rps": 0.1}, "think_time": {"constant_s": 3}, **said}
-    process = load_arrivals(arrivals.validate_python(told), FOLDER)
+    process = arrivals.validate_python(told).process(FOLDER)
     assert isinstance(process, EngagementsProcess)
     return process
 
@@ -89,12 +89,12 @@ def test_other_kinds_of_begin_may_read_a_trace() -> None:
     assert isinstance(configuration, Engagements)
     assert configuration.input_paths(FOLDER) == [FOLDER / "times.csv"]
     assert configuration.resolved(FOLDER).begin.file == str(FOLDER / "times.csv")
-    assert "recorded trace" in load_arrivals(configuration, FOLDER).account
+    assert "recorded trace" in configuration.process(FOLDER).account
 
 
 def test_every_other_kind_takes_each_request_for_itself() -> None:
     for said in ({"kind": "poisson", "rate_rps": 1}, {"kind": "back_to_back"}):
-        assert load_arrivals(arrivals.validate_python(said), FOLDER).engagements(5, 1, 0, "a") is None
+        assert arrivals.validate_python(said).process(FOLDER).engagements(5, 1, 0, "a") is None
 
 
 @pytest.mark.parametrize(

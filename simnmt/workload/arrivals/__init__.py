@@ -1,8 +1,13 @@
-"""When requests arrive: each kind in a file of its own, with what a scenario may say of it and the process that comes of it."""
+"""Arrival processes: when requests are issued, one kind per class.
+
+To read it, start with `process.py` (what the world asks of every kind), `stationary_arrivals.py` (the simplest kinds) and
+`recording.py` (replay of a recorded trace). A new kind is one file with a configuration class and one name in `Arrivals`: the
+class has the keys of the scenario file and returns the process; a kind that reads no file is its own process. It imports only
+`base` and the line reader of `workload`.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -15,43 +20,9 @@ from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
 from simnmt.workload.arrivals.varying_rate import Varying
 from simnmt.workload.errors import ArrivalsError
 
-__all__ = [
-    "ArrivalProcess",
-    "Arrivals",
-    "ArrivalsConfiguration",
-    "ArrivalsError",
-    "BackToBack",
-    "Clients",
-    "Engagements",
-    "OnOff",
-    "Poisson",
-    "Recorded",
-    "Renewal",
-    "Varying",
-    "input_paths",
-    "load_arrivals",
-    "resolved",
-]
+__all__ = ["ArrivalProcess", "Arrivals", "ArrivalsConfiguration", "ArrivalsError", "BackToBack", "Poisson", "Recorded"]
 
 Arrivals = Annotated[
     BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Engagements | Clients, Field(discriminator="kind")
 ]
-"""What a scenario may say under `arrivals`; a new kind is a file and a word here."""
-
-
-def load_arrivals(config: ArrivalsConfiguration, base: Path) -> ArrivalProcess:
-    """The process that a configuration describes; relative paths start at the folder `base`.
-
-    Raises `ArrivalsError`, with line and column, for a file that cannot be used.
-    """
-    return config.process(base)
-
-
-def input_paths(config: ArrivalsConfiguration, base: Path) -> list[Path]:
-    """The files that `load_arrivals` reads."""
-    return config.input_paths(base)
-
-
-def resolved(config: ArrivalsConfiguration, base: Path) -> ArrivalsConfiguration:
-    """The same configuration with absolute paths."""
-    return config.resolved(base)
+"""Every kind that a scenario may give under `arrivals`."""

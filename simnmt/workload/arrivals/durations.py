@@ -183,6 +183,13 @@ class ConstantThinkTime(Configuration):
     constant_s: float = Field(ge=0, le=1e9)
     """Seconds; 0 lets the next request follow at once."""
 
+    def draw(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Return the same think time `size` times, in seconds."""
+        return np.full(size, self.constant_s)
+
+    def __str__(self) -> str:
+        return f"always {self.constant_s:g} s"
+
 
 class RandomThinkTime(Configuration):
     """Independent think times of any distribution that is continuous, never negative and has a mean."""
@@ -193,6 +200,17 @@ class RandomThinkTime(Configuration):
     """Name of a distribution in scipy.stats."""
     parameters: Parameters = Field(default={}, validate_default=True)
     """Its shape parameters by scipy's names; the location stays 0."""
+
+    @property
+    def _law(self) -> Law:
+        return law_of(self.distribution, self.parameters, mean_s=self.mean_s)
+
+    def draw(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Return `size` independent think times, in seconds."""
+        return self._law.draw(size, seed, replication, stream_name)
+
+    def __str__(self) -> str:
+        return f"{self._law}, mean {self.mean_s:g} s"
 
 
 def _form(value: Any) -> str | None:
@@ -209,30 +227,4 @@ ThinkTime = Annotated[
         custom_error_message="expected a mapping: {constant_s: 1} or {mean_s: 2, distribution: expon}",
     ),
 ]
-"""What a scenario may say under `think_time`."""
-Thinking = Law | float
-"""A law, or always the same seconds."""
-
-
-def thinking_of(think_time: ConstantThinkTime | RandomThinkTime) -> Thinking:
-    """The law that a configuration describes."""
-    if isinstance(think_time, ConstantThinkTime):
-        return think_time.constant_s
-    return law_of(think_time.distribution, think_time.parameters, mean_s=think_time.mean_s)
-
-
-def mean_s(thinking: Thinking) -> float:
-    """Mean seconds."""
-    return thinking.mean_s if isinstance(thinking, Law) else thinking
-
-
-def words(thinking: Thinking) -> str:
-    """For a reader, behind `think time`."""
-    return f"{thinking}, mean {thinking.mean_s:g} s" if isinstance(thinking, Law) else f"always {thinking:g} s"
-
-
-def drawn(thinking: Thinking, size: int, seed: int, replication: int, stream_name: str) -> Times:
-    """Independent think times in seconds, shape (size,)."""
-    if isinstance(thinking, Law):
-        return thinking.draw(size, seed, replication, stream_name)
-    return np.full(size, thinking)
+"""The values that a scenario may give under `think_time`."""

@@ -14,8 +14,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
-from simnmt.workload.arrivals import durations as thoughts
-from simnmt.workload.arrivals.durations import Thinking, ThinkTime
+from simnmt.workload.arrivals.durations import ThinkTime
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, OpenProcess, Times
 from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
@@ -57,7 +56,7 @@ class Engagements(ArrivalsConfiguration):
 
     def process(self, base: Path) -> EngagementsProcess:
         """The process, with the trace read that `begin` may name. Raises `ArrivalsError`."""
-        return EngagementsProcess(self.begin.process(base), tuple(self.turns), thoughts.thinking_of(self.think_time))
+        return EngagementsProcess(self.begin.process(base), tuple(self.turns), self.think_time)
 
     def input_paths(self, base: Path) -> list[Path]:
         """What `begin` reads."""
@@ -75,7 +74,7 @@ class EngagementsProcess(OpenProcess):
     begin: ArrivalProcess
     turns: tuple[float, ...]
     """Shares of the engagements with 1 turn, 2 turns and so on."""
-    think: Thinking
+    think_time: ThinkTime
 
     @property
     def mean_turns(self) -> float:
@@ -95,25 +94,18 @@ class EngagementsProcess(OpenProcess):
         how_many = f"1 to {most} turns ({shares} % of them)" if most > 1 else "1 turn"
         rate = "" if self.mean_rate_rps is None else f", {self.mean_rate_rps:.4g} requests/s in all"
         return (
-            f"engagements of {how_many}, think time from turn to turn {thoughts.words(self.think)}{rate}; an engagement begins "
+            f"engagements of {how_many}, think time from turn to turn {self.think_time}{rate}; an engagement begins "
             f"where a request would of: {self.begin.account}"
         )
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Arrival times in seconds, shape (size,), sorted."""
-        issued_s, filled = np.empty(size), 0
-        for part_s, _ in self._in_order(size, seed, replication, stream_name):
-            issued_s[filled : filled + len(part_s)] = part_s
-            filled += len(part_s)
-        return issued_s
+        return np.concatenate([np.empty(0), *(part_s for part_s, _ in self._in_order(size, seed, replication, stream_name))])
 
     def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64]:
         """Which engagement each request is a turn of, numbered as they begin, shape (size,)."""
-        of, filled = np.empty(size, np.int64), 0
-        for part_s, engagement in self._in_order(size, seed, replication, stream_name):
-            of[filled : filled + len(part_s)] = engagement
-            filled += len(part_s)
-        return of
+        parts = (engagement for _, engagement in self._in_order(size, seed, replication, stream_name))
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _in_order(self, size: int, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, NDArray[np.int64]]]:
         """When the first `size` turns are issued, and of which engagement each is, some at a time."""
@@ -143,7 +135,7 @@ class EngagementsProcess(OpenProcess):
         turns = 1 + np.searchsorted(edges / edges[-1], uniform, side="right")
         issued_s, of, turn_s = [begin_s], [np.arange(count)], begin_s
         for turn in range(2, len(self.turns) + 1):
-            turn_s = turn_s + thoughts.drawn(self.think, count, seed, replication, f"{stream_name} think time {turn}")
+            turn_s = turn_s + self.think_time.draw(count, seed, replication, f"{stream_name} think time {turn}")
             issued_s.append(turn_s[turns >= turn])
             of.append(np.flatnonzero(turns >= turn))
         return np.concatenate(issued_s), np.concatenate(of)

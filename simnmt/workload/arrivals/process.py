@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Undrawn:
 
     __slots__ = ()
 
-    discipline: Discipline
+    discipline: ClassVar[Discipline]
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Nobody knows before the run: raises `TypeError`."""
@@ -86,8 +86,8 @@ class OpenProcess(Undrawn):
 
     __slots__ = ()
 
-    discipline: Discipline = "open"
-    clients = 0
+    discipline: ClassVar[Discipline] = "open"
+    clients: ClassVar[int] = 0
 
 
 class ArrivalsConfiguration(Configuration):

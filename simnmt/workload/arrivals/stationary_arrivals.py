@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,43 +20,40 @@ from simnmt.workload.arrivals.durations import DistributionName, Law, Parameters
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
 
 
-class Poisson(ArrivalsConfiguration):
-    """Requests arrive independently of each other at a constant mean rate."""
+def _unit_gaps(generator: np.random.Generator, count: int) -> Times:
+    return generator.standard_exponential(count)
+
+
+class Poisson(OpenProcess, ArrivalsConfiguration):
+    """Requests arrive independently of each other at a constant mean rate; the first comes one gap after the start."""
 
     kind: Literal["poisson"]
     rate_rps: float = Field(ge=1e-6, le=1e9)
     """Mean requests per second, over all end nodes."""
 
-    def process(self, base: Path) -> PoissonProcess:
-        """The process; nothing is read."""
-        return PoissonProcess(self.rate_rps)
+    def process(self, base: Path) -> Poisson:
+        """Return the configuration itself: nothing is read."""
+        return self
 
-
-@dataclass(frozen=True, slots=True)
-class PoissonProcess(OpenProcess):
-    """Exponential gaps; the first request comes one gap after the start."""
-
-    mean_rate_rps: float
+    @property
+    def mean_rate_rps(self) -> float:
+        """Mean requests per second."""
+        return self.rate_rps
 
     @property
     def account(self) -> str:
-        """One sentence for a reader."""
-        return f"assumed Poisson arrivals, {self.mean_rate_rps:g} requests/s, coefficient of variation of the gaps 1"
+        """Describe the process in one sentence."""
+        return f"assumed Poisson arrivals, {self.rate_rps:g} requests/s, coefficient of variation of the gaps 1"
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
-        gap_s = random_streams.draw(
-            seed,
-            replication,
-            stream_name,
-            size,
-            lambda generator, count: generator.standard_exponential(count) / self.mean_rate_rps,
-        )
+        """Return arrival times in seconds, shape (size,), sorted."""
+        gap_s = random_streams.draw(seed, replication, stream_name, size, _unit_gaps)
+        gap_s /= self.rate_rps
         # cumsum adds one after another, so that the times of a prefix are the prefix of the times, to the bit.
         return np.cumsum(gap_s, out=gap_s)
 
 
-class Renewal(ArrivalsConfiguration):
+class Renewal(OpenProcess, ArrivalsConfiguration):
     """Requests with independent gaps of any distribution that is continuous, never negative and has a mean."""
 
     kind: Literal["renewal"]
@@ -76,18 +72,15 @@ class Renewal(ArrivalsConfiguration):
             raise PydanticCustomError("rate_or_scale", "give either rate_rps or scale_s")
         return self
 
-    def process(self, base: Path) -> RenewalProcess:
-        """The process; nothing is read."""
-        if self.rate_rps is not None:
-            return RenewalProcess(law_of(self.distribution, self.parameters, mean_s=1 / self.rate_rps))
-        return RenewalProcess(law_of(self.distribution, self.parameters, scale_s=self.scale_s or 1.0))
+    def process(self, base: Path) -> Renewal:
+        """Return the configuration itself: nothing is read."""
+        return self
 
-
-@dataclass(frozen=True, slots=True)
-class RenewalProcess(OpenProcess):
-    """Independent gaps; the first request comes one whole gap after the start."""
-
-    gap: Law
+    @property
+    def gap(self) -> Law:
+        """Distribution of the gaps; the first request comes one whole gap after the start."""
+        mean_s = None if self.rate_rps is None else 1 / self.rate_rps
+        return law_of(self.distribution, self.parameters, mean_s=mean_s, scale_s=self.scale_s or 1.0)
 
     @property
     def mean_rate_rps(self) -> float:
@@ -96,16 +89,14 @@ class RenewalProcess(OpenProcess):
 
     @property
     def account(self) -> str:
-        """One sentence for a reader."""
-        spread = (
-            f"coefficient of variation {self.gap.cv:.3g}"
-            if math.isfinite(self.gap.cv)
-            else "of infinite variance, so that a run's rate may stray"
-        )
+        """Describe the process in one sentence."""
+        finite = math.isfinite(self.gap.cv)
+        infinite = "of infinite variance, so that a run's rate may stray"
+        spread = f"coefficient of variation {self.gap.cv:.3g}" if finite else infinite
         return f"assumed arrivals with independent gaps, {self.gap}, {spread}; {self.mean_rate_rps:.4g} requests/s"
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
+        """Return arrival times in seconds, shape (size,), sorted."""
         gap_s = self.gap.draw(size, seed, replication, stream_name)
         return np.cumsum(gap_s, out=gap_s)
 
@@ -114,8 +105,11 @@ _LEAST_PER_CYCLE = 0.01
 """Requests in an on and an off phase together; with fewer, nearly all time is spent on phases that hold none."""
 
 
-class OnOff(ArrivalsConfiguration):
-    """Poisson arrivals at a rate that alternates between on and off, each for exponentially distributed times."""
+class OnOff(OpenProcess, ArrivalsConfiguration):
+    """Poisson arrivals at a rate that alternates between on and off, each for exponentially distributed times.
+
+    The process starts in its steady state: on with the share of time that it is on.
+    """
 
     kind: Literal["on_off"]
     on_rate_rps: float = Field(ge=1e-6, le=1e9)
@@ -137,19 +131,9 @@ class OnOff(ArrivalsConfiguration):
             raise PydanticCustomError("no_burst", what, {"per_cycle": f"{per_cycle:.2g}"})
         return self
 
-    def process(self, base: Path) -> OnOffProcess:
-        """The process; nothing is read."""
-        return OnOffProcess(self.on_rate_rps, self.off_rate_rps, self.mean_on_s, self.mean_off_s)
-
-
-@dataclass(frozen=True, slots=True)
-class OnOffProcess(OpenProcess):
-    """Starts in its steady state: on with the share of time that it is on."""
-
-    on_rate_rps: float
-    off_rate_rps: float
-    mean_on_s: float
-    mean_off_s: float
+    def process(self, base: Path) -> OnOff:
+        """Return the configuration itself: nothing is read."""
+        return self
 
     @property
     def on_share(self) -> float:
@@ -173,7 +157,7 @@ class OnOffProcess(OpenProcess):
 
     @property
     def account(self) -> str:
-        """One sentence for a reader."""
+        """Describe the process in one sentence."""
         return (
             f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
             f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average; "
@@ -181,10 +165,8 @@ class OnOffProcess(OpenProcess):
         )
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
-        gap = random_streams.draw(
-            seed, replication, stream_name, size, lambda generator, count: generator.standard_exponential(count)
-        )
+        """Return arrival times in seconds, shape (size,), sorted."""
+        gap = random_streams.draw(seed, replication, stream_name, size, _unit_gaps)
         expected = np.cumsum(gap, out=gap)
         done = 0
         for end_s, end, rate_rps in self._phases(seed, replication, stream_name):
