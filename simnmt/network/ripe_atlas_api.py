@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+import platformdirs
 
 from simnmt.base.errors import short_repr, shorten
 from simnmt.base.files import read_bounded, written_whole
@@ -93,9 +94,8 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """Where a user's caches lie."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(home) if home else Path.home() / ".cache") / "simnmt" / "ripe-atlas"
+    """Return the folder of this cache among the user's caches."""
+    return platformdirs.user_cache_path("simnmt", appauthor=False) / "ripe-atlas"
 
 
 @contextmanager

@@ -209,7 +209,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_again(site: Site, pauses: list[
             {"Location": "http://localhost:1/x"},
             "SITE sends us to another site, http://localhost:1 (check --base-url)",
         ),
-        (302, b"", {"Location": "file:///etc/hostname"}, "SITE answered with status 302 (check --base-url)"),
+        (302, b"", {"Location": "file:///etc/hostname"}, "SITE sends us to another site, file:// (check --base-url)"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_is_not_kept(
