@@ -24,7 +24,7 @@ from simnmt.scenario.errors import Location
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload import configuration as workload_room
-from simnmt.workload.arrivals import BackToBack
+from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = ("offloaded", "misrouted")
 """Words that the summary's columns begin with."""
@@ -79,7 +79,7 @@ def _counts(scenario: Scenario) -> Iterator[_Fault]:
         if name == END_NODE or scenario.balancer_of(name) != "attached":
             continue
         for workload, part in scenario.workloads.items():
-            asking = min(part.end_nodes, getattr(part.arrivals, "clients", part.end_nodes))
+            asking = min(part.end_nodes, part.arrivals.clients if isinstance(part.arrivals, Clients) else part.end_nodes)
             if (device.count or 1) > asking:
                 nodes = f"{asking} end node{'s' * (asking != 1)}"
                 few = f"workload {workload} has {nodes} to attach to them, so some would never be used"

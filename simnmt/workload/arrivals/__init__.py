@@ -20,7 +20,16 @@ from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
 from simnmt.workload.arrivals.varying_rate import Varying
 from simnmt.workload.errors import ArrivalsError
 
-__all__ = ["ArrivalProcess", "Arrivals", "ArrivalsConfiguration", "ArrivalsError", "BackToBack", "Poisson", "Recorded"]
+__all__ = [
+    "ArrivalProcess",
+    "Arrivals",
+    "ArrivalsConfiguration",
+    "ArrivalsError",
+    "BackToBack",
+    "Clients",
+    "Poisson",
+    "Recorded",
+]
 
 Arrivals = Annotated[
     BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Engagements | Clients, Field(discriminator="kind")
