@@ -17,6 +17,7 @@ from simnmt.base import shipped_files
 from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import write_rtt_csv
 from simnmt.network.traces.trace_file import read_trace
+from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import PlaneCoefficients
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.scenario.document import read_document
@@ -243,7 +244,7 @@ def slowed(folder: Path, name: str, factor: float) -> str:
     profile = read_profile(shipped_files.find("calibration", f"@{name}"))
     plane = PlaneCoefficients(**{key: factor * value for key, value in profile.execution.plane.model_dump().items()})
     path = folder / f"{name} times {factor:g}.json"
-    execution = profile.execution.model_copy(update={"plane": plane, "kind": "synthetic", "fit": {}})
+    execution = profile.execution.model_copy(update={"plane": plane, "kind": "synthetic", "fit": ExecutionFit()})
     write_profile(path, profile.model_copy(update={"name": path.stem, "execution": execution}))
     return str(path)
 

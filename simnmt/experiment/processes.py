@@ -1,7 +1,9 @@
 """Run tasks in parallel processes, each connected by a pipe of its own.
 
 `concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
-by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends.
+by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends. joblib's loky was
+tried: importing it and starting two workers took 3 to 4 s where this takes 1 s, every interrupt of six printed tracebacks of
+its workers, and when the parent was killed they worked on for more than 25 s, where these end at once.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def test_at_batch_one_it_is_a_queue() -> None:
     st.integers(1, 3),
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 20), st.floats(0.0, 3.0), st.integers(0, 3)), max_size=30),
 )
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, deadline=None, max_examples=50)
 def test_whatever_is_reported_the_belief_is_a_time(size: int, servers: int, answers: list[tuple[int, int, float, int]]) -> None:
     """Found: between `size` - 1 and `size` sentences, which several servers make possible, no step had a cost."""
     view = BatchView(step_s, size, half_empty(size), servers, encode_s)

@@ -18,7 +18,7 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
 from simnmt.world.simulation import simulate
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=100)
+STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)
 PLANES = st.builds(ExecutionPlane, COEFFICIENT, COEFFICIENT, COEFFICIENT)
 LENGTH = st.integers(1, 200)

@@ -18,7 +18,7 @@ PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
 SRC_LEN = np.arange(1, 401)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=150)
 @given(PLANES, PLANES, st.floats(-0.5, 2.0), st.floats(-20.0, 20.0), st.floats(0.0, 0.5))
 def test_the_border_parts_lengths_as_the_rule_does(
     gateway: ExecutionPlane, cloud: ExecutionPlane, slope: float, offset: float, transfer_s: float

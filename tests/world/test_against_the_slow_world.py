@@ -197,7 +197,7 @@ def assert_agreement(world: World) -> Trail:
     return trail
 
 
-@settings(max_examples=600)
+@settings(max_examples=250)
 @given(SHAPES, st.sampled_from([1, 3, 4096]))
 def test_the_world_agrees_with_the_slow_one_to_the_bit(shape: Shape, block: int) -> None:
     """Ties included: arrivals of one moment, an answer and an arrival, requests at a server's door, clients at once."""

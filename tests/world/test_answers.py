@@ -40,7 +40,7 @@ def answer_of(start_s: float, received_s: float, request: int, target: int = 1) 
     return received_s, request, target, request / 8, request + 1000, start_s
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(derandomize=True, deadline=None, max_examples=150)
 @given(
     st.sampled_from([Answers, FewNear]),
     st.lists(st.tuples(st.booleans(), SERVERS, GRID, GRID, st.integers(0, 9)), min_size=1, max_size=60),

@@ -38,7 +38,7 @@ def drawn(requests: int, servers: int, choices: int, replication: int) -> Server
     return FifoPool(servers, balancer=LeastLoadedOfDrawn(np.column_stack([first, others[:, : choices - 1]])))
 
 
-def waits(balancer: str, load: float, servers: int, service_s=exponential) -> list[float]:  # type: ignore[no-untyped-def]
+def waits(balancer: str, load: float, servers: int, service_s=exponential, requests: int = REQUESTS) -> list[float]:  # type: ignore[no-untyped-def]
     """Mean waits by replication; arrivals, services and end nodes are the same for every balancer."""
 
     def pool(replication: int) -> Server:
@@ -48,9 +48,9 @@ def waits(balancer: str, load: float, servers: int, service_s=exponential) -> li
             return FifoPool(servers, balancer=InTurn())
         if balancer == "least work":
             return LeastWork(servers)
-        return drawn(REQUESTS, servers, 2 if balancer == "two choices" else 1, replication)
+        return drawn(requests, servers, 2 if balancer == "two choices" else 1, replication)
 
-    return mean_waits(runs(REQUESTS, load, service_s, CLOUD, pool, servers, nodes=60))
+    return mean_waits(runs(requests, load, service_s, CLOUD, pool, servers, nodes=60))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_at_a_low_load_turns_over_many_servers_beat_two_choices() -> None:
 
 
 def test_with_services_all_alike_turns_are_as_good_as_least_work() -> None:
-    assert waits("round robin", 0.8, 4, constant) == waits("least work", 0.8, 4, constant)
+    assert waits("round robin", 0.8, 4, constant, 1_000) == waits("least work", 0.8, 4, constant, 1_000)
 
 
 def test_many_gateways_each_are_a_queue_of_their_own() -> None:

@@ -55,7 +55,7 @@ def test_worked_examples_of_fni_08_09_and_10(batching: Batching, active: list[in
     assert decoded.total_s == len(active)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(batchings(), rows(), st.booleans(), st.booleans(), st.booleans())
 def test_a_server_that_takes_each_step_ends_at_the_same_times_to_the_bit(
     batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool, leaving: bool

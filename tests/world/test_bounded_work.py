@@ -69,7 +69,7 @@ def test_a_view_of_a_hundred_million_workers_is_small_and_believes_in_no_wait() 
             view.sent(at_s, service_s)
 
 
-@pytest.mark.parametrize("balancer", ["attached", "round_robin", "least_work", "two_choices"])
+@pytest.mark.parametrize("balancer", ["attached", "least_work", "two_choices"])
 def test_ten_thousand_boxes_of_ten_thousand_workers_take_seconds(make_scenario: MakeScenario, balancer: str) -> None:
     scenario = make_scenario(
         requests=50, replications=1, policies={"cloud": {}, "seen": {"kind": "cnmt", "sees_backlog": True}}
@@ -104,12 +104,12 @@ def test_of_a_million_clients_only_those_who_can_ask_cost_anything(
 
 
 def test_a_file_full_of_unknown_keys_is_refused_in_seconds(tmp_path: Any) -> None:
-    lines = (f"key_{number}: {number}" for number in range(MAX_BYTES // 17))
+    lines = (f"key_{number}: {number}" for number in range(MAX_BYTES // 40))
     path = tmp_path / "s.yaml"
     path.write_text("version: 1\nname: x\n" + "\n".join(lines) + "\n", encoding="utf-8")
     unknown = len(read_document(path).data) - 2
-    assert unknown > 15_000
-    with seconds_at_most(20.0), pytest.raises(InputError) as caught:
+    assert unknown > 6_000
+    with seconds_at_most(8.0), pytest.raises(InputError) as caught:
         simnmt.run(path)
     assert "key_0: unknown key" in "\n".join(map(str, [caught.value, *caught.value.others]))
     assert unknown - 10 <= caught.value.left_out <= unknown

@@ -61,7 +61,7 @@ def test_who_reaches_the_server_in_the_same_moment_waits_for_the_earlier_request
 EIGHTHS = st.integers(0, 12).map(lambda eighths: eighths / 8)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=80)
 @given(
     st.lists(st.tuples(EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS, st.integers(0, 1)), min_size=1, max_size=20),
     st.integers(1, 3),

@@ -10,7 +10,7 @@ from simnmt.world.fifo_server import FifoServer
 EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=80)
 @given(st.integers(1, 4), st.lists(st.tuples(EIGHTHS, EIGHTHS), max_size=40))
 def test_each_request_takes_the_worker_that_is_free_first(workers: int, rows: list[tuple[float, float]]) -> None:
     server, free_at_s, entry_s = FifoServer(workers), [0.0] * workers, 0.0

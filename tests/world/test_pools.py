@@ -44,7 +44,7 @@ def foretold(pool: FifoPool, last: tuple[float, float, int, int], ahead: list[tu
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(workers=st.integers(1, 3), rows=ENTRIES, known=st.integers(0, 40))
 def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
     pool: str, workers: int, rows: list[tuple[float, float, int]], known: int
@@ -61,7 +61,7 @@ def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(workers=st.integers(1, 3), rows=ENTRIES)
 def test_what_is_tried_on_a_copy_leaves_the_pool_as_it_was(
     pool: str, workers: int, rows: list[tuple[float, float, int]]
@@ -74,7 +74,7 @@ def test_what_is_tried_on_a_copy_leaves_the_pool_as_it_was(
 
 
 @pytest.mark.parametrize("pool", POOLS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(workers=st.integers(1, 3), rows=ENTRIES)
 def test_every_server_is_first_in_first_out_and_never_runs_more_than_its_workers(
     pool: str, workers: int, rows: list[tuple[float, float, int]]

@@ -35,7 +35,7 @@ REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
 """Per replication: the closer to saturation, the longer a queue remembers, and the fewer are rare waits before many workers."""
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4, 16])
+@pytest.mark.parametrize("workers", [1, 4, 16])
 @pytest.mark.parametrize("load", REQUESTS)
 def test_m_m_c_waits_as_erlang_c_says(load: float, workers: int) -> None:
     requests = 50_000 if workers == 16 else REQUESTS[load]
@@ -48,12 +48,12 @@ def test_m_m_c_waits_as_erlang_c_says(load: float, workers: int) -> None:
     assert_mean(waiting, erlang_c(workers, load), within=0.2)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4, 16])
+@pytest.mark.parametrize("workers", [1, 4, 16])
 def test_the_cloud_and_least_work_over_servers_of_one_worker_wait_like_the_gateway_to_the_bit(workers: int) -> None:
     """Behind a link that takes no time; so what holds of one queue holds of all three."""
-    _, gateway = next(one_queue(20_000, 0.95, exponential, GATEWAY, workers))
-    _, cloud = next(one_queue(20_000, 0.95, exponential, CLOUD, workers))
-    _, spread = next(runs(20_000, 0.95, exponential, CLOUD, lambda _: LeastWork(workers), workers))
+    _, gateway = next(one_queue(8_000, 0.95, exponential, GATEWAY, workers))
+    _, cloud = next(one_queue(8_000, 0.95, exponential, CLOUD, workers))
+    _, spread = next(runs(8_000, 0.95, exponential, CLOUD, lambda _: LeastWork(workers), workers))
     assert gateway.queue_s.any()
     np.testing.assert_array_equal(cloud.queue_s, gateway.queue_s)
     np.testing.assert_array_equal(spread.queue_s, gateway.queue_s)

@@ -187,7 +187,7 @@ def test_the_account_sums_what_the_requests_say() -> None:
     assert account.totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(1, 5), st.integers(0, 5), st.floats(-10.0, 200.0), st.booleans(), st.floats(0.0, 100.0))
 def test_a_longer_pause_never_leaves_more_in_memory(
     last: int, state: int, idle_s: float, keeps_preload: bool, more_s: float

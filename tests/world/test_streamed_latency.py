@@ -28,7 +28,7 @@ def ends_s(loaded_s: list[float], compute: PlannedCompute, layer_s: float, steps
     return now_s
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(SECONDS, min_size=1, max_size=4),
     st.lists(SECONDS, max_size=4),
@@ -68,7 +68,7 @@ def slowed_end_s(load_s: list[float], works_s: list[tuple[float | None, float]],
     return now_s
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(SECONDS, min_size=1, max_size=4),
     st.lists(SECONDS, max_size=4),
