@@ -145,6 +145,13 @@ def test_what_a_figure_shows_when_one_hovers_is_what_it_holds(opened: Any, resul
     assert dots["x"] == result.cells[1].misroutes["cnmt"].src_len.tolist()
 
 
+PRINTED = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
+    const box = figure.getBoundingClientRect(), chart = figure.querySelector('.main-svg').getBoundingClientRect();
+    return {name: figure.id, left: box.left, top: box.top, right: box.right, bottom: box.bottom, width: chart.width,
+            inside: chart.bottom <= box.bottom + 1 && chart.right <= box.right + 1};
+})"""
+
+
 def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_page: Any, file: Path) -> None:
     with open_page(file, viewport={"width": 390, "height": 844}, color_scheme="dark") as opened:
         page = opened.page
@@ -162,6 +169,23 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
         page.locator("#cell-0 summary").click()
         page.wait_for_function("() => document.querySelector('#cell-0-latency .main-svg').clientWidth > 500")
         assert page.evaluate("document.documentElement.scrollWidth") == 1440
+        # Printed from this wide window: every section open, and no figure over another.
+        assert page.locator("details:not([open])").count() > 0
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print", color_scheme="light")
+        page.set_viewport_size({"width": 718, "height": 1000})  # A4 between the usual margins
+        assert page.locator("details:not([open])").count() == 0
+        assert page.locator("figure[data-figure]:not([data-drawn])").count() == 0
+        figures = page.evaluate(PRINTED)
+        assert len(figures) == 2 * len(FIGURES) + 2
+        assert all(figure["inside"] and 0 < figure["width"] <= 690 for figure in figures), figures
+        for place, one in enumerate(figures):
+            for other in figures[place + 1 :]:
+                apart = one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+                assert apart or one["right"] <= other["left"] or other["right"] <= one["left"], (one, other)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 718
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details:not([open])").count() > 0
         assert opened.problems == []
 
 
@@ -269,34 +293,3 @@ def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any,
     assert bodies.first.locator("tr").first.get_attribute("class") == "cell-name"
     assert table.locator("th[aria-sort]").count() == 0
     assert bodies.first.locator("tr.winner").get_attribute("data-policy") == "cnmt"
-
-
-PRINTED = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
-    const box = figure.getBoundingClientRect(), chart = figure.querySelector('.main-svg').getBoundingClientRect();
-    return {name: figure.id, left: box.left, top: box.top, right: box.right, bottom: box.bottom, width: chart.width,
-            inside: chart.bottom <= box.bottom + 1 && chart.right <= box.right + 1};
-})"""
-
-
-def test_ctrl_p_from_a_wide_window_prints_every_section_open_and_no_figure_over_another(open_page: Any, file: Path) -> None:
-    with open_page(file, viewport={"width": 1440, "height": 900}, color_scheme="dark") as opened:
-        page = opened.page
-        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
-        page.wait_for_function("() => document.querySelector('#fit-0 figure[data-drawn]')")
-        assert page.locator("details:not([open])").count() > 0
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        page.emulate_media(media="print", color_scheme="light")
-        page.set_viewport_size({"width": 718, "height": 1000})  # A4 between the usual margins
-        assert page.locator("details:not([open])").count() == 0
-        assert page.locator("figure[data-figure]:not([data-drawn])").count() == 0
-        figures = page.evaluate(PRINTED)
-        assert len(figures) == 2 * len(FIGURES) + 2
-        assert all(figure["inside"] and 0 < figure["width"] <= 690 for figure in figures), figures
-        for place, one in enumerate(figures):
-            for other in figures[place + 1 :]:
-                apart = one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
-                assert apart or one["right"] <= other["left"] or other["right"] <= one["left"], (one, other)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 718
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details:not([open])").count() > 0
-        assert opened.problems == []

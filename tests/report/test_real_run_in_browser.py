@@ -49,8 +49,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "workloads": {"de-en": {"lengths": "@de-en-news"}, "fr-en": {"lengths": "@fr-en-mixed", "arrivals": QUEUES}},
         "networks": {"cp1": {"rtt": "@cp1"}, "still": {"rtt": {"constant_ms": 80}}},
     },
-    "one policy that predicts": {"policies": {"cnmt": {}}},
-    "one policy that does not": {"policies": {"edge": {}}},
+    "one policy that does not predict": {"policies": {"edge": {}}, "requests": 1_600},
 }
 
 RTTS_MS = (1, 70, 85, 120, 160, 240, 2_000)
