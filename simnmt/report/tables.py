@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -307,7 +306,7 @@ MOST_CARDS = 2
 """Cells whose sentences the page opens with; with more of them an overview comes first and the sentences are folded."""
 
 
-def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[str, Any]]:
+def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[Row]:
     """Return one card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
     policies = {cell_of(record): record["policy"] for record in result.recommendations}
     cards = []
@@ -319,42 +318,63 @@ def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[st
     return cards
 
 
-def overview(result: RunResult, colours: Mapping[str, int]) -> dict[str, Any] | None:
-    """Return the matrix of recommended policies, workloads down and networks across; None for few cells, which need none."""
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """One cell of the overview: the recommended policy of a workload on a network, as text."""
+
+    index: int
+    """Of the cell on the page."""
+    policy: str | None
+    colour: int | None
+    value: str
+    margin: str
+    interval: str
+    unclear: list[str]
+    identical: list[str]
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The matrix of recommended policies, workloads down and networks across."""
+
+    objective: str
+    caution: str
+    networks: list[str]
+    lines: dict[str, list[Recommended]]
+    """Workload -> a cell per network."""
+
+
+def overview(result: RunResult, colours: Mapping[str, int]) -> Overview | None:
+    """Return the matrix of recommended policies; None for few cells, which need none."""
     recommendations = result.recommendations
     if len(recommendations) <= MOST_CARDS:
         return None
     networks = list(dict.fromkeys(record["network"] for record in recommendations))
-    by_cell = {cell_of(record): (index, record) for index, record in enumerate(recommendations)}
+    by_cell = {cell_of(record): _recommended(index, record, colours) for index, record in enumerate(recommendations)}
     workloads = dict.fromkeys(record["workload"] for record in recommendations)
-    objective = objective_name(recommendations[0]["objective"])
-    lines = [
-        {"workload": workload, "cells": [_overview_cell(*by_cell[workload, network], colours) for network in networks]}
-        for workload in workloads
-    ]
     caution = " ".join(dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"]))
-    return {"objective": objective, "caution": caution, "networks": networks, "lines": lines}
+    lines = {workload: [by_cell[workload, network] for network in networks] for workload in workloads}
+    return Overview(objective_name(recommendations[0]["objective"]), caution, networks, lines)
 
 
-def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[str, Any]:
+def _recommended(index: int, record: Row, colours: Mapping[str, int]) -> Recommended:
     margin, low, high = (
-        None if record[key] is None else 100.0 * record[key] for key in ("margin", "margin_low", "margin_high")
+        None if record[f"margin{end}"] is None else 100.0 * record[f"margin{end}"] for end in ("", "_low", "_high")
     )
     change, interval = ("", "") if margin is None else typeset_interval(margin, low, high)
-    remark = "unstable" if record["unstable"] else "misses the service level" if record["slo_met"] is False else ""
-    return {
-        "index": index,
-        "policy": record["policy"],
-        "colour": colours.get(record["policy"] or ""),
-        "value": ""
-        if record["objective_s"] is None
-        else duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"]),
-        "margin": change and f"{change}\u202f% against {record['runner_up']}",
-        "interval": interval,
-        "unclear": [name for name in record["indistinguishable"] if name not in record["identical"]],
-        "identical": record["identical"],
-        "remark": remark,
-    }
+    value_s = [record[f"objective_s{end}"] for end in ("", "_low", "_high")]
+    return Recommended(
+        index,
+        record["policy"],
+        colours.get(record["policy"] or ""),
+        "" if value_s[0] is None else duration(*value_s),
+        change and f"{change}\u202f% against {record['runner_up']}",
+        interval,
+        [name for name in record["indistinguishable"] if name not in record["identical"]],
+        record["identical"],
+        "unstable" if record["unstable"] else "misses the service level" if record["slo_met"] is False else "",
+    )
 
 
 def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
@@ -381,7 +401,6 @@ def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
         share = row["share_of_gap_percent"]
         lines.append(
             {
-                "policy": row["policy"],
                 "removed": row["removed"],
                 "total": typeset(format_number(row, "total_latency_s")),
                 "change": change,

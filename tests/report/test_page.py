@@ -99,10 +99,10 @@ def test_the_overview_shows_the_digits_that_its_intervals_allow(make_result: Any
     records += [other | {"margin": -0.0123, "margin_low": -0.0131, "margin_high": -0.0116} for other in others]
     matrix = overview(dataclasses.replace(result, recommendations=records), {})
     assert matrix is not None
-    wide, narrow, _ = (line["cells"][0] for line in matrix["lines"])
-    assert wide["value"] == "123 ms"
-    assert (wide["margin"], wide["interval"]) == ("\u221212\u202f% against naive", "[\u221230, +5]")
-    assert (narrow["margin"], narrow["interval"]) == ("\u22121.23\u202f% against naive", "[\u22121.31, \u22121.16]")
+    wide, narrow, _ = (cells[0] for cells in matrix.lines.values())
+    assert wide.value == "123 ms"
+    assert (wide.margin, wide.interval) == ("\u221212\u202f% against naive", "[\u221230, +5]")
+    assert (narrow.margin, narrow.interval) == ("\u22121.23\u202f% against naive", "[\u22121.31, \u22121.16]")
 
 
 def test_one_replication_says_that_it_has_no_intervals(make_result: Any) -> None:
