@@ -162,8 +162,8 @@ def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
 
 
 def test_a_claim_on_several_devices_counts_once() -> None:
-    def record(claim: str, verdict: str) -> dict[str, str]:
-        return {"bare": claim, "verdict": verdict}
+    def record(identifier: str, verdict: str) -> ClaimRecord:
+        return ClaimRecord(identifier, "a claim", "", "", verdict, "")
 
     records = [
         *(record("a", verdict) for verdict in ("holds", "holds", "not measurable here")),

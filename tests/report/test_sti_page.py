@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 
-from simnmt.papers.kit.page import verdict_matrix
+from simnmt.papers.kit.claim import ClaimRecord
+from simnmt.papers.kit.page import ChartSection, verdict_matrix
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.papers.sti.reproduction import Reproduction
@@ -56,9 +57,9 @@ def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: s
 
 def test_a_claim_that_is_not_of_a_column_is_no_verdict_there() -> None:
     records = [
-        {"bare": "a", "claim": "of one box", "device": "one", "verdict": "holds"},
-        {"bare": "b", "claim": "of both", "device": "one", "verdict": "not measurable here"},
-        {"bare": "b", "claim": "of both", "device": "both", "verdict": "does not hold"},
+        ClaimRecord("a", "of one box", "", "", "holds", "", "one"),
+        ClaimRecord("b", "of both", "", "", "not measurable here", "", "one"),
+        ClaimRecord("b", "of both", "", "", "does not hold", "", "both"),
     ]
     assert [verdicts for _, verdicts in verdict_matrix(records).lines] == [
         ["holds", None],
@@ -82,26 +83,25 @@ def test_a_page_without_a_study_has_no_empty_section() -> None:
 
 def test_figure_7_is_of_parameters_held_and_level_where_none_are(report: PaperReport, rows: dict[str, Any]) -> None:
     """STI-22, STI-23: a point for each buffer, one for the model in memory, lines for what holds nothing."""
-    (figure,) = (chart for chart in report.charts if chart["id"] == "figure-7-drawn")
-    choices = dict(zip((name for _, name in figure["figures"][0]["choices"]), figure["content"]["of"], strict=True))
-    curves = {line["name"]: line for line in choices["GPU, 5 MB, 40 %"]["lines"]}
+    (figure,) = (section for section in report.charts if section.id == "figure-7-drawn")
+    assert isinstance(figure, ChartSection)
+    curves = {mark.name: mark for mark in figure.charts["GPU, 5 MB, 40 %"].marks}
     (whole,) = (
         row
         for row in rows["grid"]
         if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.4, "PreloadModel-32")
     )
-    assert curves["PreloadModel-32"]["x"] == [round(whole["held_mb"], 6)]
-    assert curves["PreloadModel-32"]["y"] == [round(100 * whole["accuracy"], 4)]
-    assert len(curves["STI"]["x"]) > 2 and curves["STI"]["x"] == sorted(curves["STI"]["x"])
+    assert curves["PreloadModel-32"].x == [round(whole["held_mb"], 6)]
+    assert curves["PreloadModel-32"].y == [round(100 * whole["accuracy"], 4)]
+    assert len(curves["STI"].x) > 2 and curves["STI"].x == sorted(curves["STI"].x)
     level = curves["StdPL-6"]
-    assert level["y"][0] == level["y"][1] and level["x"] == [curves["STI"]["x"][0], curves["PreloadModel-32"]["x"][0]]
+    assert level.y[0] == level.y[1] and level.x == [curves["STI"].x[0], curves["PreloadModel-32"].x[0]]
 
 
-def test_figures_show_all_of_what_they_are_drawn_from(report: PaperReport) -> None:
-    assert report.charts
-    for chart in report.charts:
-        assert chart["content"]["of"]
-        for content in chart["content"]["of"]:
-            values = [value for line in content["lines"] for value in line["y"]]
-            assert values and content["span"][0] <= min(values) and max(values) <= content["span"][1]
-            assert all(len(line["x"]) == len(line["y"]) for line in content["lines"])
+def test_charts_show_all_of_the_values_that_they_are_drawn_from(report: PaperReport) -> None:
+    charts = [chart for section in report.charts if isinstance(section, ChartSection) for chart in section.charts.values()]
+    assert charts
+    for chart in charts:
+        values = [value for mark in chart.marks for value in mark.y]
+        assert values and chart.y.span is not None and chart.y.span[0] <= min(values) and max(values) <= chart.y.span[1]
+        assert all(len(mark.x) == len(mark.y) for mark in chart.marks)

@@ -12,6 +12,7 @@ from simnmt.papers.fni.offline import ONLINE, Moments, refill_limits
 from simnmt.papers.fni.online import Curve, LoadLimit
 from simnmt.papers.fni.published import TABLE_ONE
 from simnmt.papers.fni.topup import Reproduction
+from tests.browser import assert_folded
 from tests.papers.fni_stand_ins import as_published, profile, speeds
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -43,6 +44,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path)
     file = tmp_path / "page.html"
     file.write_text(report.page(), encoding="utf-8")
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        assert_folded(opened.page)
         opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=5)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390

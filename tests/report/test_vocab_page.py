@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from simnmt.papers.fvp.reproduction import judge
+from simnmt.papers.kit.page import ChartSection
 from simnmt.papers.kit.report import PaperReport
+from simnmt.report.charts import Chart
+from tests.browser import assert_folded
 from tests.papers.vocab_stand_ins import cell, study
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -25,9 +28,9 @@ def page(report: PaperReport) -> str:
     return report.page()
 
 
-def drawn(report: PaperReport) -> dict[str, dict[str, Any]]:
-    """Return the first content of every chart by its id."""
-    return {chart["id"]: chart["content"]["of"][0] for chart in report.charts}
+def first_charts(report: PaperReport) -> dict[str, Chart]:
+    """Return the first chart of every section by its id."""
+    return {section.id: next(iter(section.charts.values())) for section in report.charts if isinstance(section, ChartSection)}
 
 
 def section(page: str, identifier: str) -> str:
@@ -72,22 +75,18 @@ def test_without_a_study_the_page_is_published_alone_and_says_so() -> None:
 
 
 def test_figures_2_to_4_are_ours_with_the_texts_points_marked(report: PaperReport) -> None:
-    lines = {identifier: {line["name"]: line for line in chart["lines"]} for identifier, chart in drawn(report).items()}
+    lines = {identifier: {mark.name: mark for mark in chart.marks} for identifier, chart in first_charts(report).items()}
     both = lines["figure-2-drawn"]["source and target known, K = 1"]
-    assert both["x"] == [100, 400, 500] and both["y"][1] == pytest.approx(100 * cell(clusters=400).sets.most)
-    assert lines["figure-2-drawn"]["published: source and target known"]["y"] == [12.5]
-    assert lines["figure-2-drawn"]["published: target known"] | {"mode": ""} == {
-        "name": "published: target known",
-        "x": [400],
-        "y": [17.5],
-        "mode": "",
-    }
-    assert lines["figure-3-drawn"]["published: fastest here"]["x"] == [1_300, 1_300]
-    assert max(lines["figure-3-drawn"]["K = 1"]["y"]) == pytest.approx(30.0)
+    assert both.x == [100, 400, 500] and both.y[1] == pytest.approx(100 * cell(clusters=400).sets.most)
+    assert lines["figure-2-drawn"]["published: source and target known"].y == [12.5]
+    target = lines["figure-2-drawn"]["published: target known"]
+    assert (target.kind, target.x, target.y) == ("points", [400], [17.5])
+    assert lines["figure-3-drawn"]["published: fastest here"].x == [1_300, 1_300]
+    assert max(lines["figure-3-drawn"]["K = 1"].y) == pytest.approx(30.0)
     sets = lines["figure-4-drawn"]["K = 3"]
-    assert sets["x"][0] == 1 and sets["x"][-1] == 1_300 and len(sets["x"]) <= 301
-    assert sets["y"][0] == pytest.approx(100 * 1_200 / 10_000) and sets["y"] == sorted(sets["y"], reverse=True)
-    assert lines["figure-4-drawn"]["published: cluster 0, K = 5"]["y"] == [6.0, 6.0]
+    assert sets.x[0] == 1 and sets.x[-1] == 1_300 and len(sets.x) <= 301
+    assert sets.y[0] == pytest.approx(100 * 1_200 / 10_000) and sets.y == sorted(sets.y, reverse=True)
+    assert lines["figure-4-drawn"]["published: cluster 0, K = 5"].y == [6.0, 6.0]
 
 
 def test_a_figure_stands_with_its_table(page: str) -> None:
@@ -103,14 +102,15 @@ def test_what_was_studied_is_told_by_its_sums(page: str) -> None:
 
 def test_no_miss_is_not_drawn_as_some() -> None:
     """FVP-08: a logarithmic axis has no place for it."""
-    volume = drawn(judge([study(volume=(cell(miss_rate=0.0),))]).report())["volume-drawn"]
-    assert volume["lines"][0]["y"] == [0.0] and volume["linear"]
+    volume = first_charts(judge([study(volume=(cell(miss_rate=0.0),))]).report())["volume-drawn"]
+    assert volume.marks[0].y == [0.0] and not volume.y.log
 
 
 def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        assert_folded(opened.page)
         opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=6)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from simnmt.papers.fvp import published
-from simnmt.papers.kit.page import Row, Rows, grouped, labelled_groups, section
+from simnmt.papers.kit.page import ChartSection, Curve, Row, Rows, curve, grouped, labelled_groups, line_chart
 from simnmt.papers.kit.table import Table
+from simnmt.report.charts import Chart
 
 MOST_POINTS = 300
 """Points of a line of figure 4, which is smooth."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line, or points."""
-
-    name: str
-    x: list[float]
-    y: list[float]
-    mode: str = "lines+markers"
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Curves with their axes, and the sentence below them."""
-
-    x: str
-    y: str
-    reading: str
-    lines: list[Curve]
-    linear: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class LineChart:
-    """A chart with a choice among its contents; it stands before the table `before`."""
-
-    id: str
-    title: str
-    note: str
-    heading: str
-    contents: list[tuple[str, Content]]
-    before: str = ""
-
-    def section(self) -> dict[str, Any]:
-        """Return the section of the page."""
-        choices = [(name, asdict(content)) for name, content in self.contents]
-        return section(self.id, self.title, self.note, choices, self.heading, before=self.before)
-
-
-def all_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Return the charts of the tables that have rows, as the page takes them."""
+def all_charts(tables: Sequence[Table]) -> list[ChartSection]:
+    """Return the charts of the tables that have rows."""
     drawings = {
         "table-2": _projection,
         "figure-2": _languages,
@@ -63,23 +24,18 @@ def all_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
         "figure-4": _sets,
     }
     rows = {table.id: table.rows for table in tables}
-    return [draw(rows[identifier]).section() for identifier, draw in drawings.items() if rows[identifier]]
+    return [draw(rows[identifier]) for identifier, draw in drawings.items() if rows[identifier]]
 
 
-def _by_direction(rows: Rows, content: Callable[[Rows], Content]) -> list[tuple[str, Content]]:
-    return [(name, content(group)) for name, group in labelled_groups(rows, "model", "label")]
-
-
-def _curve(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> Curve:
-    in_order = sorted(rows, key=lambda row: float(row[x]))
-    return Curve(name, [row[x] for row in in_order], [value(row) for row in in_order])
+def _by_direction(rows: Rows, chart: Callable[[Rows], Chart]) -> dict[str, Chart]:
+    return {name: chart(group) for name, group in labelled_groups(rows, "model", "label")}
 
 
 def _by_top(rows: Rows, value: Callable[[Row], float]) -> list[Curve]:
-    return [_curve(f"K = {top}", group, "clusters", value) for (top,), group in grouped(rows, "top").items()]
+    return [curve(f"K = {top}", group, "clusters", value) for (top,), group in grouped(rows, "top").items()]
 
 
-def _projection(rows: Rows) -> LineChart:
+def _projection(rows: Rows) -> ChartSection:
     """Draw Table 2 as points, with the line through each model's six points."""
     lines = []
     for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "published"):
@@ -88,24 +44,24 @@ def _projection(rows: Rows) -> LineChart:
         lines.append(Curve(f"{name}, Table 2", percent, [row["us"] for row in model_rows], "markers"))
         lines.append(Curve(f"{name}, line", percent, [row["line_us"] for row in model_rows], "lines"))
     reading = "Published alone: a V100 in float16, by default 720 and 600 microseconds."
-    content = Content("columns active, %", "microseconds", reading, lines)
-    return LineChart(
+    chart = line_chart("columns active, %", "microseconds", reading, lines, linear=True)
+    return ChartSection(
         "projection-drawn",
         "Table 2, drawn",
-        "Time of the projection by what is active, and the line through each model's six points.",
         "Time of a projection by active columns",
-        [("", content)],
+        {"": chart},
+        note="Time of the projection by what is active, and the line through each model's six points.",
         before="table-2",
     )
 
 
-def _languages(rows: Rows) -> LineChart:
+def _languages(rows: Rows) -> ChartSection:
     """Draw figure 2: the largest active set by clusters and by known languages."""
     known = {"both": "source and target known", "target": "target known", "mixed, same size": "target known, as much text"}
 
-    def content(direction_rows: Rows) -> Content:
+    def chart_of(direction_rows: Rows) -> Chart:
         lines = [
-            _curve(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
+            curve(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
             for (what, top), group in grouped(direction_rows, "knowledge", "top").items()
         ]
         lines += [
@@ -113,23 +69,23 @@ def _languages(rows: Rows) -> LineChart:
             for what, percent in published.FIGURE_2.items()
         ]
         reading = "Published: Italian to English, K = 1, one point each of a vocabulary of 250,000."
-        return Content("clusters", "largest active set, % of V", reading, lines)
+        return line_chart("clusters", "largest active set, % of V", reading, lines, linear=True)
 
-    return LineChart(
+    return ChartSection(
         "figure-2-drawn",
         "Figure 2, redrawn: what knowing the source language spares",
-        "The largest active set of any cluster.",
         "Largest active set by clusters",
-        _by_direction(rows, content),
+        _by_direction(rows, chart_of),
+        note="The largest active set of any cluster.",
     )
 
 
-def _speeds(rows: Rows) -> LineChart:
+def _speeds(rows: Rows) -> ChartSection:
     """Draw figure 3: the gain in tokens/s by clusters and K; of the paper's best only the number of clusters is known."""
 
-    def content(direction_rows: Rows) -> Content:
+    def chart_of(direction_rows: Rows) -> Chart:
         lines = _by_top(direction_rows, lambda row: row["gain_percent"])
-        values = [value for curve in lines for value in curve.y]
+        values = [value for line in lines for value in line.y]
         best = max(direction_rows, key=lambda row: row["gain_percent"])
         lines.append(
             Curve("published: fastest here", [published.FIGURE_3_BEST] * 2, [min(0.0, *values), max(0.0, *values)], "lines")
@@ -139,18 +95,18 @@ def _speeds(rows: Rows) -> LineChart:
             f"{best['sentences']:,} sentences, medians over rounds. Published: "
             f"{published.FIGURE_3_BEST:,} clusters and K = 1; how much is not in the text."
         )
-        return Content("clusters", "more tokens a second, %", reading, lines)
+        return line_chart("clusters", "more tokens a second, %", reading, lines, linear=True)
 
-    return LineChart(
+    return ChartSection(
         "figure-3-drawn",
         "Figure 3, redrawn: speed by clusters and K",
-        "Real decoding, end to end, over dense decoding.",
         "Gain end to end by clusters and K",
-        [
-            (f"{name}, beam {beam}, batch {batch}", content(group))
+        {
+            f"{name}, beam {beam}, batch {batch}": chart_of(group)
             for name, direction_rows in labelled_groups(rows, "model", "label")
             for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
-        ],
+        },
+        note="Real decoding, end to end, over dense decoding.",
     )
 
 
@@ -162,49 +118,48 @@ _SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
 }
 
 
-def _sweep(rows: Rows) -> LineChart:
+def _sweep(rows: Rows) -> ChartSection:
     """Draw the active columns, misses and identical sentences of the sweep of clusters and K."""
-    choices = []
+    charts = {}
     for name, direction_rows in labelled_groups(rows, "model", "label"):
         for label, (short, value) in _SWEPT.items():
             lines = _by_top(direction_rows, value)
             step_size = f"{direction_rows[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
             reading = f"Over held-out steps, {step_size}; V is {direction_rows[0]['vocab']:,}."
-            content = Content("clusters", label, reading, lines)
-            choices.append((f"{name}: {short}", content))
-    return LineChart(
+            charts[f"{name}: {short}"] = line_chart("clusters", label, reading, lines, linear=True)
+    return ChartSection(
         "sweep-drawn",
         "Clusters and K: what is active, missed and kept",
-        "Means over held-out text; a sentence is the same where no token of it is missed.",
         "By clusters and K",
-        choices,
+        charts,
+        note="Means over held-out text; a sentence is the same where no token of it is missed.",
     )
 
 
-def _volume(rows: Rows) -> LineChart:
-    def content(direction_rows: Rows) -> Content:
+def _volume(rows: Rows) -> ChartSection:
+    def chart_of(direction_rows: Rows) -> Chart:
         lines = [
-            _curve(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
+            curve(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
             for (clusters, top), group in grouped(direction_rows, "clusters", "top").items()
         ]
         reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
         # No miss at all has no place on a logarithmic axis.
         linear = any(row["miss_rate"] == 0.0 for row in direction_rows)
-        return Content("training sentences", "missed tokens, %", reading, lines, linear)
+        return line_chart("training sentences", "missed tokens, %", reading, lines, linear=linear)
 
-    return LineChart(
+    return ChartSection(
         "volume-drawn",
         "Missed tokens by training text",
-        "Each text is the beginning of the next.",
         "Miss rate by training sentences",
-        _by_direction(rows, content),
+        _by_direction(rows, chart_of),
+        note="Each text is the beginning of the next.",
     )
 
 
-def _sets(rows: Rows) -> LineChart:
+def _sets(rows: Rows) -> ChartSection:
     """Draw figure 4: each cluster's share of V, the largest first, with the paper's three values as level lines."""
 
-    def content(direction_rows: Rows) -> Content:
+    def chart_of(direction_rows: Rows) -> Chart:
         lines, last = [], max(len(row["columns"]) for row in direction_rows)
         for row in direction_rows:
             places = _thinned(len(row["columns"]))
@@ -216,14 +171,14 @@ def _sets(rows: Rows) -> LineChart:
         ]
         first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in direction_rows)
         reading = f"{direction_rows[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
-        return Content("cluster, by size", "active set, % of V", reading, lines, linear=False)
+        return line_chart("cluster, by size", "active set, % of V", reading, lines)
 
-    return LineChart(
+    return ChartSection(
         "figure-4-drawn",
         "Figure 4, redrawn: each cluster's columns",
-        "In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
         "Active set of each cluster",
-        _by_direction(rows, content),
+        _by_direction(rows, chart_of),
+        note="In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
         before="table-1",
     )
 

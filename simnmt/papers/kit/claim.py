@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simnmt.results.statistics import CONFIDENCE, Estimate
 
-Records = list[dict[str, Any]]
 Effect = Callable[[float], Estimate]
 """An effect with its interval of a given confidence."""
 
@@ -74,22 +73,6 @@ def holds_if(condition: bool) -> str:
     return HOLDS if condition else FAILS
 
 
-def claim_record(
-    identifier: str,
-    claim: str,
-    theirs: str,
-    ours: str,
-    verdict: bool | str,
-    why: str,
-    *,
-    device: str = "",
-    basis: str = "synthetic",
-) -> dict[str, Any]:
-    """Return a `ClaimRecord` as JSON: for papers that are not yet ported to the class."""
-    decided = verdict if isinstance(verdict, str) else holds_if(verdict)
-    return ClaimRecord(identifier, claim, theirs, ours, decided, why, device, basis).record()
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedClaim:
     """One claim with its records on all devices, models or data sets that it was judged on."""
@@ -127,22 +110,12 @@ class JudgedClaim:
         return f"holds in {judged.count(HOLDS)} of {len(judged)} configurations that can be judged"
 
 
-def judged_claims(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> list[JudgedClaim]:
+def judged_claims(records: Iterable[ClaimRecord]) -> list[JudgedClaim]:
     """Group the records by claim, in the order of the first record of each claim."""
     groups: dict[str, list[ClaimRecord]] = {}
-    for item in records:
-        record = item if isinstance(item, ClaimRecord) else _typed(item)
+    for record in records:
         groups.setdefault(record.identifier, []).append(record)
     return [JudgedClaim(group) for group in groups.values()]
-
-
-def _typed(record: Mapping[str, Any]) -> ClaimRecord:
-    """Return a record of a paper that is not yet ported to the class."""
-    texts = [str(record.get(key, "")) for key in ("bare", "claim", "published", "ours", "verdict", "why")]
-    device = str(record.get("profiles") or record.get("device", ""))
-    identifier, claim, published, ours, verdict, why = texts
-    basis, dependent = record.get("basis", ""), record.get("hardware_dependent")
-    return ClaimRecord(identifier, claim, published, ours, verdict, why, device, basis, dependent)
 
 
 def sign_verdict(effect: Estimate, *, or_zero: bool = False) -> str:
@@ -197,7 +170,7 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in (FAILS, UNCLEAR, HOLDS) if verdict in present), UNKNOWN)
 
 
-def describe_verdicts(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> str:
+def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
     """Return how many claims hold, hold in some configurations alone, do not hold, and so on.
 
     A claim that is judged on several devices, models or data sets counts once.
@@ -217,7 +190,7 @@ def describe_verdicts(records: Iterable[ClaimRecord | Mapping[str, Any]]) -> str
     return f"{', '.join(parts)}{over}"
 
 
-def format_claims(records: Sequence[ClaimRecord | Mapping[str, Any]], *, explain: bool = False) -> str:
+def format_claims(records: Sequence[ClaimRecord], *, explain: bool = False) -> str:
     """Return a line per claim, with the reason beside our figures if `explain`, and how many hold."""
     lines = [
         f"{record.verdict.capitalize()}: {record.id}. {record.claim} "

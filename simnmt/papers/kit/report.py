@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from simnmt.papers.kit.claim import ClaimRecord, format_claims
-from simnmt.papers.kit.page import ChartSection, Drawing, render_paper
+from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts, format_claims, judged_claims
+from simnmt.papers.kit.page import ChartSection, Drawing, claim_groups, packed_drawing, verdict_matrix
 from simnmt.papers.kit.table import Table
+from simnmt.report.page_template import render_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class PaperReport:
     """Its reference."""
     claims: Sequence[ClaimRecord]
     tables: Sequence[Table]
-    charts: Sequence[Drawing | ChartSection | Mapping[str, Any]]
-    """Sections of the page; a mapping is one that `kit.page.section` made."""
+    charts: Sequence[Drawing | ChartSection]
+    """Sections of the page."""
     setting: Sequence[tuple[str, str]]
     """What the paper measured: a noun, such as `model`, and its description."""
     slips: Sequence[str]
@@ -67,15 +68,27 @@ class PaperReport:
         return "\n\n".join([*tables, *self.remarks, format_claims(self.claims, explain=self.explain)])
 
     def page(self) -> str:
-        """Return the page, to be written as UTF-8; it opens from disk without a network."""
-        return render_paper(
-            self.document(),
+        """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
+        document = self.document()
+        doubts = document.get("doubts", ())
+        tables = [table for table in self.tables if table.columns and table.rows]
+        places = {table.id for table in tables}
+        claims = judged_claims(self.claims)
+        return render_template(
+            "paper_page.html.j2",
+            ("tables.js", "charts.js"),
+            drawings=[packed_drawing(chart, places, self.main_charts) for chart in self.charts],
+            document=document,
+            eyebrow="simnmt reproduce",
             heading=self.heading,
-            tables=self.tables,
-            drawings=self.charts,
+            summary=self.summary or document.get("summary", ""),
+            verdicts=describe_verdicts(self.claims),
+            main_claims=[claim for claim in claims if claim.identifier in self.main_claims],
+            matrix=verdict_matrix(self.claims),
             matrix_note=self.matrix_note,
-            pictures=self.pictures,
-            summary=self.summary,
-            main_claims=self.main_claims,
-            main_charts=self.main_charts,
+            groups=claim_groups(self.claims, doubts),
+            doubtful_profiles=doubts,
+            tables=tables,
+            setting=document["tables"][0]["rows"],
+            pictures=list(self.pictures),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
-from simnmt.papers.kit.page import Figure, Row, Rows, bars, line, section
-from simnmt.papers.kit.table import Column, Table
+from simnmt.papers.kit.page import ChartSection, Row, Rows, bars, curve, line_chart
+from simnmt.papers.kit.table import Column, Figure, Table
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
 from simnmt.report.typography import DASH, significant, typeset_interval
@@ -15,6 +16,7 @@ from simnmt.report.typography import DASH, significant, typeset_interval
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
+    from simnmt.profile.decoder_settings import DecoderSettings
 
 
 def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list[Table]:
@@ -32,7 +34,7 @@ def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list
     ]
 
 
-def all_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def all_charts(tables: Sequence[Table]) -> list[ChartSection]:
     """Return the charts of these tables; stages were timed with compiled kernels alone."""
     rows = {table.id: table.rows for table in tables}
     charts = [_ladder_chart(rows["table-1"]), _systems_chart(rows["table-2"]), _products_chart(rows["figure-1"])]
@@ -42,40 +44,12 @@ def all_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
 def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
     """From the fifth rung on with table and with polynomial activations; `agreement`: None without a trained model (XP-03)."""
     shares = {agreement.settings: agreement.share for agreement in agreements}
-    rows: list[Row] = []
-    for place, rung in enumerate(published.LADDER):
-        for activations, times in speeds.ladder.items():
-            time, before = times[place], times[place - 1] if place else None
-            if time.settings.activations == "library" and activations != "table":
-                continue
-            low, step, high = (None, None, None) if before is None else _quartiles(time, before)
-            rows.append(
-                {
-                    "rung": rung.key,
-                    "name": rung.name,
-                    "activations": time.settings.activations,
-                    "settings": time.settings.describe(),
-                    "published_words_per_s": rung.words_per_s,
-                    "printed_factor": rung.printed_factor,
-                    "published_factor": rung.factor,
-                    "published_step": rung.step,
-                    "words_per_s": time.words_per_s,
-                    "ms_per_word": 1e3 * time.word_s,
-                    "factor": time.over(times[0]),
-                    "decoder_factor": time.decoder_over(times[0]),
-                    "source_ms": 1e3 * statistics.median(time.source_s),
-                    "step": step,
-                    "step_low": low,
-                    "step_high": high,
-                    "predicted_factor": predicted_ladder(speeds, times)[place],
-                    "multiply_adds": time.multiply_adds,
-                    "exact": time.settings.model_copy(update={"candidates": None}).exact,
-                    "adds_noise": not rung.exact,
-                    "translations": _translations(rung.exact, first=before is None),
-                    "agreement": shares.get(time.settings.model_copy(update={"candidates": None})),
-                    "distinct_share": time.distinct_share,
-                }
-            )
+    rows = [
+        _rung(speeds, times, place, shares)
+        for place in range(len(published.LADDER))
+        for activations, times in speeds.ladder.items()
+        if times[place].settings.activations != "library" or activations == "table"
+    ]
     return Table(
         "table-1",
         "Table 1: the ladder",
@@ -110,6 +84,37 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
     )
 
 
+def _rung(speeds: SharpSpeeds, times: Sequence[DecoderTime], place: int, shares: Mapping[DecoderSettings, float]) -> Row:
+    rung, time, before = published.LADDER[place], times[place], times[place - 1] if place else None
+    exact_settings = time.settings.model_copy(update={"candidates": None})
+    low, step, high = (None, None, None) if before is None else _quartiles(time, before)
+    return {
+        "rung": rung.key,
+        "name": rung.name,
+        "activations": time.settings.activations,
+        "settings": time.settings.describe(),
+        "published_words_per_s": rung.words_per_s,
+        "printed_factor": rung.printed_factor,
+        "published_factor": rung.factor,
+        "published_step": rung.step,
+        "words_per_s": time.words_per_s,
+        "ms_per_word": 1e3 * time.word_s,
+        "factor": time.over(times[0]),
+        "decoder_factor": time.decoder_over(times[0]),
+        "source_ms": 1e3 * statistics.median(time.source_s),
+        "step": step,
+        "step_low": low,
+        "step_high": high,
+        "predicted_factor": predicted_ladder(speeds, times)[place],
+        "multiply_adds": time.multiply_adds,
+        "exact": exact_settings.exact,
+        "adds_noise": not rung.exact,
+        "translations": _translations(rung.exact, first=before is None),
+        "agreement": shares.get(exact_settings),
+        "distinct_share": time.distinct_share,
+    }
+
+
 def _step_cell(row: Row) -> Figure:
     if row["step"] is None:
         return Figure(DASH)
@@ -127,10 +132,10 @@ def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float, fl
     return low, ours.over(theirs), high
 
 
-def _ladder_chart(rows: Rows) -> dict[str, Any]:
+def _ladder_chart(rows: Rows) -> ChartSection:
     first = [row for row in rows if row["activations"] != "table"]
     by_table = {row["rung"]: row["factor"] for row in rows if row["activations"] == "table"}
-    content = bars(
+    chart = bars(
         [row["name"] for row in first],
         "times the baseline",
         f"In all {first[-1]['factor']:.2f} times; published {first[-1]['published_factor']:.2f}.",
@@ -142,7 +147,7 @@ def _ladder_chart(rows: Rows) -> dict[str, Any]:
         },
     )
     note = "Speed over the baseline, rung by rung."
-    return section("ladder", "Table 1, drawn", note, [("", content)], "Speed over the baseline", kind="bars", before="table-1")
+    return ChartSection("ladder", "Table 1, drawn", "Speed over the baseline", {"": chart}, note=note, before="table-1")
 
 
 def _amdahl(speeds: SharpSpeeds) -> Table:
@@ -241,13 +246,14 @@ def _stages(speeds: SharpSpeeds) -> Table:
     )
 
 
-def _stages_chart(rows: Rows) -> dict[str, Any]:
-    contents = {
+def _stages_chart(rows: Rows) -> ChartSection:
+    charts = {
         name: bars(
             [row["of"] for row in shown],
             "ms a word",
             "Products, attention and activations below the output layer are the body.",
             {head: [row[key] for row in shown] for key, head in _STAGES.items()},
+            stacked=True,
         )
         for name, shown in (
             ("the ladder", [row for row in rows if row["rung"]]),
@@ -255,7 +261,7 @@ def _stages_chart(rows: Rows) -> dict[str, Any]:
         )
     }
     title, note = "Where a word's time goes, drawn", "One run with a clock inside."
-    return section("stages-drawn", title, note, list(contents.items()), "Milliseconds a word", kind="stack")
+    return ChartSection("stages-drawn", title, "Milliseconds a word", charts, note=note)
 
 
 def _systems(speeds: SharpSpeeds) -> Table:
@@ -301,9 +307,9 @@ def _systems(speeds: SharpSpeeds) -> Table:
     )
 
 
-def _systems_chart(rows: Rows) -> dict[str, Any]:
+def _systems_chart(rows: Rows) -> ChartSection:
     measured = [row for row in rows if row["factor"] is not None]
-    content = bars(
+    chart = bars(
         [row["key"] for row in measured],
         "times the speed of S1",
         "; ".join(f"{row['key']} {row['words_per_s']:.0f} words a second" for row in measured) + ".",
@@ -313,8 +319,7 @@ def _systems_chart(rows: Rows) -> dict[str, Any]:
             "by multiply-adds": [row["predicted_factor"] for row in measured],
         },
     )
-    title = "Table 2, drawn"
-    return section("systems-drawn", title, "Speed over S1.", [("", content)], "Speed over S1", kind="bars", before="table-2")
+    return ChartSection("systems-drawn", "Table 2, drawn", "Speed over S1", {"": chart}, before="table-2")
 
 
 def _context() -> Table:
@@ -355,24 +360,20 @@ def _products(speeds: SharpSpeeds) -> Table:
     )
 
 
-def _products_chart(rows: Rows) -> dict[str, Any]:
-    choices = []
+def _products_chart(rows: Rows) -> ChartSection:
+    charts = {}
     for name, cold in (("weights in the cache", False), ("weights from memory", True)):
         shown = [row for row in rows if row["cold"] == cold]
         ratios = ", ".join(f"{row['over_library']:.2f} at {row['batch']}" for row in shown)
-        content = {
-            "x": "batch",
-            "y": "microseconds",
-            "reading": f"16 bits over the faster library: {ratios}. Published: 2 to 3 at 2 to 8.",
-            "lines": [line(head, shown, "batch", lambda row, key=key: row[key]) for key, head in _PRODUCTS.items()],  # type: ignore[misc]
-        }
-        choices.append((name, content))
-    return section(
+        reading = f"16 bits over the faster library: {ratios}. Published: 2 to 3 at 2 to 8."
+        curves = [curve(head, shown, "batch", itemgetter(key)) for key, head in _PRODUCTS.items()]
+        charts[name] = line_chart("batch", "microseconds", reading, curves)
+    return ChartSection(
         "figure-1-drawn",
         "Figure 1: 16-bit and 32-bit products by batch",
-        "Weights of 1024 by 1024, one thread. The paper's curve is not in its text.",
-        choices,
         "Time of one product by batch",
+        charts,
+        note="Weights of 1024 by 1024, one thread. The paper's curve is not in its text.",
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import floor
-from typing import Any
+from typing import Any, Literal
 
-from simnmt.papers.kit.page import Row, Rows, grouped, labelled_groups, line, section
+from simnmt.papers.kit.page import ChartSection, Curve, Row, Rows, curve, grouped, labelled_groups, line_chart
 from simnmt.papers.sti.paper_claims import LOADED_FIRST, PIPELINE
 from simnmt.papers.sti.study import Point, Study
 from simnmt.papers.sti.tables import share_label
+from simnmt.report.charts import Chart
 from simnmt.report.pipelines import PipelineTimes, pipeline_svg
 from simnmt.streaming.plan.timeline import Timeline
 
@@ -20,24 +21,25 @@ DRAWN_SHARE = 0.175
 """The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
 
 
-def all_charts(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
+def all_charts(tables: Mapping[str, Rows]) -> list[ChartSection]:
     """Return the charts of the tables, by their ids, that have rows."""
     grid, sizes, uniform = tables["grid"], tables["sizes"], tables["uniform"]
     charts = []
     if grid:
         title, note = "Accuracy by deadline", "Each method’s best submodel under each deadline; late runs are marked."
-        choices = _by_device(grid, _deadlines)
-        charts += [_memory(grid, sizes), section("deadlines-drawn", title, note, choices, title, before="submodels")]
+        deadlines = ChartSection("deadlines-drawn", title, title, _by_device(grid, _deadlines), note=note, before="submodels")
+        charts += [_memory(grid, sizes), deadlines]
     if sizes:
         title, note = "Accuracy by the preload buffer’s size", "A line for each deadline; the paper has 1 and 5 MB."
-        charts.append(section("sizes-drawn", title, note, _by_device(sizes, _sizes), "Accuracy by preload buffer"))
+        by_device = _by_device(sizes, _sizes)
+        charts.append(ChartSection("sizes-drawn", title, "Accuracy by preload buffer", by_device, note=note))
     return [*charts, _uniform(uniform)] if uniform else charts
 
 
-def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
+def _memory(grid: Rows, sizes: Rows) -> ChartSection:
     """Figure 7: accuracy against parameters held between executions, one deadline at a time."""
 
-    def content(rows: Rows) -> Row:
+    def chart_of(rows: Rows) -> Chart:
         first = rows[0]
         swept = [row for row in sizes if all(row[key] == first[key] for key in ("study", "deadline_ms"))]
         plans = {row["held_mb"]: row for row in (*rows, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
@@ -45,79 +47,73 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
         for method in IN_MEMORY:
             points = [row for row in rows if row["method"] == method]
             lines += [_line(method, points, "held_mb", mode="markers")] if points else []
-        held = [value for curve in lines for value in curve["x"]]
+        held = [value for line in lines for value in line.x]
         for row in rows if held else ():
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
                 name = share_label(row) + (", late" if row["misses"] else "")
                 level = 100 * row["accuracy"]
-                lines.append({"name": name, "x": [min(held), max(held)], "y": [level] * 2, "mode": "lines"})
+                lines.append(Curve(name, [min(held), max(held)], [level] * 2, "lines"))
         reading = f"Under {first['deadline_ms']:,.0f} ms. Methods that hold nothing between executions are level lines. "
         reading += "Working buffers come on top: see the table."
-        return _content("parameters held, MB", lines, reading, linear="y")
+        return _accuracy_chart("parameters held, MB", lines, reading, linear="y")
 
-    choices = [
-        (f"{name}, {100 * share:g} %", content(group))
+    charts = {
+        f"{name}, {100 * share:g} %": chart_of(group)
         for name, device_rows in labelled_groups(grid, "study", "device")
         for (share,), group in grouped(device_rows, "deadline_share").items()
-    ]
-    buffers = [next((len(curve["x"]) for curve in chart["lines"] if curve["name"] == "STI"), 0) for _, chart in choices]
-    return section(
+    }
+    buffers = {name: sum(len(mark.x) for mark in chart.marks if mark.name == "STI") for name, chart in charts.items()}
+    return ChartSection(
         "figure-7-drawn",
         "Figure 7, redrawn: accuracy against memory",
-        "By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
-        choices,
         "Accuracy by parameters held in memory between executions",
+        charts,
+        note="By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
         before="gains",
-        shown=next((place for place, count in enumerate(buffers) if count > MANY), 0),
+        chosen=next((name for name, count in buffers.items() if count > MANY), ""),
     )
 
 
-def _by_device(rows: Rows, content: Callable[[Rows], Row]) -> list[tuple[str, Row]]:
-    """Return the contents of a chart that offers a choice of study and device."""
-    return [(name, content(device_rows)) for name, device_rows in labelled_groups(rows, "study", "device")]
+def _by_device(rows: Rows, chart_of: Callable[[Rows], Chart]) -> dict[str, Chart]:
+    return {name: chart_of(device_rows) for name, device_rows in labelled_groups(rows, "study", "device")}
 
 
-def _deadlines(rows: Rows) -> Row:
+def _deadlines(rows: Rows) -> Chart:
     lines = [_line(share_label(group[0]), group, "deadline_ms") for group in grouped(rows, "method", "preload_share").values()]
     late = [row for row in rows if row["misses"]]
     lines += [_line("late", late, "deadline_ms", mode="markers")] if late else []
     reading = f"{len(late)} of {len(rows)} runs end after their deadline." if late else "Every run keeps its deadline."
-    return _content("deadline, ms", lines, reading, linear="y")
+    return _accuracy_chart("deadline, ms", lines, reading, linear="y")
 
 
-def _sizes(rows: Rows) -> Row:
+def _sizes(rows: Rows) -> Chart:
     groups = grouped(rows, "deadline_share").items()
     lines = [_line(f"{100 * share:g} % of the whole computation", group, "preload_mb") for (share,), group in groups]
-    return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
+    return _accuracy_chart("preload buffer, MB", lines, "The first point has none.", linear=True)
 
 
-def _uniform(rows: Rows) -> dict[str, Any]:
-    choices = []
+def _uniform(rows: Rows) -> ChartSection:
+    charts = {}
     for (study,), study_rows in grouped(rows, "study").items():
         whole = max(study_rows, key=lambda row: (row["layers"], row["slices"], row["bits"]))
         for name in ("bits", "layers", "slices"):
             others = [other for other in ("bits", "layers", "slices") if other != name]
             swept = [row for row in study_rows if all(row[other] == whole[other] for other in others)]
             lines = [_line(f"with {' and '.join(f'{whole[other]} {other}' for other in others)}", swept, name)]
-            choices.append((f"{study}: {name}", _content(name, lines, "Every shard at the same bits.", linear="y")))
-    return section(
-        "uniform-drawn",
-        "Bits, layers and slices",
-        "One of them at a time, the others as in the whole model.",
-        choices,
-        "Accuracy of uniform submodels",
-    )
+            charts[f"{study}: {name}"] = _accuracy_chart(name, lines, "Every shard at the same bits.", linear="y")
+    note = "One of them at a time, the others as in the whole model."
+    return ChartSection("uniform-drawn", "Bits, layers and slices", "Accuracy of uniform submodels", charts, note=note)
 
 
-def _content(x: str, lines: Rows, reading: str, *, linear: bool | str) -> Row:
-    values = [value for curve in lines for value in curve["y"]]
+def _accuracy_chart(x: str, lines: Sequence[Curve], reading: str, *, linear: bool | Literal["y"]) -> Chart:
+    values = [value for line in lines for value in line.y]
     low, high = min(values, default=0.0), max(values, default=100.0)
-    span = [5.0 * floor(low / 5.0) - 1.0, min(100.5, high + 2.0)]
-    return {"x": x, "y": "accuracy, %", "reading": reading, "lines": lines, "linear": linear, "span": span}
+    span = (5.0 * floor(low / 5.0) - 1.0, min(100.5, high + 2.0))
+    return line_chart(x, "accuracy, %", reading, lines, linear=linear, span=span)
 
 
-def _line(name: str, rows: Rows, x: str, mode: str = "lines+markers") -> Row:
-    return line(name, rows, x, lambda row: round(100 * row["accuracy"], 4)) | {"mode": mode}
+def _line(name: str, rows: Rows, x: str, mode: str = "lines+markers") -> Curve:
+    return curve(name, rows, x, lambda row: round(100 * row["accuracy"], 4), mode=mode)
 
 
 def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
