@@ -49,7 +49,7 @@ class Agreement:
 class LoneDecoding(NamedTuple):
     """A sentence decoded alone."""
 
-    found: Hypothesis
+    hypothesis: Hypothesis
     gap: float
     """The smallest gap between two scores whose order decided something, over all steps: who stays open, who is kept as ended,
     when to stop, who is best at last. Of a rival, over the steps before it was lost and the one that lost it: a tie afterwards
@@ -108,7 +108,7 @@ def _gap_of_greedy(model: StepModel, source: Sequence[int], one: Tokens, other: 
 
 def _gap_of_beam(model: StepModel, source: Sequence[int], one: Tokens, other: Tokens, beam: int, max_len: int) -> float:
     """See `Difference`."""
-    alone = decode_alone(model, source, beam, max_len).found.tokens
+    alone = decode_alone(model, source, beam, max_len).hypothesis.tokens
     if alone not in (one, other):
         return inf
     return decode_alone(model, source, beam, max_len, rival=other if alone == one else one).gap

@@ -112,7 +112,7 @@ def test_limits_may_differ_and_nothing_is_translated_to_nothing() -> None:
     most = [1, 2, 3, 20]
     run = decode_batched(lively("gru"), text("gru")[:4], mini(4), max_len=most)
     for source, limit, found in zip(text("gru"), most, run.hypotheses, strict=False):
-        assert found.tokens == decode_alone(lively("gru"), source, 1, limit).found.tokens
+        assert found.tokens == decode_alone(lively("gru"), source, 1, limit).hypothesis.tokens
     assert decode_batched(lively("gru"), [], mini(4)).hypotheses == ()
 
 
@@ -152,7 +152,7 @@ def test_a_tie_excuses_what_it_decided_and_no_fault_elsewhere(beam: int, tie_fir
     logits[5, 7] = logits[6, 7] = logits[7, 1] = 9.0
     model = Table(logits.log_softmax(dim=1))
     right, first, second = (Hypothesis(tokens, None) for tokens in ((3, 5, 7), (4, 5, 7), (3, 6, 7)))
-    assert decode_alone(model, [5], beam).found.tokens == right.tokens
+    assert decode_alone(model, [5], beam).hypothesis.tokens == right.tokens
     compared = agreement(model, [[5], [5]], [right, right], [first, second], beam=beam)
     assert [each.sentence for each in compared.near_ties] == [0 if tie_first else 1]
     assert compared.disagreements == (Difference(1 if tie_first else 0, pytest.approx(3.0, abs=1e-5)),)

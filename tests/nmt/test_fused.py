@@ -137,7 +137,7 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     """FNI-11: whatever is different is a near tie, and of these tiny models none is."""
     model = lively(name)
     alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
-    plainest = [decode_alone(model, source, width, 30).found for source in alone]
+    plainest = [decode_alone(model, source, width, 30).hypothesis for source in alone]
     for batching in BATCHINGS.values():
         for fused in (False, True):
             found = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses

@@ -52,9 +52,9 @@ def test_whoever_joins_midway_says_what_it_says_alone(name: str, beam: int) -> N
         decoder.join([encoded[late]], [late])
     found.update(said(decoder))
     expected = alone(name, beam)
-    assert [found[at].tokens for at in range(6)] == [each.found.tokens for each in expected]
+    assert [found[at].tokens for at in range(6)] == [each.hypothesis.tokens for each in expected]
     if beam > 1:
-        assert [found[at].score for at in range(6)] == pytest.approx([each.found.score for each in expected], rel=1e-4)
+        assert [found[at].score for at in range(6)] == pytest.approx([each.hypothesis.score for each in expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -68,9 +68,9 @@ def test_each_keeps_its_own_length_be_it_forced_or_its_limit(name: str, beam: in
     found = said(decoder)
     assert [len(found[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
     assert model.eos_token not in found[0].tokens + found[4].tokens
-    assert found[1].tokens == alone(name, beam)[1].found.tokens
+    assert found[1].tokens == alone(name, beam)[1].hypothesis.tokens
     for at, limit in ((3, 2), (5, 1)):
-        assert found[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).found.tokens
+        assert found[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).hypothesis.tokens
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -151,7 +151,7 @@ def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pyt
     assert decoder.active == 0
     decoder.join(encoded, range(3))
     found = said(decoder)
-    assert [found[at].tokens for at in range(3)] == [each.found.tokens for each in alone("gru", 2)[:3]]
+    assert [found[at].tokens for at in range(3)] == [each.hypothesis.tokens for each in alone("gru", 2)[:3]]
 
 
 @pytest.mark.parametrize("beam", [1, 2])
@@ -182,7 +182,7 @@ def test_room_is_made_for_those_that_join_and_grows_to_the_capacity_and_no_furth
             assert slots._past.shape[dim] == rows[-1] * beam
     assert rows == [2, 4, 4, 7, 7]
     found = said(decoder)
-    assert [found[at].tokens for at in range(6)] == [each.found.tokens for each in alone(name, beam)]
+    assert [found[at].tokens for at in range(6)] == [each.hypothesis.tokens for each in alone(name, beam)]
 
 
 def test_what_was_under_way_is_let_go_before_there_is_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,4 +221,4 @@ def test_all_may_be_dropped() -> None:
     assert (decoder.active, decoder.longest) == (0, 0)
     decoder.join(encoded[1:], [1])
     assert decoder.longest == LENGTHS[1]
-    assert said(decoder)[1].tokens == alone("gru", 2)[1].found.tokens
+    assert said(decoder)[1].tokens == alone("gru", 2)[1].hypothesis.tokens

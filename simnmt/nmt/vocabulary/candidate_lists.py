@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +101,8 @@ class CandidateLists:
         Raises `NmtError` where it cannot be written, and for a model of another vocabulary.
         """
         self._check(model)
-        fingerprint = Fingerprint.of(model)
-        bundle_note = {
-            "vocab": fingerprint.vocab,
-            "width": fingerprint.width,
-            "sha256": fingerprint.sha256,
-            "src_vocab": self.src_vocab,
-            "pairs": self.pairs,
-            **(note or {}),
-        }
+        sizes = {"src_vocab": self.src_vocab, "pairs": self.pairs}
+        bundle_note = {**asdict(Fingerprint.of(model)), **sizes, **(note or {})}
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
         write_bundle(path, KIND, bundle_note, tensors)
 

@@ -166,15 +166,8 @@ class ClusterBundle:
                 f"{number}.emitted": cluster_set.emitted,
             }
             notes.append({name: kind(getattr(cluster_set, name)) for name, kind in _NOTE_TYPES.items()})
-        fingerprint = self.fingerprint
-        note = {
-            "vocab": fingerprint.vocab,
-            "width": fingerprint.width,
-            "sha256": fingerprint.sha256,
-            "model": self.model_name,
-            "model_bytes": self.model_bytes,
-            "sets": notes,
-        }
+        about_model = {"model": self.model_name, "model_bytes": self.model_bytes}
+        note = {**asdict(self.fingerprint), **about_model, "sets": notes}
         write_bundle(path, KIND, note, tensors)
 
 
@@ -201,12 +194,7 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
         note = file.note
         fingerprint = Fingerprint.of_note(note)
         sets = [_read_set(set_note, number, file.tensors, fingerprint) for number, set_note in enumerate(note["sets"])]
-        bundle = ClusterBundle(
-            fingerprint,
-            note["model"],
-            note["model_bytes"],
-            tuple(sets),
-        )
+        bundle = ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
         if not isinstance(bundle.model_name, str) or type(bundle.model_bytes) is not int:
             raise ValueError("a model of other types")
     except (KeyError, TypeError, ValueError, KernelError) as error:
