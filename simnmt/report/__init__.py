@@ -1,7 +1,8 @@
 """The pages: one self-contained HTML file for a run, a device profile, a trace or a streaming plan.
 
-To read it, start with `page.py` (the page of a run), then `tables.py` and `figures.py` (what it shows). `page_template.py`
-fills a template with style, scripts and packed figures; `page.js` and its neighbours draw them. It imports no paper.
+Open first: `charts.py` (the grammar of all figures, which a notebook shows too), `page.py` (the page of a run) and `figures.py`
+(what its figures show). `page_template.py` fills a template with style, scripts and packed charts; `charts.js` draws them. The
+room imports no paper, and nothing of plotly's Python side.
 """
 
 from simnmt.report.page import PublishedTable, render
