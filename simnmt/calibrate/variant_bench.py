@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings, techniques
 from simnmt.profile.decoder_settings import ladder as paper_ladder
+
+if TYPE_CHECKING:  # engines without these stages are measured without torch
+    from simnmt.kernels.sharp.model import StageSeconds
+    from simnmt.nmt.decoder_timing import OutputStages
 
 BEAMS = (1, 5)
 """Of FNI-15's tables; with torch each is measured fused and not, beside the calibration's own."""
@@ -34,20 +38,6 @@ QUICK_BATCHES = (1, 4)
 BlockAndOmissions = tuple[DecoderBlock | None, list[str]]
 
 
-class OutputStages(Protocol):
-    """Seconds of one decode step (FNI-01)."""
-
-    body_s: float
-    product_s: float
-    bias_s: float
-    softmax_s: float
-    search_s: float
-    fused_product_s: float
-    """The product as the fused layer takes it."""
-    fused_s: float
-    """Bias, softmax and search in one pass."""
-
-
 @runtime_checkable
 class TellsOutputStages(Protocol):
     """An engine that times the output layer's stages beside each other, in its decoder's own shapes."""
@@ -56,20 +46,11 @@ class TellsOutputStages(Protocol):
         """Medians of interleaved runs."""
 
 
-class SentenceStages(Protocol):
-    """Seconds of all steps of one sentence."""
-
-    prepare_s: float
-    body_s: float
-    product_s: float
-    search_s: float
-
-
 @runtime_checkable
 class TellsStages(Protocol):
     """An engine whose decoder can be written in any way, one sentence at a time."""
 
-    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> SentenceStages:
+    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
         """Of one sentence of so many forced steps."""
 
 
@@ -234,7 +215,7 @@ def _more_rounds(steps_s: Sequence[tuple[float, ...]], rounds: int) -> bool:
     return len(steps_s) < rounds and (len(steps_s) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
 
 
-def _per_step_s(stages: SentenceStages) -> tuple[float, ...]:
+def _per_step_s(stages: StageSeconds) -> tuple[float, ...]:
     """Return the seconds of body, product and search of a step."""
     body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
     return body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS
