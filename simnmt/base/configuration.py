@@ -56,6 +56,8 @@ def checked_dataclass(kind: type[Content], content: Any) -> Content:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         value = "" if first["type"] == "missing" else f", got {json.dumps(first['input'])[:40]}"
+        if not first["loc"]:  # of several fields together: `__post_init__` says of which
+            raise ValueError(first["msg"].removeprefix("Value error, ")) from None
         place = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}{value}") from None
     return kind(**content)  # what was checked, not the copy, in which whole numbers among reals have become reals

@@ -69,7 +69,7 @@ def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) ->
     with torch.inference_mode():
         expected = model(tokens, attention_mask=mask.long()).logits
     assert torch.allclose(logits_of(weights, tokens, mask), expected, atol=1e-5) and float(expected.std()) > 0.01
-    assert (weights.kind, weights.random) == (kind.lower(), False)
+    assert (weights.configuration.kind, weights.random) == (kind.lower(), False)
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta"])
@@ -220,7 +220,7 @@ def nothing(folder: Path) -> None:
         (with_a_number_for_an_answer, "a number and no class"),
         (with_a_gap_in_its_classes, "names the classes 0, 5"),
         (with_a_word_for_a_size, "hidden_size"),
-        (with_less_than_no_words, "vocabulary -3"),
+        (with_less_than_no_words, "vocabulary: input should be greater than or equal to 1, got -3"),
         (without_a_padding_token, "no pad_token_id"),
         (that_reads_from_left_to_right, "from left to right"),
         (nothing, "no configuration"),

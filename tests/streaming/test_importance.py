@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.profile_blocks import measure_importance
+from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
-from simnmt.streaming.errors import StreamingError
+from simnmt.streaming.encoder.evaluation import Evaluator
+from simnmt.streaming.encoder.task import Task
 from simnmt.streaming.store.shard_store import ShardStore
 from tests.streaming.made_encoder import PLANTED, made_texts, planted_weights, stored
 
@@ -37,9 +40,16 @@ def fresh(store: ShardStore) -> Evaluator:
     return Evaluator(encoder, store, TEXTS, full.predicted.tolist())
 
 
-def measured(evaluator: Evaluator, **options: Any) -> Any:
-    told = {"task": "planted.tsv", "task_sha256": "t" * 64, "fingerprint": "f" * 64}
-    return measure_importance(evaluator, **(told | options))
+def measured(
+    evaluator: Evaluator,
+    journal: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    task_sha256: str = "t" * 64,
+    fingerprint: str = "f" * 64,
+) -> StiImportance:
+    task = Task("planted.tsv", (), np.zeros(0, np.int64), ("0", "1"), task_sha256)
+    return measure_importance(evaluator, task, fingerprint, journal, progress)
 
 
 def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fresh: Evaluator) -> None:
@@ -70,7 +80,7 @@ def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp
     with pytest.raises(KeyboardInterrupt):
         measured(fresh, journal=journal, progress=stop)
     with journal.open("ab") as file:
-        file.write(b'{"shard": [0, 1], "to')  # a crash amid a line
+        file.write(b'{"finding": ["0.1", [0')  # a crash amid a line
     before = fresh.evaluations
     table = measured(fresh, journal=journal)
     assert (before, fresh.evaluations) == (5, 13)
@@ -80,21 +90,21 @@ def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        ({"fingerprint": "g" * 64}, "the journal has fingerprint fff"),
-        ({"task_sha256": "u" * 64}, "the journal has task_sha256 ttt"),
+        ({"fingerprint": "g" * 64}, 'the journal has fingerprint "fff'),
+        ({"task_sha256": "u" * 64}, 'the journal has task_sha256 "ttt'),
     ],
 )
 def test_the_journal_of_another_store_or_task_is_refused(
     fresh: Evaluator, tmp_path: Path, other: dict[str, str], says: str
 ) -> None:
     measured(fresh, journal=tmp_path / "j.jsonl")
-    with pytest.raises(StreamingError, match=says):
+    with pytest.raises(CalibrationError, match=says):
         measured(fresh, journal=tmp_path / "j.jsonl", **other)
 
 
 def test_what_is_no_journal_is_refused_and_left_as_it_is(fresh: Evaluator, tmp_path: Path) -> None:
     other = tmp_path / "letter.txt"
     other.write_text("Dear all,\n")
-    with pytest.raises(StreamingError, match="not a journal of importance"):
+    with pytest.raises(CalibrationError, match="not a journal of a calibration"):
         measured(fresh, journal=other)
     assert other.read_text() == "Dear all,\n"

@@ -91,7 +91,7 @@ def test_a_store_gives_its_model_again(written: Path) -> None:
     with ShardStore.open(written) as store:
         again = store.weights()
         assert again.fingerprint == WEIGHTS.fingerprint == store.fingerprint
-        assert (again.kind, again.origin, again.random) == ("elastic", "made", True)
+        assert (again.configuration.kind, again.origin, again.random) == ("elastic", "made", True)
         assert store.label_names == ("no", "yes")
         assert store.beside() == {"tokens.json": b"{}"}
         store.check_model(WEIGHTS.fingerprint)

@@ -259,17 +259,17 @@ def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"heads": "2"}, "heads '2'"),
-        ({"heads": True}, "heads True"),
-        ({"activation": "swish"}, "activation 'swish'"),
+        ({"heads": "2"}, 'heads: input should be a valid integer, got "2"'),
+        ({"heads": True}, "heads: input should be a valid integer, got true"),
+        ({"activation": "swish"}, "activation: input should be 'gelu' or 'relu'"),
         ({"classes": 7}, "classifier.weight is 2 x 16 float32, where the encoder needs 7 x 16"),
         ({"positions": 99_999}, "embeddings.position"),
         ({"layers": 10**9}, "layers.2"),
         ({"norm": "post"}, "lacks the encoder's embeddings.norm.weight"),
         ({"norm_epsilon": "small"}, "norm_epsilon"),
         ({"padding_token": 99}, "padding_token 99 in a vocabulary of"),
-        ({"odd": 1}, "odd is unknown"),
-        ({"kind": None}, "kind None"),
+        ({"odd": 1}, "odd: unknown key"),
+        ({"kind": None}, "kind: "),
     ],
 )
 def test_a_tampered_configuration_is_refused_by_its_field(

@@ -7,12 +7,16 @@ its sizes: its reads are of the sizes of its records, on the same disk (STI-07, 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from simnmt.calibrate.disk import measure_disk
+from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, measure_decoder, random_shards, record_bytes
 from simnmt.calibrate.streaming.encoder_block import (
@@ -38,8 +42,8 @@ from simnmt.profile.device_profile import Execution
 from simnmt.profile.streaming_block import StiBlock, StiGeometry, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
-from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, random_resident
+from simnmt.streaming.encoder.evaluation import Evaluator
 from simnmt.streaming.errors import StreamingError
 
 if TYPE_CHECKING:
@@ -71,24 +75,65 @@ def classifier_importance(
 ) -> StiImportance:
     """Return the importance of the shards on all examples of the task, with the accuracy of the whole model.
 
-    Goes on from the journal if it is there.
-
-    Raises `StreamingError` for a task of another model, and a journal of another store or task.
+    Resumes from the journal if it exists. Raises `StreamingError` for a task of another model, and `CalibrationError` for a
+    journal of another store or task.
     """
     encoder = ElasticEncoder(store.configuration, store.resident())
     with torch_threads(threads):
         token_ids = _token_ids(store, task)
         evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=threads)
         importance = measure_importance(
-            evaluator,
-            task=os.path.basename(task.path),  # noqa: PTH119 - a name, whatever system wrote it
-            task_sha256=task.sha256,
-            fingerprint=store.fingerprint,
-            journal=journal,
-            progress=lambda done, total: progress(done, total, "raising shards one by one"),
+            evaluator, task, store.fingerprint, journal, lambda done, total: progress(done, total, "raising shards one by one")
         )
         full = evaluator.evaluate({shard: max(BITS) for shard in importance.order})
     return importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
+
+
+LOW, HIGH = 2, 32
+"""Bits of all shards, and of the one that is raised; between them is nothing measured (STI-28)."""
+
+
+def measure_importance(
+    evaluator: Evaluator,
+    task: Task,
+    fingerprint: str,
+    journal_path: str | os.PathLike[str] | None,
+    progress: Callable[[int, int], None],
+) -> StiImportance:
+    """Measure what the task gains when one shard alone is raised from 2 to 32 bits: the base, and one evaluation per shard.
+
+    The journal keeps every evaluation at once, and an interrupted measurement resumes from it. `progress(done, total)` counts
+    evaluations. Raises `CalibrationError` for a journal of another store, task or set of examples, one that is in use, and
+    one that cannot be written.
+    """
+    layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
+    # The top layer first: all below it are the base's, and are not computed again.
+    shards = [(layer, slice_) for layer in reversed(range(layers)) for slice_ in range(slices)]
+    low = dict.fromkeys(shards, LOW)
+    submodels = {"base": low} | {f"{layer}.{slice_}": low | {(layer, slice_): HIGH} for layer, slice_ in shards}
+    header = {"importance": 1, "fingerprint": fingerprint, "task_sha256": task.sha256, "examples": len(evaluator)}
+    sizes = {"layers": layers, "slices": slices}
+    with nullcontext() if journal_path is None else closing(Journal(journal_path, header | sizes)) as journal:
+        scores: dict[str, list[float]] = {} if journal is None else dict(journal.findings)
+        for done, (name, bits) in enumerate(submodels.items()):
+            progress(done, len(submodels))
+            if name not in scores:
+                result = evaluator.evaluate(bits)
+                scores[name] = [result.accuracy, result.mean_log_likelihood]
+                if journal is not None:
+                    journal.finding(name, scores[name])
+        progress(len(submodels), len(submodels))
+    table = [[scores[f"{layer}.{slice_}"] for slice_ in range(slices)] for layer in range(layers)]
+    accuracy, likelihood = (tuple(tuple(score[part] for score in row) for row in table) for part in (0, 1))
+    return StiImportance(
+        task=Path(task.path).name,
+        task_sha256=task.sha256,
+        examples=len(evaluator),
+        base_accuracy=scores["base"][0],
+        base_log_likelihood=scores["base"][1],
+        accuracy=accuracy,
+        log_likelihood=likelihood,
+    )
 
 
 def _token_ids(store: ShardStore, task: Task, first: int | None = None) -> list[list[int]]:
@@ -199,18 +244,4 @@ def _random_encoder(model: TransformerArchitecture) -> ElasticEncoder:
         activation="relu" if model.activation == "relu" else "gelu",
         head_activation=None,
     )
-    width, drawn = model.d_model, torch.Generator().manual_seed(0)
-    norm = {"weight": torch.ones(width), "bias": torch.zeros(width)}
-    resident = {
-        "embeddings.word": torch.randn((model.vocab, width), generator=drawn),
-        "embeddings.position": torch.randn((model.max_positions, width), generator=drawn),
-        "classifier.weight": torch.randn((2, width), generator=drawn),
-        "classifier.bias": torch.zeros(2),
-    } | {f"embeddings.norm.{name}": tensor for name, tensor in norm.items()}
-    for layer in range(model.encoder_layers):
-        at = f"layers.{layer}"
-        resident |= {f"{at}.{name}.bias": torch.zeros(width) for name in ("q", "k", "v", "o", "ffn_out")}
-        resident[f"{at}.ffn_in.bias"] = torch.zeros(model.ffn)
-        for which in ("norm_attention", "norm_ffn"):
-            resident |= {f"{at}.{which}.{name}": tensor for name, tensor in norm.items()}
-    return ElasticEncoder(configuration, resident)
+    return ElasticEncoder(configuration, random_resident(configuration, torch.Generator().manual_seed(0)))

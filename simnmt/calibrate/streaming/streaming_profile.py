@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ def profile_store(
         _check_unit(into, (into.length_unit.src,), named.unit, pieces)
     account = EngineAccount(
         model=store.index.origin or store.kind,
-        architecture=store.configuration.as_json(),
+        architecture=asdict(store.configuration),
         weights="random" if store.index.random else "checkpoint",
         vocab=max(2, store.configuration.classes),
         **_engine(settings),

@@ -22,6 +22,7 @@ from simnmt.base.files import refuse_replacing
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.streaming.profile_blocks import measure_importance
 from simnmt.calibrate.study import read_study, write_study
 from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.papers.sti.study import (
@@ -40,7 +41,7 @@ from simnmt.profile.profile_file import read_profile
 from simnmt.profile.streaming_block import StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.evaluation import Evaluator, measure_importance
+from simnmt.streaming.encoder.evaluation import Evaluator
 from simnmt.streaming.encoder.task import Task, read_task, shared_texts
 from simnmt.streaming.encoder.tokenizer import tokenizer_from
 from simnmt.streaming.store.shard_store import ShardStore
@@ -105,14 +106,12 @@ class Ranking:
         """Measure the order by one evaluation per shard and one more; the examples of `evaluator` must be those of `task`."""
         assert self.task is not None
         slices = evaluator.geometry.heads
-        importance = measure_importance(
-            evaluator,
-            task=Path(self.task.path).name,
-            task_sha256=self.task.sha256,
-            fingerprint=fingerprint,
-            journal=journal,
-            progress=lambda done, total: say(f"importance: {done} of {total}") if done % slices == 0 else None,
-        )
+
+        def progress(done: int, total: int) -> None:
+            if done % slices == 0:
+                say(f"importance: {done} of {total}")
+
+        importance = measure_importance(evaluator, self.task, fingerprint, journal, progress)
         return importance_order(importance, self._shared(self.task, importance.examples))
 
 

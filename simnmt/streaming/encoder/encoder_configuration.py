@@ -6,64 +6,23 @@ Weights are kept apart by where they live: the matrices of the layers are stream
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from simnmt.base.configuration import checked_dataclass
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StreamingError
 
-LEAST = {
-    "layers": 1,
-    "heads": 1,
-    "width": 1,
-    "ffn": 1,
-    "vocabulary": 1,
-    "positions": 1,
-    "classes": 2,
-    "padding_token": 0,
-    "position_offset": 0,
-}
-"""Fields that are whole numbers, and the least that each may be."""
-CHOICES: Mapping[str, tuple[str | None, ...]] = {
-    "kind": ("elastic", "bert", "roberta", "camembert", "distilbert", "electra"),
-    "norm": ("pre", "post"),
-    "activation": ("gelu", "relu"),
-    "pooling": ("first", "mean"),
-    "head_activation": ("tanh", "relu", "gelu", None),
-}
+MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
+"""Weight matrices of a layer, in this order everywhere."""
 REMEDY = "train or shard the model again"
 Shape = tuple[int, ...]
-
-
-def problem_of(settings: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the fields of an encoder's configuration, in words; None if nothing is."""
-    for name, least in LEAST.items():
-        value = settings[name]
-        if not _whole(value) or value < least:
-            return f"{name} {value!r}, where a whole number from {least} on is needed"
-    for name, known in CHOICES.items():
-        if settings[name] not in known:
-            return f"{name} {settings[name]!r}, of which {', '.join(str(choice) for choice in known)} are known"
-    epsilon = settings["norm_epsilon"]
-    if not isinstance(epsilon, float) or not 0.0 < epsilon < math.inf:
-        return f"norm_epsilon {epsilon!r}, where a number above 0 is needed"
-    separator = settings["separator_token"]
-    if separator is not None and (not _whole(separator) or separator < 0):
-        return f"separator_token {separator!r}, where a token or nothing is needed"
-    for name in ("padding_token", "separator_token"):
-        if settings[name] is not None and settings[name] >= settings["vocabulary"]:
-            return f"{name} {settings[name]} in a vocabulary of {settings['vocabulary']}"
-    return None
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_resident(
@@ -100,10 +59,21 @@ def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor])
         yield from _dense("head", width, width)
     yield from _dense("classifier", configuration.classes, width)
     for layer in range(configuration.layers):
-        for name in ("q", "k", "v", "o", "ffn_in", "ffn_out"):
-            yield f"layers.{layer}.{name}.bias", (configuration.ffn if name == "ffn_in" else width,)
+        for name in MATRICES:
+            yield f"layers.{layer}.{name}.bias", configuration.matrix_shape(name)[:1]
         for name in ("norm_attention", "norm_ffn"):
             yield from _norm(f"layers.{layer}.{name}", width)
+
+
+def random_resident(configuration: EncoderConfiguration, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
+    """Draw embeddings and the classifier's matrices; norms change nothing, and biases are 0."""
+
+    def tensor(name: str, shape: Shape) -> Tensor:
+        if name.endswith(".bias"):
+            return torch.zeros(shape)
+        return torch.ones(shape) if "norm" in name else scale * torch.randn(shape, generator=generator)
+
+    return {name: tensor(name, shape) for name, shape in _shapes(configuration, {})}
 
 
 def _dense(name: str, out: int, read: int) -> Iterator[tuple[str, Shape]]:
@@ -120,67 +90,66 @@ def _format_shape(shape: Shape) -> str:
     return " x ".join(map(str, shape)) or "one number"
 
 
+Activation = Literal["gelu", "relu"]
+Positive = Annotated[int, Field(ge=1)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
 @dataclass(frozen=True, slots=True)
 class EncoderConfiguration:
-    """All that an encoder's forward pass depends on beside its tensors; written into a shard store beside them."""
+    """All that an encoder's forward pass depends on beside its tensors; written into a shard store beside them.
 
-    kind: str
+    Raises `ValueError` for heads that do not divide the sizes, and for tokens beyond the vocabulary.
+    """
+
+    kind: Literal["elastic", "bert", "roberta", "camembert", "distilbert", "electra"]
     """`elastic` is our own; the others are those of `transformers`."""
-    layers: int
-    heads: int
-    width: int
-    ffn: int
-    vocabulary: int
-    positions: int
+    layers: Positive
+    heads: Positive
+    width: Positive
+    ffn: Positive
+    vocabulary: Positive
+    positions: Positive
     """Most tokens of a text."""
-    classes: int
+    classes: Annotated[int, Field(ge=2)]
     norm: Literal["pre", "post"] = "post"
     """Whether a layer normalises what it reads, or the sum it writes."""
-    activation: Literal["gelu", "relu"] = "gelu"
-    norm_epsilon: float = 1e-12
+    activation: Activation = "gelu"
+    norm_epsilon: Annotated[float, Field(gt=0.0)] = 1e-12
     pooling: Literal["first", "mean"] = "first"
     """What the classifier reads: the first token's vector, or the mean over all tokens."""
     head_activation: Literal["tanh", "relu", "gelu"] | None = "tanh"
-    """Of the dense layer before the classifier; None: there is no such layer."""
-    padding_token: int = 0
-    separator_token: int | None = None
-    """Tokens after the first of these are of the second type; None: the model knows no types."""
-    position_offset: int = 0
-    """What the first token's position is called; not counted among `positions`."""
+    """Of the dense layer before the classifier; None if there is no such layer."""
+    padding_token: TokenId = 0
+    separator_token: TokenId | None = None
+    """Tokens after the first of these are of the second type; None if the model knows no types."""
+    position_offset: TokenId = 0
+    """Number of the first token's position; not counted among `positions`."""
+
+    def __post_init__(self) -> None:
+        _ = self.geometry
+        for name, token in (("padding_token", self.padding_token), ("separator_token", self.separator_token)):
+            if token is not None and token >= self.vocabulary:
+                raise ValueError(f"{name} {token} in a vocabulary of {self.vocabulary}")
 
     @property
     def geometry(self) -> ShardGeometry:
-        """Of the layers that are cut into shards; raises `StreamingError` where the heads do not divide the sizes."""
-        try:
-            return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
-        except ValueError as error:
-            raise StreamingError(
-                f"cannot be cut into shards: {error}", remedy="take a model whose heads divide its sizes"
-            ) from None
-
-    def as_json(self) -> dict[str, Any]:
-        """Every field."""
-        return asdict(self)
+        """Sizes of the layers that are cut into shards."""
+        return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> EncoderConfiguration:
-        """Return the configuration from the result of `as_json`; raises `StreamingError` with the field for anything else."""
-        known = [field.name for field in fields(cls)]
-        if odd := [name for name in (*known, *document) if (name in document) != (name in known)]:
-            what = f"no configuration of an encoder: {odd[0]} is {'unknown' if odd[0] in document else 'missing'}"
-            raise StreamingError(what, path=path, remedy=REMEDY)
-        return cls(**document).checked(path)
-
-    def checked(self, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY) -> EncoderConfiguration:
-        """Itself; raises `StreamingError`, which names the field, where it cannot be an encoder's."""
-        problem = problem_of(self.as_json())
-        if problem is not None:
-            raise StreamingError(f"no configuration of an encoder: {problem}", path=path, remedy=remedy)
+    def from_json(
+        cls, document: object, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY
+    ) -> EncoderConfiguration:
+        """Return the configuration from its fields as JSON holds them; raises `StreamingError` with the field in question."""
         try:
-            _ = self.geometry
-        except StreamingError as error:
-            raise StreamingError(error.what, path=path, remedy=error.remedy) from None
-        return self
+            return checked_dataclass(cls, document)
+        except ValueError as error:
+            raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy=remedy) from None
+
+    def matrix_shape(self, name: str) -> tuple[int, int]:
+        """Shape of one of `MATRICES`, rows the outputs."""
+        return self.ffn if name == "ffn_in" else self.width, self.ffn if name == "ffn_out" else self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +168,7 @@ class LayerWeights:
 
     def named(self) -> dict[str, Tensor]:
         """By field name, in this order."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in MATRICES}
 
 
 class EncoderWeights:
@@ -227,21 +196,6 @@ class EncoderWeights:
         self._layer = layer
         self._fingerprint: str | None = None
 
-    @property
-    def kind(self) -> str:
-        """As the configuration has it."""
-        return self.configuration.kind
-
-    @property
-    def norm(self) -> str:
-        """`pre` or `post`."""
-        return self.configuration.norm
-
-    @property
-    def activation(self) -> str:
-        """Of the feed-forward neurons."""
-        return self.configuration.activation
-
     def layer(self, index: int) -> LayerWeights:
         """The matrices of layer `index`, from 0."""
         if not 0 <= index < self.geometry.layers:
@@ -252,7 +206,7 @@ class EncoderWeights:
     def fingerprint(self) -> str:
         """SHA-256 over configuration and tensors, in hexadecimal: equal for equal models, wherever they lie."""
         if self._fingerprint is None:
-            digest = hashlib.sha256(repr(sorted(self.configuration.as_json().items())).encode())
+            digest = hashlib.sha256(repr(sorted(asdict(self.configuration).items())).encode())
             for name in sorted(self.resident):
                 _take(digest, name, self.resident[name])
             for index in range(self.geometry.layers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,19 @@ from torch import Tensor
 
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded, written_whole
 from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, TensorFileError, read_tensors, write_tensors
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights, check_resident
+from simnmt.streaming.encoder.encoder_configuration import (
+    MATRICES,
+    EncoderConfiguration,
+    EncoderWeights,
+    LayerWeights,
+    check_resident,
+)
 from simnmt.streaming.encoder.tokenizer import PIECES_FILE, Pieces, Tokenizer
 from simnmt.streaming.errors import StreamingError
 
 ENCODER_FILE = "encoder.json"
 VERSION = 1
 _AGAIN = "train again, or copy the folder again"
-_MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
 
 
 def is_elastic_folder(folder: str | os.PathLike[str]) -> bool:
@@ -41,7 +46,7 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
     try:
         write_tensors(folder / WEIGHTS_FILE, tensors)
         write_json(folder / TRAINING_FILE, account)
-        write_json(folder / ENCODER_FILE, {"schema_version": VERSION, **weights.configuration.as_json()})
+        write_json(folder / ENCODER_FILE, {"schema_version": VERSION, **asdict(weights.configuration)})
     except (OSError, SafetensorError) as error:
         raise unusable(folder, error) from None
 
@@ -61,12 +66,11 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
     except TensorFileError:
         raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
     matrices: list[LayerWeights] = []
-    shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
     for index in range(configuration.layers):
         layer_weights: dict[str, Tensor] = {}
-        for name in _MATRICES:
+        for name in MATRICES:
             tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
-            if tensor is None or tuple(tensor.shape) != shapes.get(name, (configuration.width,) * 2):
+            if tensor is None or tuple(tensor.shape) != configuration.matrix_shape(name):
                 what = f"layers.{index}.{name}.weight is missing or of another shape"
                 raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
             layer_weights[name] = tensor

@@ -1,27 +1,17 @@
-"""Accuracy of submodels on a task, and the importance of each shard (STI-09).
-
-The importance of a shard is what the task gains when that shard alone is raised from 2 to 32 bits.
-"""
+"""Accuracy of submodels on a task: answers, log-likelihoods, and layers that two submodels share."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import FileIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.base.files import MOST_TEXT_BYTES, check_regular, lock_journal
-from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder.tokenizer import padded
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.store.shard_format import LayerBuffer, decode, unpack_into
@@ -231,129 +221,3 @@ def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int
 
 def _bytes_of(tensors: list[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-LOW, HIGH = 2, 32
-"""Bits of all shards, and of the one that is raised; between them is nothing measured (STI-28)."""
-Score = tuple[float, float]
-"""Accuracy and mean log-likelihood."""
-BASE = (-1, -1)
-"""Names the evaluation with all shards at `LOW`."""
-
-
-def measure_importance(
-    evaluator: Evaluator,
-    *,
-    task: str,
-    task_sha256: str,
-    fingerprint: str,
-    journal: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> StiImportance:
-    """The base and one evaluation for each shard; `progress(done, total)` counts them.
-
-    `journal` keeps each as soon as it is made, and one that is there already is gone on with, if it is of this store, task and
-    set of examples. Raises `StreamingError` for another's journal, or one that is in use or cannot be written.
-    """
-    layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
-    # The top layer first: all below it are the base's, and are not computed again.
-    wanted = [BASE, *((layer, slice_) for layer in reversed(range(layers)) for slice_ in range(slices))]
-    header = {
-        "importance": 1,
-        "fingerprint": fingerprint,
-        "task_sha256": task_sha256,
-        "examples": len(evaluator),
-        "layers": layers,
-        "slices": slices,
-    }
-    base = {(layer, slice_): LOW for layer in range(layers) for slice_ in range(slices)}
-    scores: dict[tuple[int, int], Score] = {}
-    with _journal(journal, header, scores) as keep:
-        for done, shard in enumerate(wanted):
-            if progress is not None:
-                progress(done, len(wanted))
-            if shard not in scores:
-                result = evaluator.evaluate(base if shard == BASE else base | {shard: HIGH})
-                scores[shard] = (result.accuracy, result.mean_log_likelihood)
-                keep(shard, scores[shard])
-        if progress is not None:
-            progress(len(wanted), len(wanted))
-    accuracy, likelihood = (
-        tuple(tuple(scores[layer, slice_][part] for slice_ in range(slices)) for layer in range(layers)) for part in (0, 1)
-    )
-    return StiImportance(
-        task=task,
-        task_sha256=task_sha256,
-        examples=len(evaluator),
-        base_accuracy=scores[BASE][0],
-        base_log_likelihood=scores[BASE][1],
-        accuracy=accuracy,
-        log_likelihood=likelihood,
-    )
-
-
-Keep = Callable[[tuple[int, int], Score], None]
-
-
-@contextmanager
-def _journal(
-    path: str | os.PathLike[str] | None, header: Mapping[str, Any], scores: dict[tuple[int, int], Score]
-) -> Iterator[Keep]:
-    """Fill `scores` from an interrupted run, and yield the function that appends to the journal; the file stays."""
-    if path is None:
-        yield lambda shard, score: None
-        return
-    try:
-        if Path(path).exists():
-            check_regular(path, MOST_TEXT_BYTES)
-        file = open(path, "r+b" if Path(path).exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
-    except OSError as error:
-        raise StreamingError(f"cannot be written: {error.strerror}", path=path, remedy="choose another --out") from None
-    with file:
-        lock_journal(file.fileno(), path, StreamingError, "measurement")
-        end = _read(file, path, header, scores)
-        file.seek(end)
-        file.truncate()
-        if not end:
-            _append(file, path, header)
-        yield lambda shard, score: _append(file, path, {"shard": shard, "told": score})
-
-
-def _append(file: FileIO, path: str | os.PathLike[str], line: Mapping[str, Any]) -> None:
-    rest = memoryview(json.dumps(line).encode() + b"\n")
-    try:
-        while rest:
-            rest = rest[file.write(rest) :]
-    except OSError as error:
-        remedy = "make room and give the same command again"
-        raise StreamingError(f"cannot be written: {error.strerror}", path=path, remedy=remedy) from None
-
-
-def _read(file: FileIO, path: str | os.PathLike[str], header: Mapping[str, Any], scores: dict[tuple[int, int], Score]) -> int:
-    """Fill `scores` and return the bytes of whole lines, without a last line that an interruption cut short."""
-    end = 0
-    for number, line in enumerate(file.read().splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            entry = json.loads(line)
-            if number == 1:
-                _compare(entry, header, path)
-            else:
-                (layer, slice_), (accuracy, likelihood) = entry["shard"], entry["told"]
-                scores[int(layer), int(slice_)] = (float(accuracy), float(likelihood))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            remedy = "remove it, or choose another --out"
-            raise StreamingError("not a journal of importance", path=path, line=number, remedy=remedy) from None
-        end += len(line)
-    return end
-
-
-def _compare(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    for key in dict.fromkeys([*ours, *theirs]):
-        if theirs.get(key) != ours.get(key):
-            raise StreamingError(
-                f"the journal has {key} {theirs.get(key)}, this measurement {ours.get(key)}",
-                path=path,
-                remedy="give what it was begun with, choose another --out, or remove the journal",
-            )

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.errors import need
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights, check_resident
+from simnmt.streaming.encoder.encoder_configuration import (
+    MATRICES,
+    EncoderConfiguration,
+    EncoderWeights,
+    LayerWeights,
+    check_resident,
+    random_resident,
+)
 from simnmt.streaming.encoder.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer
 from simnmt.streaming.errors import StreamingError
 
 _FOLDER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT, DistilBERT or ELECTRA classifier"
 _WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
-_MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,8 @@ class _Names:
     layer: str
     parts: Mapping[str, str]
     """Our name of a layer's matrix, with its bias, or norm: theirs."""
-    embeddings: str = "embeddings"
-    head: str | None = None
+    head_activation: str
+    head: str
     """The dense layer before the classifier."""
     classifier: str = "classifier"
 
@@ -58,21 +63,13 @@ _DISTIL_PARTS = {
     "ffn_out": "ffn.lin2",
     "norm_ffn": "output_layer_norm",
 }
-_ROBERTA = _Names("roberta", "encoder.layer", _BERT_PARTS, head="classifier.dense", classifier="classifier.out_proj")
+_OUTPUT = {"head": "classifier.dense", "classifier": "classifier.out_proj"}
 _NAMES = {
-    "bert": _Names("bert", "encoder.layer", _BERT_PARTS, head="bert.pooler.dense"),
-    "roberta": _ROBERTA,
-    "camembert": _ROBERTA,
-    "distilbert": _Names("distilbert", "transformer.layer", _DISTIL_PARTS, head="pre_classifier"),
-    "electra": _Names("electra", "encoder.layer", _BERT_PARTS, head="classifier.dense", classifier="classifier.out_proj"),
-}
-_HEAD_ACTIVATIONS = {"bert": "tanh", "roberta": "tanh", "camembert": "tanh", "distilbert": "relu", "electra": "gelu"}
-_CLASSIFIERS = {
-    "bert": "BertForSequenceClassification",
-    "roberta": "RobertaForSequenceClassification",
-    "camembert": "CamembertForSequenceClassification",
-    "distilbert": "DistilBertForSequenceClassification",
-    "electra": "ElectraForSequenceClassification",
+    "bert": _Names("bert", "encoder.layer", _BERT_PARTS, "tanh", head="bert.pooler.dense"),
+    "roberta": _Names("roberta", "encoder.layer", _BERT_PARTS, "tanh", **_OUTPUT),
+    "camembert": _Names("roberta", "encoder.layer", _BERT_PARTS, "tanh", **_OUTPUT),
+    "distilbert": _Names("distilbert", "transformer.layer", _DISTIL_PARTS, "relu", head="pre_classifier"),
+    "electra": _Names("electra", "encoder.layer", _BERT_PARTS, "gelu", **_OUTPUT),
 }
 
 
@@ -106,7 +103,7 @@ def load_hugging_face(
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     names = _class_names(config, configuration.classes, path)
     random = not any((path / name).is_file() for name in _WEIGHT_FILES)
-    model = _random_model(config, seed, path) if random else _model(path, configuration.kind)
+    model = _random_model(config, seed, path) if random else _model(path, config)
     weights = _taken(model, configuration, os.fspath(folder), random)
     check_resident(configuration, weights.resident, path)
     return weights, tokenizer, names
@@ -133,34 +130,16 @@ def _class_names(config: Any, classes: int, path: Path) -> tuple[str, ...]:
 def bert_base(*, seed: int = 1) -> EncoderWeights:
     """BERT-base with random weights, made layer by layer: for measuring speed and size, not for answers."""
     configuration = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
-    shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
 
-    def draw(number: int) -> Callable[..., Tensor]:
-        generator = torch.Generator().manual_seed(seed * 1_000 + number)
-        return lambda *shape: 0.02 * torch.randn(*shape, generator=generator)
+    def generator(number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed * 1_000 + number)
 
     def layer(index: int) -> LayerWeights:
-        drawn = draw(index)
-        square = (configuration.width, configuration.width)
-        return LayerWeights(**{name: drawn(*shapes.get(name, square)) for name in _MATRICES})
+        drawn = generator(index)
+        shapes = map(configuration.matrix_shape, MATRICES)
+        return LayerWeights(*(0.02 * torch.randn(shape, generator=drawn) for shape in shapes))
 
-    drawn = draw(999)
-    resident = {
-        "embeddings.word": drawn(configuration.vocabulary, configuration.width),
-        "embeddings.position": drawn(configuration.positions, configuration.width),
-        "embeddings.type": drawn(2, configuration.width),
-        "head.weight": drawn(configuration.width, configuration.width),
-        "head.bias": torch.zeros(configuration.width),
-        "classifier.weight": drawn(configuration.classes, configuration.width),
-        "classifier.bias": torch.zeros(configuration.classes),
-    }
-    norms = ["embeddings.norm", *(f"layers.{index}.{name}" for index in range(12) for name in ("norm_attention", "norm_ffn"))]
-    for norm in norms:
-        resident |= {f"{norm}.weight": torch.ones(configuration.width), f"{norm}.bias": torch.zeros(configuration.width)}
-    for index in range(configuration.layers):
-        for name in _MATRICES:
-            width = configuration.ffn if name == "ffn_in" else configuration.width
-            resident[f"layers.{index}.{name}.bias"] = torch.zeros(width)
+    resident = random_resident(configuration, generator(999), 0.02)
     return EncoderWeights(configuration, resident, layer, origin="bert-base", random=True)
 
 
@@ -183,22 +162,23 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         what = "no pad_token_id, from which its positions are counted"
         raise StreamingError(what, path=path, remedy="give it as the model was trained with, usually 1")
     offset = config.pad_token_id + 1 if kind in ("roberta", "camembert") else 0
-    return EncoderConfiguration(
-        kind=kind,
-        layers=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        width=config.hidden_size,
-        ffn=config.hidden_dim if distil else config.intermediate_size,
-        vocabulary=config.vocab_size,
-        positions=config.max_position_embeddings - offset,
-        classes=config.num_labels,
-        activation=activation,
-        norm_epsilon=1e-12 if distil else config.layer_norm_eps,
-        head_activation=_HEAD_ACTIVATIONS[kind],  # type: ignore[arg-type]
-        padding_token=config.pad_token_id or 0,
-        separator_token=separator if typed else None,
-        position_offset=offset,
-    ).checked(path, remedy="mend its config.json, or name another folder")
+    fields = {
+        "kind": kind,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "width": config.hidden_size,
+        "ffn": config.hidden_dim if distil else config.intermediate_size,
+        "vocabulary": config.vocab_size,
+        "positions": config.max_position_embeddings - offset,
+        "classes": config.num_labels,
+        "activation": activation,
+        "norm_epsilon": 1e-12 if distil else config.layer_norm_eps,
+        "head_activation": _NAMES[kind].head_activation,
+        "padding_token": config.pad_token_id or 0,
+        "separator_token": separator if typed else None,
+        "position_offset": offset,
+    }
+    return EncoderConfiguration.from_json(fields, path, remedy="mend its config.json, or name another folder")
 
 
 def _random_model(config: Any, seed: int, path: Path) -> Any:
@@ -215,16 +195,19 @@ def _random_model(config: Any, seed: int, path: Path) -> Any:
         raise StreamingError(f"no model can be made of it: {describe_error(error)}", path=path, remedy=_FOLDER) from None
 
 
-def _model(path: Path, kind: str) -> Any:
-    import transformers
+def _model(path: Path, config: Any) -> Any:
+    from transformers import AutoModelForSequenceClassification
 
     from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS, quiet_transformers
 
     try:
         with quiet_transformers():
-            model, report = getattr(transformers, _CLASSIFIERS[kind]).from_pretrained(
+            auto: Any = AutoModelForSequenceClassification  # untyped
+            model, report = auto.from_pretrained(
                 path,
+                config=config,
                 local_files_only=True,
+                trust_remote_code=False,
                 weights_only=True,
                 use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
                 attn_implementation="eager",  # else config.json may name code to be fetched
@@ -243,23 +226,21 @@ def _model(path: Path, kind: str) -> Any:
 def _taken(model: Any, configuration: EncoderConfiguration, origin: str, random: bool) -> EncoderWeights:
     """Return the tensors of a transformers model under our names."""
     names, state = _NAMES[configuration.kind], {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    at = f"{names.body}.{names.embeddings}"
+    at = f"{names.body}.embeddings"
     resident = {
         "embeddings.word": state[f"{at}.word_embeddings.weight"],
         "embeddings.position": state[f"{at}.position_embeddings.weight"],
     }
     if f"{at}.token_type_embeddings.weight" in state:
         resident["embeddings.type"] = state[f"{at}.token_type_embeddings.weight"]
-    dense = {"embeddings.norm": f"{at}.LayerNorm", "classifier": names.classifier}
-    if names.head is not None:
-        dense["head"] = names.head
+    dense = {"embeddings.norm": f"{at}.LayerNorm", "classifier": names.classifier, "head": names.head}
     if f"{names.body}.embeddings_project.weight" in state:
         dense["embeddings.project"] = f"{names.body}.embeddings_project"
     layers: list[LayerWeights] = []
     for index in range(configuration.layers):
         theirs = {ours: f"{names.body}.{names.layer}.{index}.{name}" for ours, name in names.parts.items()}
-        layers.append(LayerWeights(**{name: state[f"{theirs[name]}.weight"].float() for name in _MATRICES}))
-        resident |= {f"layers.{index}.{name}.bias": state[f"{theirs[name]}.bias"] for name in _MATRICES}
+        layers.append(LayerWeights(**{name: state[f"{theirs[name]}.weight"].float() for name in MATRICES}))
+        resident |= {f"layers.{index}.{name}.bias": state[f"{theirs[name]}.bias"] for name in MATRICES}
         dense |= {f"layers.{index}.{name}": theirs[name] for name in ("norm_attention", "norm_ffn")}
     for ours, theirs_name in dense.items():
         resident |= {f"{ours}.{kind}": state[f"{theirs_name}.{kind}"] for kind in ("weight", "bias")}

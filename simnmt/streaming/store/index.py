@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.profile.streaming_cost import BITS
+from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.quantisation import GaussianFit
 from simnmt.streaming.store.shard_format import Record
@@ -46,12 +48,13 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What `store.json` says."""
+    """Content of `store.json`."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     fingerprint: str
     """SHA-256 of the model: `EncoderWeights.fingerprint`."""
-    configuration: Mapping[str, Any]
-    """The encoder's, as `EncoderConfiguration.as_json` gives it."""
+    configuration: EncoderConfiguration
     origin: str
     """What the model is called."""
     random: bool
@@ -94,54 +97,28 @@ class Index:
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
         del document["version"]
         try:
-            index = cls(
-                **document
-                | {
-                    "label_names": tuple(document["label_names"]),
-                    "bits": tuple(document["bits"]),
-                    "layers": tuple(GaussianFit(**fit) for fit in document["layers"]),
-                    "records": tuple(Record(**record) for record in document["records"]),
-                    "files": {name: StoredFile(**file) for name, file in document["files"].items()},
-                }
-            )
-            makes_sense = _of_their_types(index) and _makes_sense(index)
-        except (KeyError, TypeError, AttributeError, OverflowError):
-            makes_sense = False
-        if not makes_sense:
+            index = _INDEX.validate_json(json.dumps(document), strict=True)
+        except ValidationError:
+            index = None
+        if index is None or not _makes_sense(index):
             # The digest detects accidents only: anybody can write one that fits.
             raise StoreError("no index of shards", path=path, remedy=AGAIN)
         return index
 
 
-def _of_their_types(index: Index) -> bool:
-    counts = [
-        value
-        for record in index.records
-        for value in (record.layer, record.slice, record.bits, record.offset, record.size, record.outliers, record.crc32)
-    ]
-    counts += [file.size for file in index.files.values()] + [index.configuration[name] for name in ("layers", "heads")]
-    measured = [value for fit in index.layers for value in (fit.mean, fit.deviation)] + [
-        record.squared_error for record in index.records
-    ]
-    texts = (index.fingerprint, index.origin, *index.label_names, *(file.sha256 for file in index.files.values()))
-    return (
-        all(type(value) is int and value >= 0 for value in counts)
-        and all(isinstance(value, (int, float)) and math.isfinite(value) for value in measured)
-        and all(fit.deviation > 0.0 for fit in index.layers)
-        and all(isinstance(value, str) for value in texts)
-        and isinstance(index.random, bool)
-    )
+_INDEX = TypeAdapter(Index)
 
 
 def _makes_sense(index: Index) -> bool:
-    """Whether its records fill one file, each shard at each of the bits once, and its files lie in the store."""
-    slices = index.configuration["heads"]
-    if len(index.records) != len(index.layers) * len(index.bits) * slices:
+    """Return whether the records fill one file, each shard at each of the bits once, and the other files lie in the store."""
+    geometry = index.configuration.geometry
+    if len(index.records) != geometry.layers * len(index.bits) * geometry.heads:  # before as many are listed
         return False
-    every = [(layer, bits, piece) for layer in range(len(index.layers)) for bits in index.bits for piece in range(slices)]
+    every = [(layer, bits, piece) for layer in range(geometry.layers) for bits in index.bits for piece in range(geometry.heads)]
     ends = accumulate(record.size for record in index.records)
     return (
-        len(index.layers) == index.configuration["layers"] > 0
+        len(index.layers) == geometry.layers
+        and all(fit.deviation > 0.0 for fit in index.layers)
         and set(index.bits) <= set(BITS)
         and RESIDENT in index.files
         and [(record.layer, record.bits, record.slice) for record in index.records] == every

@@ -20,7 +20,7 @@ from simnmt.base.files import MOST_MODEL_BYTES, check_regular, read_bounded
 from simnmt.nmt.checkpoint import TensorFileError, read_tensors
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming import page_cache
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights, LayerWeights
 from simnmt.streaming.encoder.tokenizer import Tokenizer, tokenizer_from
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.index import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
@@ -62,7 +62,7 @@ class ShardStore:
     def __init__(self, path: Path, index: Index, file: int) -> None:
         """As `open` makes it."""
         self.path, self.index, self.file = path, index, file
-        self.configuration = EncoderConfiguration.from_json(index.configuration)
+        self.configuration = index.configuration
         self.geometry: ShardGeometry = self.configuration.geometry
         self._records = {(record.layer, record.slice, record.bits): record for record in index.records}
 

@@ -225,7 +225,7 @@ def write_store(
         names = sorted(str(written.relative_to(partial)) for written in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
         Index(
             fingerprint=weights.fingerprint,
-            configuration=weights.configuration.as_json(),
+            configuration=weights.configuration,
             origin=weights.origin,
             random=weights.random,
             label_names=tuple(label_names),
