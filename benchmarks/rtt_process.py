@@ -19,7 +19,7 @@ import numpy as np
 
 from simnmt.network.rtt_comparison import SeriesDifference, compare, drawn_figures, figures, halves
 from simnmt.network.rtt_process import fit_process
-from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces.trace_file import read_rtt
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
 BAR = 0.70
@@ -31,7 +31,7 @@ def measure(folder: Path = FOLDER, draws: int = 10) -> dict[str, Any]:
     like, held_out, ceiling, kept = [], [], [], []
     failing, at_times = {}, {}
     for path in sorted(folder.glob("*.csv")):
-        series = read_trace(path)[0].rtt_series(path.stem)
+        series = read_rtt(path)
         process = fit_process(series)
         kept.append(process.parameters / len(series.rtt_s))
         wanted = figures(series.rtt_s)

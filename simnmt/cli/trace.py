@@ -207,7 +207,7 @@ def synth(
         process_text,
         read_process,
     )
-    from simnmt.network.series_csv import rtt_csv_text
+    from simnmt.network.series_csv import series_text
     from simnmt.network.text_files import write_texts
     from simnmt.network.trace_options import ReadOptions, parse_columns
     from simnmt.network.traces.trace_file import read_rtt
@@ -233,7 +233,7 @@ def synth(
         messages.append(
             f"{_verb(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
         )
-        texts[out] = rtt_csv_text(series, decimals=_DECIMALS_MS)
+        texts[out] = series_text(series, decimals=_DECIMALS_MS)
     write_texts(texts)
     if as_json:
         document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}

@@ -31,7 +31,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.network.errors import TraceError
 from simnmt.network.series import RttSeries
-from simnmt.network.series_csv import read_notes, write_rtt_csv
+from simnmt.network.series_csv import read_notes, write_series
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
         process = json.dumps(_process(name), separators=(",", ":"))
         notes = {"made": f"python -m simnmt.network.connection_profiles {means}", "process": process}
         series = connection_profile(name, mean_s[name])
-        write_rtt_csv(out / f"{name}.csv", series, notes=notes, decimals=_DECIMALS_MS)
+        write_series(out / f"{name}.csv", series, notes=notes, decimals=_DECIMALS_MS)
 
 
 def _process(name: str) -> Process:

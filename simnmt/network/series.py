@@ -9,7 +9,7 @@ import math
 import os
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,29 +59,41 @@ def check_rate_unit(
 
 
 Column = NDArray[np.float64]
+Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
 _LONE_SAMPLE_LAP_S = 1.0
 
 
 # eq=False: a generated __eq__ would compare arrays, which raises.
 @dataclass(frozen=True, slots=True, eq=False)
-class StepFunction:
+class Series:
     """Samples over one lap, each held until the next; after the lap it begins again, and before time 0 it has already run.
 
-    Raises `TraceError` where the columns make no such function.
+    A lost sample has no meaning for a request, so the value before it holds on and the loss is counted; outages belong to a
+    fault model. Raises `TraceError` where the columns make no such function.
     """
 
-    label: str
-    """What complaints call it."""
+    name: str
+    kind: Kind
+    """Whether the series was measured, was drawn by a process, is one number, or has no stated origin."""
+    source: str
+    """Origin in words."""
     time_s: Column
     """Shape (samples,); starts at 0 and strictly increases."""
     value: Column
-    """Shape (samples,); positive."""
+    """Shape (samples,), seconds or bit/s; positive."""
+    lost: int = 0
+    """Samples that were lost and replaced by the value before them, or dropped from the start."""
     duration_s: float = field(init=False)
     """One lap: the last time plus the median spacing; 1 s where there is one sample only."""
     # Lists for `at_one`: bisect on an array, and numpy scalars in the clock, are several times slower.
     _times: list[float] = field(init=False, repr=False)
     _values: list[float] = field(init=False, repr=False)
+
+    quantity: ClassVar[str]
+    """Name of the quantity in messages and in the header of a file."""
+    csv_column: ClassVar[str]
+    """Name of the column in a file, which ends with the unit."""
 
     def __post_init__(self) -> None:
         time_s, value = np.array(self.time_s, dtype=np.float64), np.array(self.value, dtype=np.float64)
@@ -98,7 +110,7 @@ class StepFunction:
             object.__setattr__(self, key, content)
 
     def at(self, time_s: Column) -> Column:
-        """The value at each time, of any sign and any number of laps away; same shape.
+        """Return the value at each time, of any sign and any number of laps away; same shape.
 
         Raises `TraceError` on a time that is not finite.
         """
@@ -109,7 +121,7 @@ class StepFunction:
         return np.asarray(self.value[indices], dtype=np.float64)
 
     def at_one(self, time_s: float) -> float:
-        """The value at one finite time: what `at` says, on plain floats for a moving clock."""
+        """Return the value at one finite time, equal to that of `at`, on plain floats for a moving clock."""
         return self._values[bisect_right(self._times, time_s % self.duration_s) - 1]
 
     @property
@@ -117,117 +129,73 @@ class StepFunction:
         """Mean over time, which requests spread evenly meet: each sample weighs as long as it holds."""
         return float(np.average(self.value, weights=np.diff(self.time_s, append=self.duration_s)))
 
-    def _wrong(self, what: str) -> TraceError:
-        return TraceError(f"{self.label}: {what}")
+    @property
+    def csv_values(self) -> Column:
+        """Values in the unit of `csv_column`."""
+        raise NotImplementedError
+
+    def _wrong(self, what: str, remedy: str | None = None) -> TraceError:
+        return TraceError(f"{self.quantity} series {self.name}: {what}", remedy=remedy)
 
 
-Kind = Literal["measured", "synthetic", "constant", "unstated"]
+class RttSeries(Series):
+    """Round-trip times over one lap, seconds."""
 
-
-# eq=False: a generated __eq__ would compare arrays, which raises.
-@dataclass(frozen=True, slots=True, eq=False)
-class RttSeries:
-    """Round-trip times over one lap; after the lap it begins again, and before time 0 it has already run.
-
-    Each sample holds until the next. A lost sample has no meaning for a request, so the value before it holds
-    on and the loss is counted; outages belong to a fault model. Raises `TraceError` where the columns make no
-    such function.
-    """
-
-    name: str
-    kind: Kind
-    """Whether somebody measured it, a process drew it, it is one number, or nobody says."""
-    source: str
-    """Where it came from, in words."""
-    time_s: NDArray[np.float64]
-    """Shape (samples,); starts at 0 and strictly increases."""
-    rtt_s: NDArray[np.float64]
-    """Shape (samples,); positive."""
-    lost: int = 0
-    """Samples that were lost and replaced by the value before them, or dropped from the start."""
-    duration_s: float = field(init=False)
-    """One lap: the last time plus the median spacing; 1 s where there is one sample only."""
-    _steps: StepFunction = field(init=False, repr=False)
+    __slots__ = ()
+    quantity = "RTT"
+    csv_column = "rtt_ms"
 
     def __post_init__(self) -> None:
-        if np.size(self.rtt_s) and np.nanmax(self.rtt_s) > MOST_RTT_S:
-            what = (
-                f"RTT series {self.name}: a round trip of {np.nanmax(self.rtt_s):.3g} s, where {MOST_RTT_S:,.0f} s is the most"
-            )
-            raise TraceError(what, remedy="correct the sample, or leave it out")
-        steps = StepFunction(f"RTT series {self.name}", self.time_s, self.rtt_s)
-        built = {"time_s": steps.time_s, "rtt_s": steps.value, "duration_s": steps.duration_s, "_steps": steps}
-        for key, content in built.items():
-            object.__setattr__(self, key, content)
+        if np.size(self.value) and np.nanmax(self.value) > MOST_RTT_S:
+            what = f"a round trip of {np.nanmax(self.value):.3g} s, where {MOST_RTT_S:,.0f} s is the most"
+            raise self._wrong(what, "correct the sample, or leave it out")
+        super().__post_init__()
 
-    def at(self, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """RTT in seconds at each time, of any sign and any number of laps away; same shape.
+    @property
+    def rtt_s(self) -> Column:
+        """Round-trip times, seconds; shape (samples,)."""
+        return self.value
 
-        Raises `TraceError` on a time that is not finite.
-        """
-        return self._steps.at(time_s)
-
-    def at_one(self, time_s: float) -> float:
-        """RTT in seconds at one finite time: what `at` says, on plain floats for a moving clock."""
-        return self._steps.at_one(time_s)
+    @property
+    def csv_values(self) -> Column:
+        """Round-trip times in milliseconds."""
+        return self.value * 1e3
 
     @property
     def mean_s(self) -> float:
-        """Mean over time, which requests spread evenly meet: each sample weighs as long as it holds."""
-        return self._steps.mean
+        """Mean over time, seconds."""
+        return self.mean
 
     def scaled_to_mean(self, mean_s: float) -> RttSeries:
-        """The same shape at another mean: every RTT times one factor, which `source` then states."""
+        """Return the same shape at another mean: every RTT times one factor, which `source` then states."""
         if not (math.isfinite(mean_s) and mean_s > 0.0):
-            what = f"RTT series {self.name}: cannot be scaled to a mean of {mean_s} s, which is not positive"
-            raise TraceError(what)
+            raise self._wrong(f"cannot be scaled to a mean of {mean_s} s, which is not positive")
         factor = mean_s / self.mean_s
         note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
-        return replace(self, rtt_s=self.rtt_s * factor, source=f"{self.source}; {note}" if self.source else note)
+        return replace(self, value=self.value * factor, source=f"{self.source}; {note}" if self.source else note)
 
 
 def constant_rtt(rtt_s: float, name: str = "constant") -> RttSeries:
-    """A network whose RTT never changes."""
+    """Return the series of a network whose RTT never changes."""
     return RttSeries(name, "constant", f"{rtt_s * 1e3:.6g} ms at all times", np.zeros(1), np.array([rtt_s]))
 
 
-# eq=False: a generated __eq__ would compare arrays, which raises.
-@dataclass(frozen=True, slots=True, eq=False)
-class BandwidthSeries:
-    """Bits per second over one lap, held and repeated as `RttSeries` does it, each on a lap of its own.
+class BandwidthSeries(Series):
+    """Bandwidths over one lap, bit/s.
 
-    A moment without bandwidth would hold a request for ever, so zero counts as lost: the value before it holds on. Raises
-    `TraceError` where the columns make no such function.
+    A moment without bandwidth would hold a request for ever, so zero counts as lost: the value before it holds on.
     """
 
-    name: str
-    kind: Kind
-    """Whether somebody measured it, a process drew it, it is one number, or nobody says."""
-    source: str
-    """Where it came from, in words."""
-    time_s: NDArray[np.float64]
-    """Shape (samples,); starts at 0 and strictly increases."""
-    rate_bps: NDArray[np.float64]
-    """Shape (samples,); positive."""
-    lost: int = 0
-    """Samples that were lost or zero and replaced by the value before them, or dropped from the start."""
-    duration_s: float = field(init=False)
-    """One lap: the last time plus the median spacing; 1 s where there is one sample only."""
-    _steps: StepFunction = field(init=False, repr=False)
+    __slots__ = ()
+    quantity = "bandwidth"
+    csv_column = "mbps"
 
-    def __post_init__(self) -> None:
-        steps = StepFunction(f"bandwidth series {self.name}", self.time_s, self.rate_bps)
-        built = {"time_s": steps.time_s, "rate_bps": steps.value, "duration_s": steps.duration_s, "_steps": steps}
-        for key, content in built.items():
-            object.__setattr__(self, key, content)
+    @property
+    def rate_bps(self) -> Column:
+        """Bits per second; shape (samples,)."""
+        return self.value
 
-    def at(self, time_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bits per second at each time, of any sign and any number of laps away; same shape.
-
-        Raises `TraceError` on a time that is not finite.
-        """
-        return self._steps.at(time_s)
-
-    def at_one(self, time_s: float) -> float:
-        """Bits per second at one finite time: what `at` says, on plain floats for a moving clock."""
-        return self._steps.at_one(time_s)
+    @property
+    def csv_values(self) -> Column:
+        """Bandwidths in Mbit/s."""
+        return self.value / 1e6

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from simnmt.network.series import (
     BandwidthSeries,
     Kind,
     RttSeries,
+    Series,
     check_rate_unit,
     check_rtt_unit,
     like_seconds_read_as_ms,
@@ -44,26 +45,6 @@ _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 _LONGEST_NOTE = 20_000
 _NO_TIME = 1e20
 _MEND = "`simnmt trace import` mends the file"
-
-
-class Series(Protocol):
-    """What the header of a file says of a series of any quantity."""
-
-    @property
-    def kind(self) -> Kind:
-        """Whether somebody measured it."""
-
-    @property
-    def source(self) -> str:
-        """Where it came from."""
-
-    @property
-    def lost(self) -> int:
-        """Samples that were lost."""
-
-    @property
-    def time_s(self) -> NDArray[np.float64]:
-        """Times of the samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,24 +222,36 @@ def read_samples(
 
 
 def series_text(
-    what: Literal["rtt", "bandwidth"],
     series: Series,
-    columns: str,
-    value: NDArray[np.float64],
-    notes: Mapping[str, str] | None,
-    lost: NDArray[np.bool_] | None,
+    *,
+    notes: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
 ) -> str:
-    """Return the text of a series file; `value` is the second column, in the unit of that column.
+    """Return the text of a series file; `notes` become `# key: value` lines, `decimals` round the values.
 
-    `lost` marks samples whose cells stay empty; the header counts them with all others that were lost.
+    `lost`, shape (samples,), marks samples that were lost: their cells stay empty, and the header counts them with all others.
     """
-    marked = np.zeros(len(value), dtype=bool) if lost is None else lost
+    values = series.csv_values if decimals is None else np.round(series.csv_values, decimals)
+    marked = np.zeros(len(values), dtype=bool) if lost is None else lost
     header_notes = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
-    header = [f"# simnmt {what} series, version {VERSION}"]
+    header = [f"# simnmt {series.quantity.lower()} series, version {VERSION}"]
     header += [f"# {key}: {shorten(text, _LONGEST_NOTE)}" for key, text in header_notes.items()]
-    rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)
+    rows = zip(series.time_s.tolist(), values.tolist(), marked.tolist(), strict=True)
     lines = [f"{time_s!r}," if was_lost else f"{time_s!r},{number!r}" for time_s, number, was_lost in rows]
-    return "\n".join([*header, columns, *lines]) + "\n"
+    return "\n".join([*header, f"time_s,{series.csv_column}", *lines]) + "\n"
+
+
+def write_series(
+    path: str | os.PathLike[str],
+    series: Series,
+    *,
+    notes: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
+) -> None:
+    """Write the text of `series_text`, whole or not at all; raises `TraceError` where the file cannot be written."""
+    write_texts({Path(path): series_text(series, notes=notes, decimals=decimals, lost=lost)})
 
 
 def _is_number(cell: str) -> bool:
@@ -305,33 +298,6 @@ def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
     return dict(Rows(Path(path)).notes)
 
 
-def write_rtt_csv(
-    path: str | os.PathLike[str],
-    series: RttSeries,
-    *,
-    notes: Mapping[str, str] | None = None,
-    decimals: int | None = None,
-    lost: NDArray[np.bool_] | None = None,
-) -> None:
-    """Write a series, as `rtt_csv_text` has it, whole or not at all; raises `TraceError` where the file cannot be written."""
-    write_texts({Path(path): rtt_csv_text(series, notes=notes, decimals=decimals, lost=lost)})
-
-
-def rtt_csv_text(
-    series: RttSeries,
-    *,
-    notes: Mapping[str, str] | None = None,
-    decimals: int | None = None,
-    lost: NDArray[np.bool_] | None = None,
-) -> str:
-    """What the file of a series holds; `notes` become `# key: value` lines, `decimals` round milliseconds.
-
-    `lost`, shape (samples,), marks samples that were lost: their cells stay empty, and a reader holds and counts them.
-    """
-    rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
-    return series_text("rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
-
-
 RateUnit = Literal["mbps", "kbps", "bps"]
 
 BPS_PER: Mapping[str, float] = {"mbps": 1e6, "kbps": 1e3, "bps": 1.0}
@@ -363,24 +329,6 @@ def read_bandwidth_csv(
     remedy = "set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps"
     check_rate_unit(rate_bps, taken, f"of {column}", path, remedy)
     return BandwidthSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rate_bps, samples.lost)
-
-
-def write_bandwidth_csv(
-    path: str | os.PathLike[str],
-    series: BandwidthSeries,
-    *,
-    notes: Mapping[str, str] | None = None,
-    lost: NDArray[np.bool_] | None = None,
-) -> None:
-    """Write a series as `write_rtt_csv` does."""
-    write_texts({Path(path): bandwidth_csv_text(series, notes=notes, lost=lost)})
-
-
-def bandwidth_csv_text(
-    series: BandwidthSeries, *, notes: Mapping[str, str] | None = None, lost: NDArray[np.bool_] | None = None
-) -> str:
-    """What the file of a series holds, as `rtt_csv_text` has it."""
-    return series_text("bandwidth", series, "time_s,mbps", series.rate_bps / 1e6, notes, lost)
 
 
 def unit_of(column: str) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BandwidthSeries
-from simnmt.network.series_csv import read_bandwidth_csv, write_bandwidth_csv
+from simnmt.network.series_csv import read_bandwidth_csv, write_series
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_bad_file_is_refused_in_one_line(file: Path, text: str, said: str) -> 
 
 def test_a_written_series_reads_back_the_same(file: Path) -> None:
     wrote = BandwidthSeries("x", "measured", "a phone", np.array([0.0, 0.1, 7.0]), np.array([1e6, 1e8 / 3, 12.5]), 3)
-    write_bandwidth_csv(file, wrote, notes={"made": "by a test"})
+    write_series(file, wrote, notes={"made": "by a test"})
     back = read_bandwidth_csv(file)
     assert back.time_s.tolist() == wrote.time_s.tolist()
     assert back.rate_bps == pytest.approx(wrote.rate_bps, rel=1e-15)

@@ -64,7 +64,7 @@ def test_a_clock_that_was_set_back_is_suspected() -> None:
 
 def test_one_sample_works_and_is_said() -> None:
     trace = mended(readings([(7.0, 0.05)]))
-    assert trace.rtt_series("x").at_one(123.4) == 0.05
+    assert trace.series("x").at_one(123.4) == 0.05
     assert trace.said == ("one sample alone: the same value at all times",)
 
 

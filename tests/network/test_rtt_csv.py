@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
 from simnmt.network.series import RttSeries
-from simnmt.network.series_csv import read_notes, read_rtt_csv, write_rtt_csv
+from simnmt.network.series_csv import read_notes, read_rtt_csv, write_series
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.Temp
 
 def test_a_written_series_reads_back_the_same(file: Path) -> None:
     wrote = RttSeries("x", "synthetic", "drawn\nfrom  here", np.array([0, 0.1, 1e6]), np.array([0.05, 1 / 3, 0.07]), 7)
-    write_rtt_csv(file, wrote, notes={"made": "by a test: twice"})
+    write_series(file, wrote, notes={"made": "by a test: twice"})
     back = read_rtt_csv(file)
     assert back.time_s.tolist() == wrote.time_s.tolist()
     assert back.rtt_s == pytest.approx(wrote.rtt_s, rel=1e-15)
@@ -200,7 +200,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     for target in (tmp_path / "taken", tmp_path / "no" / "such" / "folder.csv"):
         with pytest.raises(TraceError, match="cannot be written"):
-            write_rtt_csv(target, series)
+            write_series(target, series)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 

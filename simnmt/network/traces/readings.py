@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
-from simnmt.network.series import BandwidthSeries, Kind, RttSeries, StepFunction, check_rate_unit, check_rtt_unit
+from simnmt.network.series import BandwidthSeries, Kind, RttSeries, check_rate_unit, check_rtt_unit
 from simnmt.network.trace_options import Role
 
 Column = NDArray[np.float64]
@@ -87,18 +87,15 @@ class Trace:
         """All that were lost."""
         return int(self.lost.sum()) + self.lost_before
 
-    def rtt_series(self, name: str) -> RttSeries:
-        """What a link looks RTTs up in."""
-        return RttSeries(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
-
-    def bandwidth_series(self, name: str) -> BandwidthSeries:
-        """What a link looks bandwidths up in."""
-        return BandwidthSeries(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
+    def series(self, name: str) -> RttSeries | BandwidthSeries:
+        """Return the series that a link looks values up in."""
+        series = RttSeries if self.quantity == "rtt" else BandwidthSeries
+        return series(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
 
     @property
     def duration_s(self) -> float:
         """One lap of the series."""
-        return StepFunction("trace", self.time_s, self.value).duration_s
+        return self.series("trace").duration_s
 
 
 def mended(readings: Readings, path: Path | None = None) -> Trace:

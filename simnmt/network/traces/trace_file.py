@@ -12,7 +12,7 @@ from typing import cast, get_args
 
 from simnmt.network.errors import TraceError
 from simnmt.network.series import Kind, RttSeries
-from simnmt.network.series_csv import bandwidth_csv_text, rtt_csv_text
+from simnmt.network.series_csv import series_text
 from simnmt.network.text_files import read_text, write_texts
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.measured_csv import read_measured_csv
@@ -47,8 +47,8 @@ def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> 
 def read_rtt(path: str | os.PathLike[str], how: ReadOptions | None = None) -> RttSeries:
     """The round-trip times of a file, called by its name. Raises `TraceError` as `read_trace`, and where it has none."""
     for trace in read_trace(path, how):
-        if trace.quantity == "rtt":
-            return trace.rtt_series(Path(path).stem)
+        if isinstance(series := trace.series(Path(path).stem), RttSeries):
+            return series
     raise TraceError("no round-trip times, bandwidths only", path=path, remedy="name their column: --column rtt=NAME")
 
 
@@ -96,10 +96,8 @@ def write_traces(
         header_notes |= {"began": began} if (began := _format_start(trace.began_s)) else {}
         header_notes |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
         header_notes |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
-        if trace.quantity == "rtt":
-            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=header_notes, decimals=6, lost=trace.lost)
-        else:
-            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=header_notes, lost=trace.lost)
+        decimals = 6 if trace.quantity == "rtt" else None
+        texts[path] = series_text(trace.series(path.stem), notes=header_notes, decimals=decimals, lost=trace.lost)
     write_texts(texts)
     return paths
 
