@@ -83,16 +83,16 @@ def restricted_steps(
         first = number % len(names)
         for name in names[first:] + names[:first]:
             runs[name].append(decoding.run(None if name is None else parts[name]))
-            spent_s += runs[name][-1].told.total_s
+            spent_s += runs[name][-1].decoded.total_s
         if number + 1 >= LEAST_ROUNDS and spent_s > ENOUGH_S:
             break
-    full, full_stages_s = runs[None][0].told, _fastest(runs[None], batch)
+    full, full_stages_s = runs[None][0].decoded, _fastest(runs[None], batch)
     steps_by_part = {}
     for name, part in parts.items():
-        stages_s, account = _fastest(runs[name], batch), _account(runs[name][0].told)
+        stages_s, account = _fastest(runs[name], batch), _account(runs[name][0].decoded)
         if min(len(full_stages_s), len(stages_s)) < LEAST_STEPS:
             continue
-        audited = decoding.run(replace(part, audit=True)).told
+        audited = decoding.run(replace(part, audit=True)).decoded
         pairs = zip(audited.hypotheses, full.hypotheses, strict=True)
         body, product, search = (stages_s.mean(axis=0) / full_stages_s.mean(axis=0)).tolist()
         steps_by_part[name] = RestrictedSteps(
@@ -101,7 +101,7 @@ def restricted_steps(
             search,
             likeliest_active=1.0 - _account(audited).miss_rate,
             identical=float(np.mean([restricted.tokens == other.tokens for restricted, other in pairs])),
-            active=_active(account, np.asarray(runs[name][0].told.active) == batch, stages_s, model.vocab, batch),
+            active=_active(account, np.asarray(runs[name][0].decoded.active) == batch, stages_s, model.vocab, batch),
             layer_s=float(stages_s[:, 1:].sum(axis=1).mean()),
         )
     return steps_by_part
@@ -111,7 +111,7 @@ def restricted_steps(
 class _Run:
     """One decoding."""
 
-    told: BatchedRun
+    decoded: BatchedRun
     stages_s: Floats
     """[steps, 3]: body, product with the choice of columns, search."""
 
@@ -178,8 +178,8 @@ class _TextDecoding:
 def _fastest(runs: Sequence[_Run], batch: int) -> Floats:
     """Return the stages of each step of a whole batch in its fastest round, shape (steps, 3)."""
     # Rounding may depend on what else the box does and change a sentence; such a round cannot be compared.
-    alike = [run for run in runs if np.array_equal(run.told.active, runs[0].told.active)]
-    steps = np.flatnonzero(runs[0].told.active == batch)
+    alike = [run for run in runs if np.array_equal(run.decoded.active, runs[0].decoded.active)]
+    steps = np.flatnonzero(runs[0].decoded.active == batch)
     stages_s = np.array([run.stages_s for run in alike])
     fastest = stages_s.sum(axis=2).argmin(axis=0)
     fastest_stages_s: Floats = stages_s[fastest[steps], steps]
