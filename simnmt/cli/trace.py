@@ -69,7 +69,7 @@ def fetch(
     print(f"{'replaced' if replaced else 'wrote'} {out}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
     place = kept_in.files(query.url)[0]
     print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {fetched.kept.sha256[:16]}...")
-    for note in (*fetched.said, *fetched.trace.said):
+    for note in (*fetched.remarks, *fetched.trace.remarks):
         print(f"  note: {note}")
 
 
@@ -320,7 +320,7 @@ def import_(
         summary = summarise(trace)
         facts = dict(format_facts(summary))
         print(f"{'replaced' if before else 'wrote'} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
-        for note in trace.said:
+        for note in trace.remarks:
             print(f"  note: {note}")
 
 
@@ -354,7 +354,7 @@ def inspect(
     for summary in summaries:
         print(f"{file}: {format_title(summary)}; {summary.source}")
         print(format_pairs(format_facts(summary), "  "))
-        for note in summary.said:
+        for note in summary.remarks:
             print(f"  note: {note}")
     if plot is not None:
         print(f"plots: {plot}")

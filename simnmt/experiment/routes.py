@@ -176,7 +176,9 @@ def routes(
         stream = f"{name}/trace start" if device == devices[-1] else f"{name}/{device} trace start"
         return Hop(links, (float(random_streams.stream(seed, replication, stream).random()) * links[0].rtt.duration_s,))
 
-    by_device = {device: hop(device, links, link_per_node=device in network.own) for device, links in network.hops.items()}
+    by_device = {
+        device: hop(device, links, link_per_node=device in network.per_node_devices) for device, links in network.hops.items()
+    }
     by_device[devices[-1]] = hop(devices[-1], (network.link,), link_per_node=False)
     return Routes(
         access=None if devices[0] == END_NODE else by_device.get(devices[0]),

@@ -216,7 +216,7 @@ class Network:
     """Leads to the last device."""
     hops: dict[str, tuple[Link, ...]]
     """By the device they lead to; dealt to the end nodes in turn."""
-    own: frozenset[str] = frozenset()
+    per_node_devices: frozenset[str] = frozenset()
     """Devices to which every end node has a link of its own, as the scenario gives a list of them."""
 
 

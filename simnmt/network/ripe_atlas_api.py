@@ -10,8 +10,6 @@ import hashlib
 import ipaddress
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +22,7 @@ from simnmt.base.errors import short_repr, shorten
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.network.errors import TraceError
 from simnmt.network.http_get import MOST_BYTES, get
+from simnmt.network.text_files import naming_write_errors
 from simnmt.network.trace_options import ReadOptions, Reply
 from simnmt.network.traces.readings import Trace, mended
 from simnmt.network.traces.ripe_atlas import read_ripe_atlas
@@ -85,7 +84,7 @@ class Cache:
     def keep(self, kept: CacheEntry, raw: bytes) -> None:
         """Write both files, the bytes first. Raises `TraceError` where the folder cannot be written."""
         body, manifest = self.files(kept.url)
-        with _cache_errors(self.folder):
+        with naming_write_errors(self.folder, "choose another --cache"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # results need not be public
             with written_whole(body) as partial:
                 partial.write_bytes(raw)
@@ -96,14 +95,6 @@ class Cache:
 def default_folder() -> Path:
     """Return the folder of this cache among the user's caches."""
     return platformdirs.user_cache_path("simnmt", appauthor=False) / "ripe-atlas"
-
-
-@contextmanager
-def _cache_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TraceError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --cache") from None
 
 
 BASE_URL = "https://atlas.ripe.net"
@@ -154,8 +145,8 @@ class FetchedTrace:
     trace: Trace
     kept: CacheEntry
     from_cache: bool
-    said: tuple[str, ...]
-    """What a user should know of the way, a sentence each."""
+    remarks: tuple[str, ...]
+    """Remarks on the cache and on the time asked for, a sentence each."""
 
     @property
     def notes(self) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import errno
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,14 +44,14 @@ def write_texts(texts: Mapping[Path, str]) -> None:
     """Write several files, all of them or none. Raises `TraceError` naming the one that cannot be written."""
     with ExitStack() as stack:
         for path, text in texts.items():
-            partial = stack.enter_context(_written_whole(path))
-            partial.write_text(text, encoding="utf-8", newline="\n")
+            stack.enter_context(naming_write_errors(path))
+            stack.enter_context(written_whole(path)).write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager
-def _written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+def naming_write_errors(path: Path, remedy: str = "choose another folder") -> Iterator[None]:
+    """Turn an `OSError` into a `TraceError` that names the file and the remedy."""
     try:
-        with written_whole(path) as partial:
-            yield partial
+        yield
     except OSError as error:
-        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy=remedy) from None

@@ -36,7 +36,7 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
                 "title": format_title(summary),
                 "lead": summary.source,
                 "facts": format_facts(summary),
-                "remarks": summary.said,
+                "remarks": summary.remarks,
                 "panels": panels,
                 "packed": pack(panels),
             }

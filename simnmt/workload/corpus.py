@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
         yield src, tgt
 
 
-def text_keys(row: Mapping[str, Any]) -> list[str]:
+def text_keys(row: Mapping[str, object]) -> list[str]:
     """Keys of a row under which texts stand, those inside `translation` where it has that."""
     inner = row.get(WRAPPER)
     return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
@@ -80,11 +80,11 @@ def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
     raise lines.fault(f"a row of JSON Lines{under}, not of columns", remedy=remedy)
 
 
-def _row(lines: TextLines, line: str) -> dict[str, Any]:
+def _row(lines: TextLines, line: str) -> dict[str, object]:
     return json_object(line, lines.fault, first=lines.read == 1, wanted="an object with two texts")
 
 
-def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoReturn:
+def _refuse_keys(lines: TextLines, row: Mapping[str, object], missing: str) -> NoReturn:
     texts = text_keys(row)
     if not texts:
         raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
@@ -119,8 +119,7 @@ class _Expected:
     names: tuple[str, ...]
     ratios: tuple[float, ...]
 
-    @property
-    def told(self) -> str:
+    def __str__(self) -> str:
         low, high = (f"{ratio:.2f}" for ratio in (min(self.ratios), max(self.ratios)))
         return f"{low if low == high else f'{low} to {high}'} in {', '.join(self.names)}"
 
@@ -149,7 +148,7 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
         return _swapped_units(table, languages)
     ratio = table.mean_ratio
     log_ratio, logs = math.log(ratio), np.log(expected.ratios)
-    comparison = f"{ratio:.2f} target tokens per source token, where {expected.told}"
+    comparison = f"{ratio:.2f} target tokens per source token, where {expected}"
     if expect_ratio is not None:
         comparison = f"{ratio:.2f} target tokens per source token, where you expect {expect_ratio:g}"
     usual = float(logs.mean())

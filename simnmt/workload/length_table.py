@@ -30,6 +30,7 @@ MAX_PAIRS = 10**9 - 1
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
 _KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "end_of_sentence", "filtered", "tokens_per_word")
+_REQUIRED = ("name", "source", "src_unit", "tgt_unit")
 _OMITTED_EMPTY = ("languages", "tokens_per_word")
 _REMEDY = "write it with `simnmt corpus table`"
 
@@ -72,10 +73,7 @@ class LengthTable:
             values.setflags(write=False)
             object.__setattr__(self, column, values)
         if not self.src_len.shape == self.tgt_len.shape == self.count.shape == (self.count.size,):
-            raise CorpusError(
-                f"length table {self.name}: its columns differ in shape",
-                remedy="give three equally long ones",
-            )
+            raise CorpusError(f"length table {self.name}: its columns differ in shape", remedy="give three equally long ones")
         if not self.count.size:
             raise CorpusError(f"length table {self.name}: no pairs", remedy="give at least one pair")
         if min(self.src_len.min(), self.tgt_len.min(), self.count.min()) < 1:
@@ -107,12 +105,8 @@ class LengthTable:
         tokens_per_word: TokensPerWord = WORDS,
         end_of_sentence: EndOfSentence = "none",
     ) -> LengthTable:
-        """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
-        src, tgt, times = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count)))
-        pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
-        total = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(total, row.ravel(), times.ravel())
-        columns = (pairs[:, 0], pairs[:, 1], total)
+        """Return the table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
+        columns = _distinct(src_len, tgt_len, count)
         return cls(name, source, src_unit, tgt_unit, *columns, filtered, languages, tokens_per_word, end_of_sentence)
 
     @property
@@ -158,13 +152,11 @@ class LengthTable:
             raise CorpusError(f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1")
         if self.pairs < 2:
             raise CorpusError(
-                f"length table {self.name}: one pair cannot be split",
-                remedy="give a corpus of two or more pairs",
+                f"length table {self.name}: one pair cannot be split", remedy="give a corpus of two or more pairs"
             )
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
-        fit = random_streams.stream(seed, replication, "fit_split").multivariate_hypergeometric(
-            self.count, wanted, method="marginals"
-        )
+        random = random_streams.stream(seed, replication, "fit_split")
+        fit = random.multivariate_hypergeometric(self.count, wanted, method="marginals")
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
@@ -172,9 +164,7 @@ class LengthTable:
 
         A longer sample with the same key begins with the shorter one.
         """
-        return self.at_quantiles(
-            random_streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
-        )
+        return self.at_quantiles(random_streams.draw(seed, replication, stream_name, size, np.random.Generator.random))
 
     def at_quantiles(self, uniform: NDArray[np.float64]) -> tuple[IntArray, IntArray]:
         """(src_len, tgt_len) at shares in [0, 1) of the pairs as the table sorts them, shape of `uniform` each.
@@ -211,28 +201,17 @@ class LengthTable:
         source = (
             f"{self.source}; lengths scaled from {self.src_unit} / {self.tgt_unit} by a stated fertility of {src:g} / {tgt:g}"
         )
-        pairs = (src_len, tgt_len, count[count > 0])
+        scaled = self._with_pairs(src_len, tgt_len, count[count > 0])
         per_word = TokensPerWord(self.tokens_per_word.src * src, self.tokens_per_word.tgt * tgt)
-        return LengthTable.of_pairs(self.name, source, src_unit, tgt_unit, *pairs, self.filtered, self.languages, per_word)
+        return replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, tokens_per_word=per_word)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
         """Return the table with lengths that count the end-of-sentence token as asked for; no length falls below 1."""
         if end_of_sentence == self.end_of_sentence:
             return self
         more_src, more_tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(self.end_of_sentence)).tolist()
-        return LengthTable.of_pairs(
-            self.name,
-            self.source,
-            self.src_unit,
-            self.tgt_unit,
-            np.maximum(self.src_len + more_src, 1),
-            np.maximum(self.tgt_len + more_tgt, 1),
-            self.count,
-            self.filtered,
-            self.languages,
-            self.tokens_per_word,
-            end_of_sentence,
-        )
+        src_len, tgt_len = np.maximum(self.src_len + more_src, 1), np.maximum(self.tgt_len + more_tgt, 1)
+        return replace(self._with_pairs(src_len, tgt_len, self.count), end_of_sentence=end_of_sentence)
 
     def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
         """Return the pairs that a further filter keeps; its text `filtered` follows those of the earlier filters.
@@ -250,19 +229,7 @@ class LengthTable:
         src_len, tgt_len, count = (
             np.concatenate([getattr(table, column) for table in (self, other)]) for column in ("src_len", "tgt_len", "count")
         )
-        return LengthTable.of_pairs(
-            self.name,
-            self.source,
-            self.src_unit,
-            self.tgt_unit,
-            src_len,
-            tgt_len,
-            count,
-            self.filtered,
-            self.languages,
-            self.tokens_per_word,
-            self.end_of_sentence,
-        )
+        return self._with_pairs(src_len, tgt_len, count)
 
     def minus(self, other: LengthTable) -> LengthTable | None:
         """Return the pairs that are left without those of `other`, a part of this table; None where none is left."""
@@ -271,9 +238,22 @@ class LengthTable:
         left = self.count - np.array([counts.get(row, 0) for row in rows], dtype=np.int64)
         return self._with_count(left) if left.any() else None
 
+    def _with_pairs(self, src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> LengthTable:
+        src, tgt, total = _distinct(src_len, tgt_len, count)
+        return replace(self, src_len=src, tgt_len=tgt, count=total)
+
     def _with_count(self, count: IntArray) -> LengthTable:
         occurs = count > 0
         return replace(self, src_len=self.src_len[occurs], tgt_len=self.tgt_len[occurs], count=count[occurs])
+
+
+def _distinct(src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the columns of a table: distinct pairs in order, the counts of equal ones added up."""
+    src, tgt, times = np.broadcast_arrays(*(np.asarray(column, dtype=np.int64) for column in (src_len, tgt_len, count)))
+    pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
+    total = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(total, row.ravel(), times.ravel())
+    return pairs[:, 0], pairs[:, 1], total
 
 
 def _split(lengths: IntArray, factor: float, count: IntArray) -> tuple[IntArray, IntArray]:
@@ -295,18 +275,10 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
         f"# {key}: {' '.join(value.split())}".rstrip() for key, value in values.items() if value or key not in _OMITTED_EMPTY
     ]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
-    text = "\n".join(
-        [
-            f"{_TITLE}{VERSION}",
-            *keys,
-            _COLUMNS,
-            *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows),
-            "",
-        ]
-    )
+    lines = [f"{_TITLE}{VERSION}", *keys, _COLUMNS, *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows)]
     try:
         with written_whole(path) as partial:
-            partial.write_bytes(text.encode())
+            partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     except OSError as error:
         remedy = "name a file in a folder that exists and that you may write to"
         raise CorpusError(f"cannot be written: {error.strerror or error}", path=path, remedy=remedy) from None
@@ -350,22 +322,21 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
         seen = first_line.setdefault((src_len, tgt_len), lines.read)
         if seen != lines.read:
             raise lines.fault(
-                f"pair {src_len},{tgt_len} already stands on line {seen}",
-                remedy="add their counts up in one row",
+                f"pair {src_len},{tgt_len} already stands on line {seen}", remedy="add their counts up in one row"
             )
         counts.append(count)
     if not counts:
         raise lines.fault("no pairs", remedy=_REMEDY)
     pairs = np.array(list(first_line), dtype=np.int64)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-    columns = (pairs[order, 0], pairs[order, 1], np.array(counts, dtype=np.int64)[order])
     try:
-        return LengthTable(
+        return LengthTable.of_pairs(
             header["name"],
             header["source"],
             header["src_unit"],
             header["tgt_unit"],
-            *columns,
+            pairs[:, 0],
+            pairs[:, 1],
+            counts,
             header.get("filtered", ""),
             header.get("languages", ""),
             _tokens_per_word(header["tokens_per_word"]) if "tokens_per_word" in header else WORDS,
@@ -406,7 +377,7 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         raise lines.fault(f"no line {_COLUMNS!r}: the file is empty or cut off", remedy=_REMEDY)
     if text.strip() != _COLUMNS:
         raise lines.fault(f"expected the column names {_COLUMNS!r}, found {text[:60]!r}", remedy=_REMEDY)
-    for key in ("name", "source", "src_unit", "tgt_unit"):
+    for key in _REQUIRED:
         if not header.get(key):
             raise lines.fault(f"the header has no {key!r}", remedy=f"add a line '# {key}: ...' above the column names")
     return header
@@ -415,10 +386,8 @@ def _read_header(lines: TextLines) -> dict[str, str]:
 def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
     fields = text.split(",")
     if len(fields) != 3:
-        raise lines.fault(
-            f"expected {_COLUMNS}, found {text[:60]!r}",
-            remedy="write three whole numbers with commas between",
-        )
+        remedy = "write three whole numbers with commas between"
+        raise lines.fault(f"expected {_COLUMNS}, found {text[:60]!r}", remedy=remedy)
     numbers = []
     for name, field in zip(_COLUMNS.split(","), fields, strict=True):
         # int() alone would let "1_000" and other scripts' digits pass.

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Literal, TypeVar, cast
+from typing import BinaryIO, Generic, Literal, TypeVar, cast
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular
@@ -183,7 +183,7 @@ ONE_A_LINE = "write one JSON object a line"
 
 def json_object(
     text: str | bytes, fault: Callable[..., InputError], *, first: bool, wanted: str = "an object", remedy: str = ONE_A_LINE
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The object that a line holds.
 
     `fault` makes the room's error at the line, `first` says whether it is the file's first, `wanted` what the object is for.

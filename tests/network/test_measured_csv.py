@@ -85,8 +85,8 @@ def test_a_cellular_log_gives_each_quantity_at_its_own_clock_from_one_moment_on(
     # 500 kbit/s of before hold at the beginning, where 0 is no bandwidth; of the two rows of 1001 one is left.
     assert (down.time_s.tolist(), down.value.tolist()) == ([0, 1, 2, 3, 4], [0.5e6, 8e6, 9e6, 16e6, 16e6])
     assert (down.lost_samples, up.lost_samples) == (1, 2)
-    assert "zero values, so lost: 2" in down.said
-    assert any("repeated the time of another" in said for said in down.said)
+    assert "zero values, so lost: 2" in down.remarks
+    assert any("repeated the time of another" in said for said in down.remarks)
 
 
 def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> None:
@@ -94,17 +94,17 @@ def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> No
     assert ((rtt.value * 1e3).tolist(), rtt.lost.tolist()) == (pytest.approx([81, 81]), [False, True])
     assert rtt.began_s == parse_date_s("2019-12-16T13:40:05Z") == 1576503605.0
     assert (down.value.tolist(), down.lost.tolist()) == ([4e6, 4e6], [False, True])
-    assert "column DL_bitrate, read in kbps, as it names no unit" in down.said
-    assert any("acknowledgements of a download" in said for said in up.said)
+    assert "column DL_bitrate, read in kbps, as it names no unit" in down.remarks
+    assert any("acknowledgements of a download" in said for said in up.remarks)
 
 
 def test_pauses_of_the_traffic_are_suspected_and_may_be_counted_as_lost(file: Path) -> None:
     text = "time_s,dl_kbps\n" + "".join(f"{second},{5 if second % 5 == 4 else 9000}\n" for second in range(20))
     (kept,) = read(file, text)
-    assert any("20 % of the values are below 1 % of their 90th percentile" in said for said in kept.said)
+    assert any("20 % of the values are below 1 % of their 90th percentile" in said for said in kept.remarks)
     (held,) = read(file, text, idle_below_bps=100e3)
     assert (held.lost_samples, set(held.value.tolist())) == (4, {9e6})
-    assert "values below 100 kbit/s, so pauses and lost: 4" in held.said
+    assert "values below 100 kbit/s, so pauses and lost: 4" in held.remarks
 
 
 @pytest.mark.parametrize("blank", ["", "-", "nan", "N/A", "timeout", "*", "inf", "-1", "0"])
@@ -222,7 +222,7 @@ def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix
 def test_values_that_no_network_has_are_lost(file: Path) -> None:
     (trace,) = read(file, "time_s,rtt_ms\n0,50\n1,1e308\n2,1e-300\n3,60\n")
     assert (trace.value.tolist(), trace.lost_samples) == ([0.05, 0.05, 0.05, 0.06], 2)
-    assert "values that no network has, so lost: 2" in trace.said
+    assert "values that no network has, so lost: 2" in trace.remarks
 
 
 @given(st.text(alphabet=st.sampled_from("time_s,rtt_ms\n0123456789.-:;\"' eTZ"), max_size=80))
@@ -239,9 +239,9 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
 
 def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
     (guessed,) = read(file, "timestamp,rtt_ms\n1500000000000,50\n1500000002000,60\n")
-    assert "column timestamp, read in ms, as it names no unit" in guessed.said
+    assert "column timestamp, read in ms, as it names no unit" in guessed.remarks
     for told in ("epoch_ms,rtt_ms\n1500000000000,50\n", "timestamp,rtt_ms\n2019-12-16T13:40:04Z,50\n"):
-        assert not any("as it names no unit" in said for said in read(file, told)[0].said)
+        assert not any("as it names no unit" in said for said in read(file, told)[0].remarks)
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ def test_requests_without_a_reply_are_lost_on_every_system(file: Path, text: str
     assert trace.lost.tolist() == [False, False, True, True, False]
     assert trace.time_s.tolist() == [0, 1, 2, 3, 4]
     assert (trace.kind, trace.source) == ("measured", "ping to goal.example")
-    assert "a request each 1 s taken for granted" in "; ".join(trace.said)
+    assert "a request each 1 s taken for granted" in "; ".join(trace.remarks)
 
 
 def test_a_duplicate_is_left_out(file: Path) -> None:
-    assert "duplicate replies left out: 1" in read(file, LINUX).said
+    assert "duplicate replies left out: 1" in read(file, LINUX).remarks
 
 
 def test_times_are_those_that_ping_printed(file: Path) -> None:
@@ -85,7 +85,7 @@ def test_times_are_those_that_ping_printed(file: Path) -> None:
     assert trace.time_s == pytest.approx([0, 0.5, 1.0, 1.5, 2.0, 2.5])
     assert trace.lost.tolist() == [False, False, True, True, False, True]
     assert trace.began_s == 1_700_000_000.25
-    assert trace.said == ()
+    assert trace.remarks == ()
 
 
 def test_the_interval_may_be_said(file: Path) -> None:
@@ -139,8 +139,8 @@ def test_what_windows_says_of_a_request_that_failed_is_a_loss(file: Path) -> Non
 
 
 def test_a_reply_of_less_than_a_millisecond_is_taken_for_one_and_said(file: Path) -> None:
-    assert "replies in less than 1 ms, taken for 1 ms: 1" in read(file, WINDOWS).said
-    assert not any("less than" in said for said in read(file, LINUX).said)
+    assert "replies in less than 1 ms, taken for 1 ms: 1" in read(file, WINDOWS).remarks
+    assert not any("less than" in said for said in read(file, LINUX).remarks)
 
 
 def test_a_destination_that_no_terminal_should_see_is_printable(file: Path) -> None:

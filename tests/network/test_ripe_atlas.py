@@ -150,10 +150,10 @@ def test_a_lost_round_is_held_and_its_reason_counted(file: Path, result: dict[st
     assert trace.value.tolist() == [0.018] * 3
     assert (trace.lost.tolist(), trace.time_s.tolist()) == ([False, True, False], [0.0, 240.0, 480.0])
     if why is None:
-        assert trace.said == ()
+        assert trace.remarks == ()
     else:
-        assert why in "; ".join(trace.said)
-        assert not any("\n" in said for said in trace.said)
+        assert why in "; ".join(trace.remarks)
+        assert not any("\n" in said for said in trace.remarks)
     with pytest.raises(TraceError, match="RTT: no sample of 1 arrived") as caught:
         read(file, result)
     assert (why or "") in str(caught.value)
@@ -178,7 +178,7 @@ def test_files_come_in_several_forms_and_in_any_order(file: Path, form: Any) -> 
     (trace,) = read_trace(file)
     assert trace.time_s.tolist() == [0.0, 240.0, 480.0]
     assert trace.value == pytest.approx([0.010, 0.250, 0.490])
-    assert trace.said == (
+    assert trace.remarks == (
         "1 sample stood behind a later one, by 240 s at most: sorted by time",
         "1 sample repeated the time of another: the first that arrived was kept",
     )
@@ -212,7 +212,7 @@ def test_of_several_series_one_has_to_be_chosen(file: Path, mixed: list[dict[str
 
 def test_a_destination_that_changes_its_address_is_said(file: Path) -> None:
     moved = PINGS["4460"] | {"timestamp": 1_400_000_240, "dst_addr": "192.0.2.10"}
-    assert "2 destination addresses: 192.0.2.9 (1), 192.0.2.10 (1)" in read(file, PINGS["4460"], moved).said
+    assert "2 destination addresses: 192.0.2.9 (1), 192.0.2.10 (1)" in read(file, PINGS["4460"], moved).remarks
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_pings_and_traceroutes_do_not_mix(file: Path) -> None:
 
 def test_an_error_of_a_hop_that_says_not_whose_is_counted(file: Path) -> None:
     trace = read(file, route(5080, {"hop": 1, "result": [{"error": UNREACHABLE}, *STARS[:2]]}, goal()))
-    assert f"errors ({UNREACHABLE}): 1" in trace.said
+    assert f"errors ({UNREACHABLE}): 1" in trace.remarks
     assert trace.value.tolist() == [0.018]
 
 
@@ -320,4 +320,4 @@ def test_rounds_of_a_clock_that_nobody_set_are_kept_and_said(file: Path) -> None
     rounds = [ping(5080, lts=lts, timestamp=1_400_000_000 + 240 * place) for place, lts in enumerate((20, -1, 90_000, 300))]
     trace = read(file, *rounds)
     assert len(trace.value) == 4 and not trace.lost.any()
-    assert "rounds of a probe whose clock was not known to be right (lts): 2" in trace.said
+    assert "rounds of a probe whose clock was not known to be right (lts): 2" in trace.remarks

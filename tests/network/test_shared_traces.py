@@ -32,7 +32,7 @@ def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, t
     assert len(trace.value) + trace.lost_before == len({row[0] for row in rows})
     assert trace.lost_samples == sum(not row[1] for row in rows)
     back = "1 sample stood behind a later one, by 2 s at most: sorted by time"
-    assert (back in trace.said) is (path.name in BACK_BY_2_S)
+    assert (back in trace.remarks) is (path.name in BACK_BY_2_S)
     (out,) = write_traces([trace], tmp_path / "series.csv")
     assert read_rtt_csv(out).lost == trace.lost_samples
     if path.name in BACK_BY_2_S:

@@ -16,7 +16,7 @@ from typing import IO
 from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
 from simnmt.network.series_csv import VERSION
-from simnmt.network.text_files import write_texts
+from simnmt.network.text_files import naming_write_errors, write_texts
 
 _RTT_COLUMNS = ("time_s", "rtt_ms")
 _BANDWIDTH_COLUMNS = ("time_s", "downlink_mbps", "uplink_mbps")
@@ -83,7 +83,7 @@ class RecordingFiles:
             if file is None or len(columns[0]) == done:
                 continue
             rows = "".join(_rows([column[done:] for column in columns]))
-            with _WriteErrors(path):
+            with naming_write_errors(path):
                 file.write(rows)
                 file.flush()
             self._written[path] = len(columns[0])
@@ -114,7 +114,7 @@ class RecordingFiles:
 
     def _begin(self, path: Path, head: str) -> None:
         partial = _partial(path)
-        with _WriteErrors(path):
+        with naming_write_errors(path):
             try:
                 file = partial.open("x", encoding="utf-8", newline="\n")
             except FileExistsError:
@@ -160,20 +160,6 @@ def _rows(columns: Sequence[Iterable[float]]) -> Iterator[str]:
 
 def _partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
-
-
-class _WriteErrors:
-    """Turns an `OSError` about a file into a line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise TraceError(f"cannot be written: {error.strerror}", path=self._path, remedy="choose another folder") from None
 
 
 def describe_rtts(samples: RecordingSamples) -> str:

@@ -78,7 +78,7 @@ class Trace:
     """What was taken for granted, or is suspected."""
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
         """All notes on how the trace was read."""
         return (*self.granted, *self.mended)
 

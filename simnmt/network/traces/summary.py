@@ -35,7 +35,7 @@ class TraceSummary:
     quantity: Quantity
     kind: Kind
     source: str
-    said: tuple[str, ...]
+    remarks: tuple[str, ...]
     """What was mended or taken for granted."""
     samples: int
     """Lost ones among them, those at the start not."""
@@ -70,8 +70,8 @@ class TraceSummary:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, quantiles and autocorrelations by names such as `p99` and `lag_1`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        plain["said"] = list(self.said)
+        plain = {"said" if name == "remarks" else name: getattr(self, name) for name in self.__slots__}
+        plain["said"] = list(self.remarks)
         plain["unit"] = "s" if self.quantity == "rtt" else "bit/s"
         plain["quantiles"] = {quantile_name(share): value for share, value in self.quantiles.items()}
         plain["autocorrelation"] = {f"lag_{lag}": value for lag, value in self.autocorrelation.items()}
@@ -97,7 +97,7 @@ def summarise(trace: Trace) -> TraceSummary:
         quantity=trace.quantity,
         kind=trace.kind,
         source=trace.source,
-        said=trace.said,
+        remarks=trace.remarks,
         samples=len(trace.value),
         duration_s=trace.duration_s,
         spacing_s=usual_s,

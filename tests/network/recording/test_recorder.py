@@ -43,7 +43,7 @@ def test_round_trips_are_those_of_the_network(tmp_path: Path, slow_network: Call
     assert series.rtt_s.min() >= 0.020
     assert np.quantile(series.rtt_s, 0.25) < 0.027
     (trace,) = read_trace(tmp_path / "mine.csv")
-    assert (trace.quantity, trace.kind, trace.said) == ("rtt", "measured", ())
+    assert (trace.quantity, trace.kind, trace.remarks) == ("rtt", "measured", ())
 
 
 def test_probes_keep_to_their_schedule_however_late_their_echoes(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
