@@ -8,19 +8,20 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-fcntl = pytest.importorskip("fcntl", reason="no locks of files here")
+pytest.importorskip("fcntl", reason="no locks of files here")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.streaming.errors import StoreError  # noqa: E402
-from simnmt.streaming.store import writer  # noqa: E402
-from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
-from simnmt.streaming.store.writer import write_store  # noqa: E402
-from tests.streaming.random_weights import random_weights  # noqa: E402
+from simnmt.base.files import FolderLock
+from simnmt.streaming.errors import StoreError
+from simnmt.streaming.store import writer
+from simnmt.streaming.store.writer import write_store
+from tests.streaming.random_weights import random_weights
 
 WEIGHTS = random_weights()
 FINGERPRINT = WEIGHTS.fingerprint
@@ -128,54 +129,13 @@ def test_everything_is_on_the_disk_before_the_store_has_its_name(tmp_path: Path,
     assert tmp_path.stat().st_ino in synced[named[0] :], "and its name afterwards"
 
 
-def test_a_journal_that_another_run_makes_just_now_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between looking whether it is there and opening it."""
-    files: list[Any] = []
-    journal = tmp_path / "store.partial" / "journal.jsonl"
-
-    def late(look: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def looked(path: Path) -> Any:
-            known = look(path)
-            known = known if isinstance(known, bool) else iter([*known])
-            if path in (journal, journal.parent) and journal.parent.is_dir() and not files:
-                files.append(journal.open("wb", buffering=0))
-                fcntl.flock(files[0], fcntl.LOCK_EX)
-                files[0].write(b"theirs\n")
-            return known
-
-        return looked
-
-    for name in ("exists", "iterdir"):
-        monkeypatch.setattr(Path, name, late(getattr(Path, name)))
-    with pytest.raises(StoreError, match="another run is writing this store"):
-        write_store(WEIGHTS, tmp_path / "store")
-    files[0].close()
-    assert journal.read_bytes() == b"theirs\n"
-
-
-def test_a_journal_that_its_run_takes_away_just_now_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening and locking it: what is written to it would be nowhere."""
-    flock = fcntl.flock
-
-    def late(file: Any, how: int) -> None:
-        (tmp_path / "store.partial" / "journal.jsonl").unlink()
-        flock(file, how)
-
-    with monkeypatch.context() as patched, pytest.raises(StoreError, match="another run is writing this store"):
-        patched.setattr(fcntl, "flock", late)
-        write_store(WEIGHTS, tmp_path / "store")
-    write_store(WEIGHTS, tmp_path / "store")
-    ShardStore.open(tmp_path / "store").close()
-
-
 def test_starting_over_takes_nothing_from_a_run_that_is_writing(tmp_path: Path) -> None:
     partial = tmp_path / "store.partial"
-    running = writer.Unfinished(partial, {"version": 1})
-    running.begin()
-    with pytest.raises(StoreError, match="another run is writing this store"):
-        write_store(WEIGHTS, tmp_path / "store", resume=False)
-    assert (partial / "journal.jsonl").read_bytes() == b'{"version": 1}\n'
-    running.close()
+    with FolderLock(partial), closing(writer.Unfinished(partial, {"version": 1})) as running:
+        running.begin()
+        with pytest.raises(StoreError, match="another run is writing this store"):
+            write_store(WEIGHTS, tmp_path / "store", resume=False)
+        assert (partial / "journal.jsonl").read_bytes() == b'{"version": 1}\n'
     assert not partial.exists()
 
 

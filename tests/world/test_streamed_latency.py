@@ -142,24 +142,6 @@ def test_what_is_held_is_waited_for_by_nobody() -> None:
     assert held.alone_s(compute, 4, 3) == compute.in_memory_s(4, 3)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"layers": 0},
-        {"lengths": (8, 8), "layer_s": (0.1, 0.1)},
-        {"lengths": (8,), "layer_s": (0.1, 0.2)},
-        {"layer_s": (0.0,)},
-        {"decoder_layers": 1, "step_s": 0.0},
-        {"head_s": -1.0},
-        {"embed_s": (0.1, 0.1)},
-        {"slowed": 0.9},
-    ],
-)
-def test_costs_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"layers|lengths|slowed"):
-        PlannedCompute(**({"layers": 2, "lengths": (8,), "layer_s": (0.1,)} | wrong))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("ahead_s", [-0.1, 0.2])
 def test_what_is_read_ahead_is_part_of_the_first_load(ahead_s: float) -> None:
     with pytest.raises(ValueError, match="no part of the first load"):

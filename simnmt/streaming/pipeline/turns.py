@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,20 +109,12 @@ def run_engagement(
             "the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`"
         )
     preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
-    plan = make_plan(
-        cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length, fills_deadline=engaged.fills_deadline
-    )
+    plan_turn = partial(make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline)
+    plan = plan_turn(engaged.preload_bytes)
     for number, (token_ids, mask) in enumerate(inputs):
         if number and preload.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
-            plan = make_plan(
-                cost,
-                engaged.deadline_s,
-                engaged.capacity_bytes,
-                length=engaged.length,
-                cached=preload.contents,
-                fills_deadline=engaged.fills_deadline,
-                size=(plan.layers, plan.slices_per_layer),
-            )
+            size = plan.layers, plan.slices_per_layer
+            plan = plan_turn(engaged.capacity_bytes, cached=preload.contents, size=size)
         pipeline = Pipeline(
             store,
             encoder,
@@ -158,32 +151,14 @@ def run_baselines(
     store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
 ) -> Iterator[BaselineRun]:
     """Execute each of `contestants` once, for the same deadline and pace. Errors of `Pipeline`."""
+    pace, threads = engaged.pace_bytes_per_s, engaged.threads
     for contestant in contestants(cost, engaged.deadline_s, length=engaged.length):
-        plan = contestant.plan
-        if plan is None:
-            yield BaselineRun(contestant, None)
-        elif contestant.name == LOAD_FIRST:
-            yield BaselineRun(
-                contestant,
-                load_then_run(
-                    store,
-                    encoder,
-                    plan,
-                    token_ids,
-                    mask,
-                    pace_bytes_per_s=engaged.pace_bytes_per_s,
-                    threads=engaged.threads,
-                ),
-            )
-        else:
+        plan, execution = contestant.plan, None
+        if plan is not None and contestant.name == LOAD_FIRST:
+            execution = load_then_run(store, encoder, plan, token_ids, mask, pace_bytes_per_s=pace, threads=threads)
+        elif plan is not None:
             # Sized by what is there: a mean record is smaller than some.
-            sizes = [store.record(*shard, bits).size for shard, bits in plan.bits.items() if shard in plan.preloaded]
-            pipeline = Pipeline(
-                store,
-                encoder,
-                plan,
-                PreloadBuffer(sum(sizes)),
-                pace_bytes_per_s=engaged.pace_bytes_per_s,
-                threads=engaged.threads,
-            )
-            yield BaselineRun(contestant, pipeline.run(token_ids, mask))
+            size = sum(store.record(*shard, plan.bits[shard]).size for shard in plan.preloaded)
+            pipeline = Pipeline(store, encoder, plan, PreloadBuffer(size), pace_bytes_per_s=pace, threads=threads)
+            execution = pipeline.run(token_ids, mask)
+        yield BaselineRun(contestant, execution)

@@ -11,7 +11,8 @@ ends later by the same amount.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate
 from math import inf
 
 import numpy as np
@@ -65,7 +66,7 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PlannedCompute:
-    """What a plan's submodel computes, whatever has to be read. Raises `ValueError` where layers take no time.
+    """Times of what a plan's submodel computes, whatever has to be read; of a checked cost.
 
     Encoder layers take their time for the next greater padded length; beyond the greatest, in proportion to the tokens.
     """
@@ -87,20 +88,6 @@ class PlannedCompute:
     """After the last layer, of each step; of an encoder alone, once."""
     slowed: float = 1.0
     """Times as long that all of this takes while the disk reads."""
-
-    def __post_init__(self) -> None:
-        if self.layers < 1 or self.decoder_layers < 0:
-            raise ValueError(f"{self.layers} encoder and {self.decoder_layers} decoder layers")
-        if not self.lengths or len(self.lengths) != len(self.layer_s) or any(a >= b for a, b in pairwise((0, *self.lengths))):
-            raise ValueError("lengths have to rise, with a time each")
-        if len(self.embed_s) not in (0, len(self.lengths)):
-            raise ValueError("embed_s: other lengths than the layers'")
-        times_s = (*self.layer_s, *([self.step_s] if self.decoder_layers else []))
-        rest_s = (*self.embed_s, self.head_s, self.once_s)
-        if not all(0.0 < time_s < inf for time_s in times_s) or not all(0.0 <= time_s < inf for time_s in rest_s):
-            raise ValueError("layers have to take a time, and the rest no less than none")
-        if not 1.0 <= self.slowed < inf:
-            raise ValueError(f"slowed: {self.slowed:g} times, where 1 is the least")
 
     @property
     def whole_step_s(self) -> float:
@@ -252,29 +239,13 @@ def engagement(
     arguments are those of `make_plan`. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
-    first = make_plan(
-        cost,
-        deadline_s,
-        preload_bytes,
-        length=length,
-        similar=similar,
-        steps=steps,
-        fills_deadline=fills_deadline,
-    )
+    plan_turn = partial(make_plan, cost, deadline_s, length=length, steps=steps, fills_deadline=fills_deadline)
+    first = plan_turn(preload_bytes, similar=similar)
     contents = {shard: bits for shard, bits in first.bits.items() if shard in first.preloaded}
     plans, held = [first], [contents]
     kept = evicted(cost, first.bits, capacity_bytes)
     while kept != held[-1]:
-        plan = make_plan(
-            cost,
-            deadline_s,
-            capacity_bytes,
-            length=length,
-            cached=kept,
-            steps=steps,
-            fills_deadline=fills_deadline,
-            size=(first.layers, first.slices_per_layer),
-        )
+        plan = plan_turn(capacity_bytes, cached=kept, size=(first.layers, first.slices_per_layer))
         plans.append(plan)
         held.append(kept)
         kept = evicted(cost, plan.bits, capacity_bytes)

@@ -9,15 +9,15 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from simnmt.base.files import is_still_at, try_lock
+from simnmt.base.files import FolderLock
 from simnmt.nmt.checkpoint import write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
@@ -44,38 +44,24 @@ def synced(path: Path) -> None:
 
 
 class Unfinished:
-    """The folder of an unfinished store, held alone by one process: shards so far, and a journal that tells which.
+    """Unfinished store in a folder that this process alone may write: shards so far, and a journal of the layers that are done.
 
-    What lies there is read at once, and what is done of it stays until `begin`, whatever refuses before. Raises `StoreError`
-    where the folder holds another model's shards or another run writes to it, and `OSError`.
+    The journal is read at once, and nothing is written before `begin`. Raises `StoreError` for a folder that holds another
+    model's shards or something else, and `OSError`.
     """
 
-    def __init__(self, folder: Path, header: Mapping[str, Any], *, resume: bool = True) -> None:
-        """`header`: what tells one run from another, JSON. Unless `resume`, what lies there counts for nothing."""
+    def __init__(self, folder: Path, header: Mapping[str, object], *, resume: bool = True) -> None:
+        """`header`: settings that the runs of one store share. Unless `resume`, `begin` drops the layers that are done."""
         self.folder = folder
         self.fits: list[GaussianFit] = []
-        """Of the layers that are done."""
+        """Gaussians of the layers that are done."""
         self.records: list[Record] = []
-        folder.mkdir(exist_ok=True)
-        there = {path.name for path in folder.iterdir()}
-        if there and JOURNAL not in there:
+        self._header, self._end, self._files, self._begun = json.dumps(header).encode() + b"\n", 0, ExitStack(), False
+        names = {path.name for path in folder.iterdir()}
+        if names and JOURNAL not in names:
             raise StoreError("no unfinished store", path=folder, remedy="remove it, or choose another --out")
-        self._header, self._end, self._ours = json.dumps(header).encode() + b"\n", 0, False
-        self._journal = _opened(folder / JOURNAL)
-        try:
-            self._lock()
-            self._shards = _opened(folder / SHARDS)
-        except BaseException:
-            self._journal.close()
-            raise
-        try:
-            if resume:
-                self._take_over(header)
-            # What is done for another run that nothing here begins is not ours to take away.
-            self._ours = resume or not os.fstat(self._journal.fileno()).st_size
-        except BaseException:
-            self.close()
-            raise
+        if names and resume:
+            self._take_over(header)
 
     @property
     def size(self) -> int:
@@ -83,11 +69,9 @@ class Unfinished:
         return self.records[-1].offset + self.records[-1].size if self.records else 0
 
     def begin(self) -> None:
-        """Drop what is not done. Raises `OSError`."""
-        self._ours = True
-        for file, whole in ((self._journal, self._end), (self._shards, self.size)):
-            file.seek(whole)
-            file.truncate()
+        """Open the files for writing and drop what is not done. Raises `OSError`."""
+        self._begun = True
+        self._journal, self._shards = self._opened(JOURNAL, self._end), self._opened(SHARDS, self.size)
         if not self._end:
             _write(self._journal, self._header)
         self._remove_all_but(JOURNAL, SHARDS)  # what an interrupted last step left
@@ -106,15 +90,19 @@ class Unfinished:
         self.records += written
 
     def close(self) -> None:
-        """Let go of the files and keep them, unless no layer is done: then they must stand in nobody's way."""
-        if self._ours and not self.records:
+        """Close the files and keep them, unless no layer is done: then they must stand in nobody's way."""
+        self._files.close()
+        if self._begun and not self.records:
             with suppress(OSError):
-                # The journal last: as long as it is there and locked, nobody else begins to write.
-                self._remove_all_but(JOURNAL)
-                (self.folder / JOURNAL).unlink()
-                self.folder.rmdir()
-        self._journal.close()
-        self._shards.close()
+                self._remove_all_but()
+
+    def _opened(self, name: str, size: int) -> FileIO:
+        path = self.folder / name
+        # Unbuffered: what found no room must not be tried once more when the file is closed.
+        file = self._files.enter_context(path.open("r+b" if path.exists() else "w+b", buffering=0))
+        file.seek(size)
+        file.truncate()
+        return file
 
     def _remove_all_but(self, *names: str) -> None:
         for path in self.folder.iterdir():
@@ -125,60 +113,42 @@ class Unfinished:
             else:
                 path.unlink()
 
-    def _lock(self) -> None:
-        # Between our opening it and locking it, the run that held it may have ended and taken its folder away.
-        held = try_lock(self._journal.fileno())
-        if held is False or (held and not is_still_at(self._journal.fileno(), self.folder / JOURNAL)):
-            raise StoreError(
-                "another run is writing this store", path=self.folder, remedy="let it end, or choose another --out"
-            )
+    def _take_over(self, header: Mapping[str, object]) -> None:
+        first, *lines = (self.folder / JOURNAL).read_bytes().splitlines(keepends=True) or [b""]
+        if not first.endswith(b"\n"):
+            return
+        self._compare(first, header)
+        self._end = len(first)
+        with (self.folder / SHARDS).open("a+b") as shards:
+            for line in lines:
+                try:
+                    entry = json.loads(line)
+                    fit, records = GaussianFit(**entry["fit"]), [Record(**record) for record in entry["records"]]
+                except (ValueError, TypeError, KeyError):
+                    break  # cut short by what interrupted it
+                if not all(_as_written(shards, record) for record in records):
+                    break
+                self._end += len(line)
+                self.fits.append(fit)
+                self.records += records
 
-    def _take_over(self, header: Mapping[str, Any]) -> None:
-        lines = self._journal.read().splitlines(keepends=True)
-        self._end = self._compare(lines[0], header) if lines and lines[0].endswith(b"\n") else 0
-        for line in lines[1:] if self._end else ():
-            try:
-                entry = json.loads(line)
-                fit, records = GaussianFit(**entry["fit"]), [Record(**record) for record in entry["records"]]
-            except (ValueError, TypeError, KeyError):
-                break  # cut short by what interrupted it
-            if not self._as_written(records):
-                break
-            self._end += len(line)
-            self.fits.append(fit)
-            self.records += records
-
-    def _compare(self, line: bytes, header: Mapping[str, Any]) -> int:
+    def _compare(self, line: bytes, header: Mapping[str, object]) -> None:
         try:
             theirs = dict(json.loads(line))
         except (ValueError, TypeError):
             theirs = {}
         for key, ours in json.loads(json.dumps(header)).items():
             if theirs.get(key) != ours:
-                what = (
-                    "another model"
-                    if key in ("fingerprint", "configuration")
-                    else f"other {key}: {theirs.get(key)}, not {ours}"
-                )
+                what = "another model" if key == "fingerprint" else f"other {key}: {theirs.get(key)}, not {ours}"
                 remedy = "give what it was begun with, remove it, or choose another --out"
                 raise StoreError(f"an unfinished store of {what}", path=self.folder, remedy=remedy)
-        return len(line)
-
-    def _as_written(self, records: Iterable[Record]) -> bool:
-        """Whether the file holds what the journal says: a crash of the whole box may have cost it."""
-        for record in records:
-            self._shards.seek(record.offset)
-            content = self._shards.read(record.size)
-            if len(content) != record.size or zlib.crc32(content) != record.crc32:
-                return False
-        return True
 
 
-def _opened(path: Path) -> FileIO:
-    # Made or opened in one step, and never cut: another run may have made it and be writing it since.
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    # Unbuffered: what found no room must not be tried once more when the file is closed.
-    return open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: PTH123
+def _as_written(shards: BinaryIO, record: Record) -> bool:
+    """Return whether the file holds what the journal says: a crash of the whole box may have cost it."""
+    shards.seek(record.offset)
+    content = shards.read(record.size)
+    return len(content) == record.size and zlib.crc32(content) == record.crc32
 
 
 def _write(file: FileIO, content: bytes) -> None:
@@ -211,7 +181,7 @@ def write_store(
     with _blamed(out):
         _check_free(out)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _blamed(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+    with _blamed(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
         # All of them ahead of the first write: one that cannot be quantised may be the last.
@@ -254,11 +224,10 @@ def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, by
 
 
 def _checked_bits(bits: Sequence[int]) -> tuple[int, ...]:
-    for width in bits:
-        if width not in BITS:
-            raise StoreError(f"no shards of {width} bits", remedy=f"choose from {', '.join(map(str, BITS))}")
-    if not bits:
-        raise StoreError("no bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    unknown = [width for width in bits if width not in BITS]
+    if unknown or not bits:
+        what = f"no shards of {unknown[0]} bits" if unknown else "no bits"
+        raise StoreError(what, remedy=f"choose from {', '.join(map(str, BITS))}")
     return tuple(sorted(set(bits)))
 
 
@@ -283,6 +252,9 @@ def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, ther
 def _blamed(path: Path) -> Iterator[None]:
     try:
         yield
+    except BlockingIOError:
+        remedy = "let it end, or choose another --out"
+        raise StoreError("another run is writing this store", path=path, remedy=remedy) from None
     except (OSError, SafetensorError) as error:
         what, number = (error.strerror or str(error), error.errno) if isinstance(error, OSError) else (str(error), None)
         if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
