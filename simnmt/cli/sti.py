@@ -363,7 +363,8 @@ def plan(
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
     from simnmt.base.errors import InputError
     from simnmt.base.files import refuse_replacing, written_whole
-    from simnmt.cli.sti_text import format_plan, read_plan_source
+    from simnmt.cli.sti_costs import read_costs
+    from simnmt.cli.sti_text import format_plan
     from simnmt.streaming.plan.plan_summary import summarise_plan
 
     refuse_replacing(page, None if profile.startswith("@") else profile)
@@ -371,7 +372,7 @@ def plan(
         raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
     if page is not None and page.is_dir():
         raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
-    source = read_plan_source(profile)
+    source = read_costs(profile)
     for warning in source.warnings:
         warn(warning)
     planned = summarise_plan(
@@ -469,15 +470,16 @@ def run(
     before = profile_assembly.state(box)
     with ShardStore.open(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())
-        source = run_costs(opened, encoder, profile, length, None if pace_mb is None else 1e6 * pace_mb, threads)
-        inputs = inputs_of(opened, texts, source.length, turns)
+        pace = None if pace_mb is None else 1e6 * pace_mb
+        source, tokens, pace = run_costs(opened, encoder, profile, length, pace, threads)
+        inputs = inputs_of(opened, texts, tokens, turns)
         engaged = EngagementSettings(
             deadline_s=deadline_s,
             preload_bytes=preload_bytes,
             cache_bytes=cache_bytes,
-            length=source.length,
+            length=tokens,
             cold=cold,
-            pace_bytes_per_s=source.pace_bytes_per_s,
+            pace_bytes_per_s=pace,
             threads=threads,
             fills_deadline=fill,
         )

@@ -1,4 +1,4 @@
-"""The costs that `simnmt sti run` plans with, from a profile or measured on the spot, and the texts that it classifies."""
+"""Costs that `simnmt sti plan` and `run` plan with, from a profile, a preset or a brief measurement; texts of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simnmt.cli.option_values import profile_path
+from simnmt.profile.doubts import profile_doubts
+from simnmt.profile.profile_file import read_profile
 from simnmt.streaming.errors import StreamingError
 
 if TYPE_CHECKING:
+    from simnmt.profile.device_profile import DeviceProfile
     from simnmt.profile.streaming_cost import StiCost
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
     from simnmt.streaming.encoder.task import Text
@@ -22,16 +26,33 @@ LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class RunSource:
-    """Costs and where they come from."""
+class CostSource:
+    """Costs, and where they come from."""
 
     name: str
     kind: str
+    model: str
+    """Description of the streamed model."""
     cost: StiCost
-    length: int
-    pace_bytes_per_s: float | None
-    warnings: tuple[str, ...]
-    """What makes the costs doubtful."""
+    warnings: tuple[str, ...] = ()
+    """Reasons to doubt the costs."""
+
+
+def read_costs(profile: str) -> CostSource:
+    """Read block `sti` of a profile, or one of the planner's presets. Raises `ProfileError`."""
+    from simnmt.streaming.plan.presets import preset
+
+    shipped = preset(profile)
+    if shipped is not None:
+        return CostSource(profile, shipped.kind, shipped.model, shipped.cost)
+    return _profile_costs(read_profile(profile_path(profile)))
+
+
+def _profile_costs(profile: DeviceProfile) -> CostSource:
+    cost, block = profile.sti_cost, profile.sti
+    assert block is not None
+    doubts = tuple(doubt.message for doubt in profile_doubts(profile, ["sti"]))
+    return CostSource(profile.name, block.kind, block.model, cost, doubts)
 
 
 def run_costs(
@@ -41,16 +62,16 @@ def run_costs(
     length: int | None,
     pace_bytes_per_s: float | None,
     threads: int,
-) -> RunSource:
-    """The profile's, or measured now; errors of both, and `StreamingError` where the profile is another model's or pace's."""
-    if profile is None:
-        return _measured(store, encoder, LENGTH if length is None else length, pace_bytes_per_s, threads)
-    from simnmt.base import shipped_files
-    from simnmt.profile.doubts import profile_doubts
-    from simnmt.profile.profile_file import read_profile
+) -> tuple[CostSource, int, float | None]:
+    """Return the costs of a profile, or of a brief measurement, with the padded tokens and the pace of reads.
 
-    device_profile = read_profile(shipped_files.find("calibration", profile) if profile.startswith("@") else profile)
-    cost = device_profile.sti_cost
+    Raises the errors of both, and `StreamingError` for a profile of another model or pace.
+    """
+    if profile is None:
+        tokens = LENGTH if length is None else length
+        return _measured(store, encoder, tokens, pace_bytes_per_s, threads), tokens, pace_bytes_per_s
+    device_profile = read_profile(profile_path(profile))
+    source = _profile_costs(device_profile)
     block = device_profile.sti
     assert block is not None
     if block.fingerprint is not None:
@@ -62,19 +83,12 @@ def run_costs(
             f"--pace-mb {pace_bytes_per_s / 1e6:g}: the profile's reads were measured {measured}",
             remedy="profile at this pace, or leave --pace-mb out",
         )
-    return RunSource(
-        device_profile.name,
-        block.kind,
-        cost,
-        max(cost.comp_s) if length is None else length,
-        paced,
-        tuple(doubt.message for doubt in profile_doubts(device_profile, ["sti"])),
-    )
+    return source, max(source.cost.comp_s) if length is None else length, paced
 
 
 def _measured(
     store: ShardStore, encoder: ElasticEncoder, length: int, pace_bytes_per_s: float | None, threads: int
-) -> RunSource:
+) -> CostSource:
     from simnmt.calibrate.settings import StiSettings
     from simnmt.calibrate.streaming.encoder_block import check_bits, encoder_block, packed_shards
     from simnmt.profile.doubts import sti_doubts
@@ -85,7 +99,7 @@ def _measured(
     print("measuring the disk and the layers, briefly: simnmt sti profile does it well", file=sys.stderr)
     block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
     doubts = tuple(doubt.message for doubt in sti_doubts(block))
-    return RunSource("this box, just now", block.kind, block.cost(), length, pace_bytes_per_s, doubts)
+    return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts)
 
 
 def run_texts(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:

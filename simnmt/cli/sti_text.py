@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.text_tables import format_table
 from simnmt.streaming.plan.plan_summary import fill_proposal
 
 if TYPE_CHECKING:
-    from simnmt.cli.sti_costs import RunSource
+    from simnmt.cli.sti_costs import CostSource
     from simnmt.profile.streaming_cost import StiCost
     from simnmt.streaming.pipeline.pipeline import Execution
     from simnmt.streaming.pipeline.turns import BaselineRun, EngagementSettings, Turn
@@ -72,36 +71,6 @@ PICTURE_COLUMNS = 88
 """Signs of a pipeline's row."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSource:
-    """Where a plan's costs come from."""
-
-    name: str
-    kind: str
-    model: str
-    """The model that is streamed, in words."""
-    cost: StiCost
-    warnings: tuple[str, ...] = ()
-    """What makes the costs doubtful."""
-
-
-def read_plan_source(profile: str) -> PlanSource:
-    """A profile's block `sti`, or one of the planner's own presets. Raises `ProfileError`."""
-    from simnmt.base import shipped_files
-    from simnmt.profile.doubts import profile_doubts
-    from simnmt.profile.profile_file import read_profile
-    from simnmt.streaming.plan.presets import preset
-
-    shipped_preset = preset(profile)
-    if shipped_preset is not None:
-        return PlanSource(profile, shipped_preset.kind, shipped_preset.model, shipped_preset.cost)
-    streamed = read_profile(shipped_files.find("calibration", profile) if profile.startswith("@") else profile)
-    cost = streamed.sti_cost
-    assert streamed.sti is not None
-    doubts = tuple(doubt.message for doubt in profile_doubts(streamed, ["sti"]))
-    return PlanSource(streamed.name, streamed.sti.kind, streamed.sti.model, cost, doubts)
-
-
 def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
     """What a plan reckons with besides layers and loads."""
     parts = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
@@ -110,7 +79,7 @@ def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
     return parts + (f", all computing {slowed:.3g} times as long while the disk reads" if slowed > 1.0 else "")
 
 
-def format_plan(outlook: PlanSummary, source: PlanSource) -> str:
+def format_plan(outlook: PlanSummary, source: CostSource) -> str:
     """Return a plan and what it is compared with as text."""
     plan, cost = outlook.plan, outlook.cost
     decoding = len(plan.layer_indices) - plan.layers
@@ -243,10 +212,10 @@ def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
 
 
 def format_engagement(
-    store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
+    store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
 ) -> str:
     """Return the engagement as text."""
-    geometry, pace = store.geometry, source.pace_bytes_per_s
+    geometry, pace = store.geometry, engaged.pace_bytes_per_s
     paced = "as fast as the disk gives" if pace is None else f"paced to {pace / 1e6:g} MB/s"
     last = turns[-1]
     lines = [
@@ -291,7 +260,7 @@ def format_engagement(
 
 
 def engagement_document(
-    store: ShardStore, source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
+    store: ShardStore, source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn], others: Sequence[BaselineRun]
 ) -> dict[str, Any]:
     """Return the engagement as plain data, in seconds and bytes."""
     return {
@@ -299,7 +268,7 @@ def engagement_document(
         "fingerprint": store.fingerprint,
         "costs": {"name": source.name, "kind": source.kind, "importance": source.cost.importance is not None},
         "length": engaged.length,
-        "pace_bytes_per_s": source.pace_bytes_per_s,
+        "pace_bytes_per_s": engaged.pace_bytes_per_s,
         "remarks": list(_engagement_remarks(source, engaged, turns)),
         "cache_bytes": engaged.capacity_bytes,
         "turns": [
@@ -334,10 +303,10 @@ def _turn_row(number: int, turn: Turn) -> list[str]:
         f"{sum(plan.bits.values()) / len(plan.bits):.2f}",
         f"{turn.held_bytes / 1e6:.3g}",
         f"{run.bytes_read / 1e6:.3g}",
-        _two_decimals_ms(turn.predicted.latency_s),
-        _two_decimals_ms(run.latency_s),
-        _two_decimals_ms(run.stall_s),
-        _two_decimals_ms(turn.predicted.stall_s),
+        _ms(turn.predicted.latency_s),
+        _ms(run.latency_s),
+        _ms(run.stall_s),
+        _ms(turn.predicted.stall_s),
         *_answer(run),
     ]
 
@@ -347,7 +316,7 @@ def _answer(run: Execution) -> tuple[str, str]:
     return str(int(share.argmax())), f"{100 * float(share.max()):.0f}"
 
 
-def _engagement_remarks(source: RunSource, engaged: EngagementSettings, turns: Sequence[Turn]) -> Iterator[str]:
+def _engagement_remarks(source: CostSource, engaged: EngagementSettings, turns: Sequence[Turn]) -> Iterator[str]:
     if source.cost.importance is None:
         yield "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order"
     missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
@@ -376,7 +345,7 @@ def _layer_times(turn: Turn) -> Iterator[list[str]]:
             for shard in turn.plan.shards_of(times.layer)
         )
         seconds = (times.io_begin_s, times.io_end_s, times.wait_s, times.unpack_s, times.forward_s, times.end_s)
-        yield [str(times.layer), bits, f"{times.bytes_read / 1e6:.3g}", *map(_two_decimals_ms, seconds)]
+        yield [str(times.layer), bits, f"{times.bytes_read / 1e6:.3g}", *map(_ms, seconds)]
 
 
 def _rival_row(baseline: BaselineRun, engaged: EngagementSettings) -> list[str]:
@@ -389,13 +358,9 @@ def _rival_row(baseline: BaselineRun, engaged: EngagementSettings) -> list[str]:
         known.name,
         f"{plan.layers} x {plan.slices_per_layer}",
         str(next(iter(plan.bits.values()))),
-        _two_decimals_ms(known.timeline.latency_s),
-        _two_decimals_ms(run.latency_s) + late,
-        _two_decimals_ms(run.stall_s),
+        _ms(known.timeline.latency_s),
+        _ms(run.latency_s) + late,
+        _ms(run.stall_s),
         f"{known.memory.preload_bytes / 1e6:.3g}",
         _answer(run)[0],
     ]
-
-
-def _two_decimals_ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f}"

@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.calibrate import processor_use  # noqa: E402
 from simnmt.cli import sti_costs  # noqa: E402
 from simnmt.cli.sti import run  # noqa: E402
-from simnmt.cli.sti_costs import RunSource, run_costs  # noqa: E402
+from simnmt.cli.sti_costs import CostSource, run_costs  # noqa: E402
 from simnmt.profile.device_profile import DeviceProfile  # noqa: E402
 from simnmt.profile.profile_file import checked_profile, write_profile  # noqa: E402
 from simnmt.profile.streaming_cost import (  # noqa: E402
@@ -84,14 +84,14 @@ def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs that do not change, of a disk too slow for more bits without waiting."""
 
-    def known(store: ShardStore, *others: Any) -> RunSource:
+    def known(store: ShardStore, *others: Any) -> tuple[CostSource, int, float]:
         sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
         cost = StiCost(
             store.geometry, {bits: size / 2e6 for bits, size in sizes.items()}, {6: (4e-4, 8e-4, 12e-4, 16e-4)}, sizes
         )
-        return RunSource("made up", "synthetic", cost, 6, 2e6, ())
+        return CostSource("made up", "synthetic", "made up", cost), 6, 2e6
 
-    monkeypatch.setattr(sti_costs, "_measured", known)
+    monkeypatch.setattr(sti_costs, "run_costs", known)
 
 
 def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, slow_disk: None) -> None:
@@ -130,14 +130,13 @@ def test_the_json_holds_plans_and_executions(path: Path) -> None:
 def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With costs that do not change, so that the plans are the same."""
 
-    def known(store: ShardStore, *others: Any) -> RunSource:
+    def known(store: ShardStore, *others: Any) -> tuple[CostSource, int, float]:
         sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
         io_s = {bits: size / 2e7 for bits, size in sizes.items()}
-        return RunSource(
-            "made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7, ()
-        )
+        cost = StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes)
+        return CostSource("made up", "synthetic", "made up", cost), 6, 2e7
 
-    monkeypatch.setattr(sti_costs, "_measured", known)
+    monkeypatch.setattr(sti_costs, "run_costs", known)
     tsv = tmp_path / "task.tsv"
     tsv.write_text("sentence\tlabel\na good film\t1\nit is bad\t0\nmore\t0\n", encoding="utf-8")
     by_text = as_json(str(path), *FAST, "--turns", "2", "--text", "a good film", "--text", "it is bad")["turns"]
@@ -183,14 +182,13 @@ def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: 
         block = sti_block(bytes_per_s=8e6) | {"fingerprint": fingerprint}
         return checked_profile(whole_profile() | {"sti": block})
 
-    monkeypatch.setattr("simnmt.profile.profile_file.read_profile", lambda name: profiled(None))
+    monkeypatch.setattr(sti_costs, "read_profile", lambda name: profiled(None))
     with ShardStore.open(path) as store:
         encoder = ElasticEncoder(store.configuration, store.resident())
-        found = run_costs(store, encoder, "a-box.json", None, None, 1)
-        assert (found.length, found.pace_bytes_per_s) == (32, 8e6)
+        assert run_costs(store, encoder, "a-box.json", None, None, 1)[1:] == (32, 8e6)
         with pytest.raises(StreamingError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
             run_costs(store, encoder, "a-box.json", None, 9e6, 1)
-        monkeypatch.setattr("simnmt.profile.profile_file.read_profile", lambda name: profiled("0" * 64))
+        monkeypatch.setattr(sti_costs, "read_profile", lambda name: profiled("0" * 64))
         with pytest.raises(StoreError, match="shards of another model"):
             run_costs(store, encoder, "a-box.json", None, None, 1)
 

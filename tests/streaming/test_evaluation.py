@@ -13,10 +13,10 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 
 import torch
 
+from simnmt.papers.sti.comparison import mcnemar, paired_difference
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.evaluation import Evaluator
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.paired_difference import mcnemar, paired_difference
 from simnmt.streaming.store.shard_store import ShardStore
 from tests.streaming.made_encoder import made_texts, made_weights, stored
 from tests.streaming.whole_logits import logits_of

@@ -4,17 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR
 from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study, Upgraded
-from simnmt.streaming.paired_difference import PairedDifference, paired_difference
 
 POINTS = 100.0
 """Points of accuracy in 1."""
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """Mean of the first method less that of the second over the same examples, with its 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
+    examples: int
+    p_value: float | None
+    """P-value of the exact McNemar test, two-sided; None if a column holds anything but right and wrong."""
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether the interval leaves no doubt about the sign."""
+        return self.low > 0.0 or self.high < 0.0
+
+
+def paired_difference(first: ArrayLike, second: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> PairedDifference:
+    """Compare two columns of shape (examples,): right or wrong, or any number such as a share of deadlines answered right.
+
+    The interval is the percentile bootstrap's over examples: differences of pairs are drawn again, so that what both find hard
+    does not count. A boolean column is a 0 or 1. Raises `ValueError` for columns of other or unequal shapes, empty ones, and
+    numbers that are not finite.
+    """
+    one, other = np.asarray(first), np.asarray(second)
+    if one.ndim != 1 or one.shape != other.shape or not one.size:
+        raise ValueError(f"two columns of one length are needed, got shapes {one.shape} and {other.shape}")
+    off = one.astype(np.float64) - other.astype(np.float64)
+    if not np.isfinite(off).all():
+        raise ValueError("numbers that are not finite cannot be compared")
+    values, counts = np.unique(off, return_counts=True)
+    low, high = _interval(tuple(values.tolist()), tuple(counts.tolist()), resamples, seed)
+    decided = one.dtype == np.bool_ and other.dtype == np.bool_
+    p_value = mcnemar(int((off > 0).sum()), int((off < 0).sum())) if decided else None
+    return PairedDifference(float(off.mean()), low, high, int(off.size), p_value)
+
+
+@lru_cache(maxsize=4096)
+def _interval(values: tuple[float, ...], counts: tuple[int, ...], resamples: int, seed: int) -> tuple[float, float]:
+    # Few values occur, so that drawing how often each one does is drawing the examples. Kept, as a report compares the same
+    # two methods for its claims, its tables and its summary.
+    examples = sum(counts)
+    drawn = np.random.default_rng(seed).multinomial(examples, np.array(counts) / examples, size=resamples)
+    low, high = np.quantile(drawn @ np.array(values) / examples, (0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2)).tolist()
+    return low, high
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the exact two-sided p-value of examples that one method alone has right, under equal chances of both."""
+    from scipy.stats import binomtest
+
+    total = only_first + only_second
+    return float(binomtest(only_first, total).pvalue) if total else 1.0
 
 
 class Undecided(Exception):

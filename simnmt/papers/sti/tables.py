@@ -9,12 +9,11 @@ from statistics import fmean
 from simnmt.papers.kit.page import Row, grouped
 from simnmt.papers.kit.table import Column, Table
 from simnmt.papers.sti import published
-from simnmt.papers.sti.comparison import POINTS, Comparison, comparisons, importance_gain
+from simnmt.papers.sti.comparison import POINTS, Comparison, PairedDifference, comparisons, importance_gain
 from simnmt.papers.sti.paper_claims import DERIVED, LOADED_FIRST, MB, PIPELINE
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study
 from simnmt.report.typography import number, significant
-from simnmt.streaming.paired_difference import PairedDifference
 
 SHOWN_DIGITS = 16
 """Digits of a SHA-256 on the page; the JSON document has all 64."""
