@@ -73,13 +73,12 @@ def drawn_figures(process: RttProcess, seeds: range) -> list[SeriesFigures]:
 def halves(series: RttSeries) -> tuple[RttSeries, RttSeries]:
     """The first and the second half of the samples."""
     middle = len(series.rtt_s) // 2
-    parts = (slice(None, middle), "first"), (slice(middle, None), "second")
-    made = []
-    for part, which in parts:
-        time_s = series.time_s[part]
-        source = f"{which} half of {series.source}"
-        made.append(RttSeries(series.name, series.kind, source, time_s - time_s[0], series.rtt_s[part]))
-    return made[0], made[1]
+
+    def half(part: slice, which: str) -> RttSeries:
+        time_s, source = series.time_s[part], f"{which} half of {series.source}"
+        return RttSeries(series.name, series.kind, source, time_s - time_s[0], series.rtt_s[part])
+
+    return half(slice(None, middle), "first"), half(slice(middle, None), "second")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,14 @@ from simnmt.workload.length_units import MODEL_PREFIX, TOKENISER_FILES, UNITS, S
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
 
 
-def _known_unit(unit: str) -> str:
-    if unit not in UNITS:
-        given = {"unit": unit, "remedy": did_you_mean(unit, UNITS)}
-        raise PydanticCustomError("unknown_unit", "unknown unit {unit} ({remedy})", given)
-    return unit
+def _refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in known:
+            context = {"noun": noun, "name": name, "remedy": did_you_mean(name, known)}
+            raise PydanticCustomError("unknown_name", "unknown {noun} {name} ({remedy})", context)
+        return name
 
-
-def _known_filter(name: str) -> str:
-    if name not in FILTERS:
-        remedy = did_you_mean(name, FILTERS)
-        raise PydanticCustomError("unknown_filter", "unknown filter {name} ({remedy})", {"name": name, "remedy": remedy})
-    return name
+    return AfterValidator(check)
 
 
 def _at_name(name: str) -> str:
@@ -44,8 +40,8 @@ def _at_name(name: str) -> str:
     return name
 
 
-UnitName = Annotated[str, AfterValidator(_known_unit), Field(json_schema_extra={"enum": list(UNITS)})]
-FilterName = Annotated[str, AfterValidator(_known_filter), Field(json_schema_extra={"enum": list(FILTERS)})]
+UnitName = Annotated[str, _refuse_unknown("unit", UNITS), Field(json_schema_extra={"enum": list(UNITS)})]
+FilterName = Annotated[str, _refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
 FilePath = Annotated[str, Field(min_length=1)]
 ShippedName = Annotated[str, AfterValidator(_at_name), Field(json_schema_extra={"pattern": "^@."})]
 

@@ -91,11 +91,6 @@ def _longest(per_word: TokensPerWord) -> tuple[float, float]:
 def _cnmt(per_word: TokensPerWord) -> Filter:
     """Return the default filter for lengths in a unit of so many tokens per word."""
 
-    src_max, tgt_max = _longest(per_word)
-
-    def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-        return (src_len > src_max) | (tgt_len > tgt_max)
-
     def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
         src_words, tgt_words = src_len / per_word.src, tgt_len / per_word.tgt
         longer, shorter = np.maximum(src_words, tgt_words), np.minimum(src_words, tgt_words)
@@ -103,7 +98,7 @@ def _cnmt(per_word: TokensPerWord) -> Filter:
         return drops
 
     unit = "" if per_word == WORDS else f" tokens_per_word={per_word.src:.4g}/{per_word.tgt:.4g}"
-    return Filter(f"cnmt{unit}", {"empty": empty, "too_long": too_long, "ratio": ratio})
+    return _length_filter(f"cnmt{unit}", _longest(per_word), ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +125,15 @@ class Filter:
                 yield src, tgt
 
 
+def _length_filter(name: str, longest: tuple[float, float], ratio: LengthRule) -> Filter:
+    """Return a filter that drops empty sides, sides of more tokens than `longest`, and pairs out of proportion."""
+
+    def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
+        return (src_len > longest[0]) | (tgt_len > longest[1])
+
+    return Filter(name, {"empty": empty, "too_long": too_long, "ratio": ratio})
+
+
 class RatioFilter(Configuration):
     """Drops pairs whose lengths are not in proportion, and long ones."""
 
@@ -147,9 +151,6 @@ class RatioFilter(Configuration):
         src_max, tgt_max = _longest(per_word) if self.max_len is None else (self.max_len, self.max_len)
         tgt_per_src = per_word.tgt / per_word.src if self.tgt_per_src is None else self.tgt_per_src
 
-        def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-            return (src_len > src_max) | (tgt_len > tgt_max)
-
         def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
             expected = tgt_per_src * src_len
             drops: NDArray[np.bool_] = (tgt_len > self.max_ratio * expected) | (expected > self.max_ratio * tgt_len)
@@ -157,7 +158,7 @@ class RatioFilter(Configuration):
 
         longest = f"{src_max:g}" if src_max == tgt_max else f"{src_max:.4g}/{tgt_max:.4g}"
         name = f"ratio max_ratio={self.max_ratio:g} max_len={longest} tgt_per_src={tgt_per_src:.4g}"
-        return Filter(name, {"empty": empty, "too_long": too_long, "ratio": ratio})
+        return _length_filter(name, (src_max, tgt_max), ratio)
 
 
 def _none(_: TokensPerWord) -> Filter:

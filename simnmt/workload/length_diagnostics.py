@@ -38,15 +38,9 @@ class LengthMean:
     """Tokens, about the line."""
 
     def as_json(self) -> dict[str, float | None]:
-        """Of one source length, by the keys that `simnmt corpus fit --json` prints."""
-        return {
-            "src_len": self.src_len_from,
-            "pairs": self.pairs,
-            "mean_tgt_len": self.mean_tgt_len,
-            "sd_tgt_len": self.sd_tgt_len,
-            "line_tgt_len": self.line_tgt_len,
-            "rmse_tgt_len": self.rmse_tgt_len,
-        }
+        """Return the figures of one source length by the keys that `simnmt corpus fit --json` prints."""
+        keys = ("pairs", "mean_tgt_len", "sd_tgt_len", "line_tgt_len", "rmse_tgt_len")
+        return {"src_len": self.src_len_from, **{key: getattr(self, key) for key in keys}}
 
 
 def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[LengthMean]:

@@ -66,17 +66,9 @@ class LengthFit:
         return LengthRegression(slope=self.len_slope, offset=self.len_offset)
 
     def as_json(self) -> dict[str, Any]:
-        """By the keys that `simnmt corpus fit --json` prints."""
-        return {
-            "len_slope": self.len_slope,
-            "len_offset": self.len_offset,
-            "pairs_r2": self.pairs_r2,
-            "pairs_mse_tokens2": self.pairs_mse,
-            "means_r2": self.means_r2,
-            "means_mse_tokens2": self.means_mse,
-            "means_r2_unweighted": self.means_r2_unweighted,
-            "means_mse_unweighted_tokens2": self.means_mse_unweighted,
-        }
+        """Return the line and its errors by the keys that `simnmt corpus fit --json` prints."""
+        keys = [key for key in self.__slots__ if key not in ("pairs", "src_lengths")]
+        return {f"{key}_tokens2" if "mse" in key else key: getattr(self, key) for key in keys}
 
     @property
     def remark(self) -> str | None:

@@ -130,14 +130,8 @@ class LengthTable:
         return self.mean_tgt_len / self.mean_src_len
 
     def facts(self) -> dict[str, Any]:
-        """Mean lengths and units, by the keys that `simnmt corpus fit --json` prints."""
-        return {
-            "mean_src_len": self.mean_src_len,
-            "mean_tgt_len": self.mean_tgt_len,
-            "mean_ratio": self.mean_ratio,
-            "src_unit": self.src_unit,
-            "tgt_unit": self.tgt_unit,
-        }
+        """Return mean lengths and units by the keys that `simnmt corpus fit --json` prints."""
+        return {key: getattr(self, key) for key in ("mean_src_len", "mean_tgt_len", "mean_ratio", "src_unit", "tgt_unit")}
 
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
         """Deal the pairs out, none of them twice, into (those to fit on, those to evaluate on).

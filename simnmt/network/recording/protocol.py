@@ -22,7 +22,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -173,30 +173,24 @@ def connect_first(host: str, port: int, timeout_s: float) -> tuple[Endpoint, soc
 def connect(place: Endpoint, timeout_s: float) -> tuple[socket.socket, int]:
     """(a greeted connection, bytes that a transfer may have). Raises `TraceError` where there is no responder."""
     port = place.address[1]
-    connection = socket.socket(place.family, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(timeout_s)
-        connection.connect(place.address)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except TimeoutError:
-        connection.close()
-        raise TraceError(f"{place} port {port}: no answer within {timeout_s:g} s", remedy=_START) from None
-    except OSError as error:
-        connection.close()
-        why = "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
-        raise TraceError(f"{place} port {port}: {why[:1].lower()}{why[1:]}", remedy=_START) from None
-    except BaseException:
-        connection.close()
-        raise
-    try:
-        return connection, _greet(connection, timeout_s)
-    except PeerError as error:
-        connection.close()
-        what = f"{place} port {port}: {error}"
-        raise TraceError(what, remedy=_START) from None
-    except BaseException:
-        connection.close()
-        raise
+    with ExitStack() as on_failure:
+        connection = on_failure.enter_context(socket.socket(place.family, socket.SOCK_STREAM))
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(place.address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            most = _greet(connection, timeout_s)
+        except TimeoutError:
+            why = f"no answer within {timeout_s:g} s"
+        except OSError as error:
+            why = "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
+            why = why[:1].lower() + why[1:]
+        except PeerError as error:
+            why = str(error)
+        else:
+            on_failure.pop_all()
+            return connection, most
+        raise TraceError(f"{place} port {port}: {why}", remedy=_START)
 
 
 def send_bye(connection: socket.socket) -> None:

@@ -20,7 +20,6 @@ from simnmt.network.series_csv import Rows
 from simnmt.network.trace_options import RATES, ReadOptions, Reply, epoch_unit, parse_date_s
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
 
-_UNITS = ("gbps", "mbps", "kbps", "bps", "ns", "us", "ms", "s")
 _SPELT: Mapping[str, str] = {
     "gbit/s": "gbps",
     "mbit/s": "mbps",
@@ -50,8 +49,6 @@ UPLINK = ("ul", "ulbitrate", "ulthroughput", "uplink", "upload", "uplinkbitrate"
 BANDWIDTH = ("bandwidth", "throughput", "bitrate", "")
 """The empty name stands for a column called by its unit alone, such as `mbps`."""
 
-_RATES = ("gbps", "mbps", "kbps", "bps")
-
 
 def rtt_names(reply: Reply) -> tuple[str, ...]:
     """Names of an RTT, the likeliest first."""
@@ -60,13 +57,13 @@ def rtt_names(reply: Reply) -> tuple[str, ...]:
 
 def split_unit(column: str) -> tuple[str, str | None]:
     """Return (the quantity in small letters and digits, the unit or None): `Ping RTT (ms)` gives `pingrtt` and `ms`."""
-    lowered = column.strip().lower()
-    if lowered in _RATES:
+    lowered = " ".join(column.lower().split())  # on many blanks the pattern below would take quadratic time
+    if lowered in RATES:
         return "", lowered
     match = _BEHIND.fullmatch(lowered)
     unit = None if match is None else match[2] or match[3]
     unit = _SPELT.get(unit, unit) if unit else None
-    if match is None or unit not in _UNITS:
+    if match is None or unit not in _PER_UNIT:
         return re.sub(r"[^a-z0-9]", "", lowered), None
     return re.sub(r"[^a-z0-9]", "", match[1]), unit
 
