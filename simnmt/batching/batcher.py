@@ -40,7 +40,8 @@ class Batching:
     padded_tokens: int | None = None
     """Most source tokens, padding included, that are encoded or decoded together; a longer sentence goes alone."""
     encoded_together: int | None = None
-    """Most sentences encoded together; None: as many as are decoded together."""
+    """Most sentences encoded together; None: as many as are decoded together. More than `size` encodes ahead of the batch, and
+    a sentence that is encoded joins the next batch without waiting for company."""
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -15,7 +15,7 @@ from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, m
 from simnmt.batching.batcher import schedule
 from tests.batching.one_server import Served, serve
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=60)
+STEADY = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,21 @@ def test_all_at_hand_the_schedule_is_what_a_server_does_step_by_step(batching: B
 
 @STEADY
 @given(batchings(limits=False, collected=False), traffic(), st.integers(1, 9))
-def test_how_many_are_encoded_at_once_changes_no_batch(batching: Batching, traffic: Traffic, together: int) -> None:
-    """It splits the encoder's calls and nothing else, when encoding takes no time."""
+def test_splitting_the_encoders_calls_changes_no_batch(batching: Batching, traffic: Traffic, together: int) -> None:
+    """When encoding takes no time; more than a batch encoded at once is no splitting, see the next test."""
     traffic = replace(traffic, encode_s=0.0)
-    whole, split = (traffic.served(replace(batching, encoded_together=limit)) for limit in (None, together))
-    assert [sorted(each for each in active) for _, active, _ in split.steps] == [sorted(active) for _, active, _ in whole.steps]
+    limits = (None, min(together, batching.size))
+    whole, split = (traffic.served(replace(batching, encoded_together=limit)) for limit in limits)
+    assert [sorted(active) for _, active, _ in split.steps] == [sorted(active) for _, active, _ in whole.steps]
     assert split.finish_s == whole.finish_s
+
+
+def test_a_sentence_encoded_ahead_of_its_batch_does_not_wait_for_company() -> None:
+    arrival_s, src_len, tgt_len = [0.0, 0.0, 0.0, 50.0], [1] * 4, [2] * 4
+    at_most_a_batch = serve(Batching(2, longest_wait_s=inf, encoded_together=2), arrival_s, src_len, tgt_len)
+    ahead = serve(Batching(2, longest_wait_s=inf, encoded_together=3), arrival_s, src_len, tgt_len)
+    assert at_most_a_batch.joins == [(0, 1), (2, 3)]
+    assert ahead.joins == [(0, 1), (2,), (3,)]
 
 
 def test_a_batch_that_is_waited_for_until_it_is_full_is_not_begun_in_part() -> None:
