@@ -64,10 +64,11 @@ def test_within_a_burst_requests_are_poisson_and_bursts_are_exponential() -> Non
 def test_the_start_is_the_steady_state() -> None:
     """Over many replications as many come in the first second as in any: no burst is waited for, none begins with the run."""
     process = on_off(50.0, 0.0, 1.0, 3.0)
-    counts = [np.searchsorted(process.times(200, 1, replication, "a"), 1.0) for replication in range(400)]
+    runs = [process.times(200, 1, replication, "a") for replication in range(400)]
+    counts = [np.searchsorted(arrival_s, 1.0) for arrival_s in runs]
     dispersion = dispersion_by(50.0, 0.0, 1.0, 3.0, 1.0)
     assert np.mean(counts) == pytest.approx(12.5, abs=4 * math.sqrt(12.5 * dispersion / 400))
-    at_once = np.mean([process.times(1, 1, replication, "a")[0] < 0.2 for replication in range(400)])
+    at_once = np.mean([arrival_s[0] < 0.2 for arrival_s in runs])
     assert at_once == pytest.approx(0.25 + 0.75 * (1 - math.exp(-0.2 / 3)), abs=4 * math.sqrt(0.25 / 400))
 
 
