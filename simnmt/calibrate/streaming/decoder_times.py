@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -61,29 +60,24 @@ def record_bytes(geometry: ShardGeometry, bits: int) -> int:
     return record_size(weights, bits, 0 if bits == 32 else round(OUTLIERS * weights))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     """Weights of one layer, biases and norms of all its width; rows as `LayerBuffer` keeps them."""
 
-    qkv: Tensor
-    """[3 m hd, d]"""
-    qkv_bias: Tensor
-    o: Tensor
-    """[m hd, d]"""
-    source_q: Tensor
-    source_q_bias: Tensor
-    source_kv: Tensor
-    """[2 m hd, d]"""
-    source_kv_bias: Tensor
-    source_o: Tensor
-    ffn_in: Tensor
-    """[m F/M, d]"""
-    ffn_in_bias: Tensor
-    ffn_out: Tensor
-    """[m F/M, d]"""
-    out_bias: Tensor
-    """[d], of each of the three parts."""
-    norm: tuple[Tensor, Tensor]
+    def __init__(self, width: int, attention: int, neurons: int, drawn: torch.Generator) -> None:
+        """`attention`: width of all computed heads, and `neurons` as many as they have; every matrix is [rows, width]."""
+
+        def rows(count: int) -> Tensor:
+            return torch.randn((count, width), generator=drawn).mul_(width**-0.5)
+
+        self.qkv, self.qkv_bias = rows(3 * attention), torch.zeros(3 * attention)
+        self.o = rows(attention)
+        self.source_q, self.source_q_bias = rows(attention), torch.zeros(attention)
+        self.source_kv, self.source_kv_bias = rows(2 * attention), torch.zeros(2 * attention)
+        self.source_o = rows(attention)
+        self.ffn_in, self.ffn_in_bias = rows(neurons), torch.zeros(neurons)
+        self.ffn_out = rows(neurons)
+        self.out_bias = torch.zeros(width)  # of each of the three parts
+        self.norm = torch.ones(width), torch.zeros(width)
 
 
 class DecoderLayers:
@@ -94,36 +88,11 @@ class DecoderLayers:
         self.geometry, self.slices = geometry, slices
         self._head = geometry.width // geometry.heads
         drawn = torch.Generator().manual_seed(seed)
-        self._layers = [self._drawn(drawn) for _ in range(geometry.layers)]
+        sizes = geometry.width, slices * self._head, slices * geometry.ffn // geometry.heads
+        self._layers = [_Layer(*sizes, drawn) for _ in range(geometry.layers)]
         shape = (geometry.layers, 2, slices, positions, self._head)
         self._cache = torch.randn(shape, generator=drawn)
         self._source: list[tuple[Tensor, Tensor]] = []
-
-    def _drawn(self, drawn: torch.Generator) -> _Layer:
-        width, attention_width = self.geometry.width, self.slices * self._head
-        neurons = self.slices * self.geometry.ffn // self.geometry.heads
-
-        def rows(count: int) -> Tensor:
-            return torch.randn((count, width), generator=drawn).mul_(width**-0.5)
-
-        def bias(count: int) -> Tensor:
-            return torch.zeros(count)
-
-        return _Layer(
-            qkv=rows(3 * attention_width),
-            qkv_bias=bias(3 * attention_width),
-            o=rows(attention_width),
-            source_q=rows(attention_width),
-            source_q_bias=bias(attention_width),
-            source_kv=rows(2 * attention_width),
-            source_kv_bias=bias(2 * attention_width),
-            source_o=rows(attention_width),
-            ffn_in=rows(neurons),
-            ffn_in_bias=bias(neurons),
-            ffn_out=rows(neurons),
-            out_bias=bias(width),
-            norm=(torch.ones(width), bias(width)),
-        )
 
     def read_source(self, source: Tensor) -> None:
         """Keys and values of an encoded source [1, l, d], once for a sentence."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from simnmt.nmt.training.learner import batch_slices
 from simnmt.streaming.encoder.tokenizer import padded
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.store.shard_format import LayerBuffer, decode, unpack_into
 
 if TYPE_CHECKING:
-    from simnmt.profile.streaming_cost import ShardGeometry
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-    from simnmt.streaming.store.shard_format import Record
+    from simnmt.streaming.store.shard_store import ShardStore
 
 Shard = tuple[int, int]
 LayerShards = tuple[tuple[int, int], ...]
@@ -28,20 +28,6 @@ BATCH_TOKENS = 2048
 """Padded tokens that are computed together: enough for large products, few enough to lie in a cache."""
 KEPT_BYTES = 2_000_000_000
 """Most memory for what layers made of the examples, kept for submodels that begin alike; and as much for unpacked layers."""
-
-
-class Shards(Protocol):
-    """What of a `ShardStore` is needed here."""
-
-    geometry: ShardGeometry
-
-    def record(self, layer: int, index: int, bits: int) -> Record:
-        """Where a shard lies."""
-        ...
-
-    def read(self, record: Record) -> NDArray[np.uint8]:
-        """A record's bytes, verified."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +65,7 @@ class Evaluator:
     def __init__(
         self,
         encoder: ElasticEncoder,
-        store: Shards,
+        store: ShardStore,
         token_ids: Sequence[Sequence[int]],
         labels: Sequence[int],
         *,
@@ -103,7 +89,12 @@ class Evaluator:
         """Layers that were computed for them, over all examples each."""
         self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
         self._labels = np.asarray(labels, np.int64)
-        self._batches = _batches(token_ids, configuration.padding_token, batch_tokens)
+        lengths = np.array([len(tokens) for tokens in token_ids])
+        order = np.argsort(lengths, kind="stable")
+        self._batches = [
+            _Batch(order[run], *padded([token_ids[at] for at in order[run]], configuration.padding_token))
+            for run in batch_slices(lengths[order], batch_tokens)
+        ]
         self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
         """The submodel before: of each layer its shards and what it made of the batches, None where memory ended."""
         self._embedded: list[Tensor] | None = None
@@ -167,17 +158,12 @@ class Evaluator:
         """The layer's unpacked shards, kept while there is room: most submodels share most layers."""
         buffer = self._buffers.get((layer, shards))
         if buffer is None:
-            buffer = self._unpacked(layer, shards)
-            self._buffers[layer, shards] = buffer
+            buffer = self._buffers[layer, shards] = LayerBuffer(self.geometry, len(shards))
+            records = [self._store.record(layer, slice_, bits) for slice_, bits in shards]
+            unpack_into(buffer, [decode(self._store.read(record)) for record in records], threads=self._threads)
             while sum(kept.array.nbytes for kept in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
                 self._buffers.popitem(last=False)
         self._buffers.move_to_end((layer, shards))
-        return buffer
-
-    def _unpacked(self, layer: int, shards: LayerShards) -> LayerBuffer:
-        buffer = LayerBuffer(self.geometry, len(shards))
-        records = [self._store.record(layer, slice_, bits) for slice_, bits in shards]
-        unpack_into(buffer, [decode(self._store.read(record)) for record in records], threads=self._threads)
         return buffer
 
     def _judged(self, hidden: list[Tensor]) -> Evaluation:
@@ -201,22 +187,6 @@ class _Batch:
     """[examples, longest], padded."""
     mask: Tensor
     """The same shape, true at tokens."""
-
-    @classmethod
-    def of(cls, group: list[int], token_ids: Sequence[Sequence[int]], padding: int) -> _Batch:
-        return cls(np.asarray(group, np.int64), *padded([token_ids[at] for at in group], padding))
-
-
-def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int) -> list[_Batch]:
-    order = sorted(range(len(token_ids)), key=lambda at: (len(token_ids[at]), at))
-    batches: list[_Batch] = []
-    group: list[int] = []
-    for at in order:
-        if group and (len(group) + 1) * len(token_ids[at]) > batch_tokens:
-            batches.append(_Batch.of(group, token_ids, padding))
-            group = []
-        group.append(at)
-    return [*batches, _Batch.of(group, token_ids, padding)]
 
 
 def _bytes_of(tensors: list[Tensor]) -> int:

@@ -5,7 +5,6 @@ The only model of these boards: `simnmt sti plan` and the studies of trained cla
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,26 +55,18 @@ def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, orde
     return StiCost(geometry, io_s, {length: comp_s}, shard_bytes, None, order)
 
 
-def preset(name: str) -> Preset | None:
-    """By its name, with the @; None where there is none of that name."""
-    made = PRESETS.get(name)
-    return None if made is None else made()
-
-
-def odroid() -> Preset:
-    """A processor whose layers cost in proportion to their shards."""
-    model = f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"
-    return Preset(board_cost("odroid", BERT_BASE), "inferred", model, PRELOAD_BYTES["odroid"])
-
-
-def jetson() -> Preset:
-    """A GPU, whose layers cost nearly the same with any number of shards."""
-    model = f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster"
-    return Preset(board_cost("jetson", BERT_BASE), "inferred", model, PRELOAD_BYTES["jetson"])
-
-
 _SIZE = "12 x 12 of BERT-base's size; a layer of 28.3 MB read in 339 ms"
-PRESETS: dict[str, Callable[[], Preset]] = {"@odroid-sti": odroid, "@jetson-sti": jetson}
+_MODELS: dict[Board, str] = {
+    "odroid": f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31",
+    "jetson": f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster",
+}
+PRESETS: dict[str, Board] = {"@odroid-sti": "odroid", "@jetson-sti": "jetson"}
+
+
+def preset(name: str) -> Preset | None:
+    """Return the preset of a name in `PRESETS`; None for any other name."""
+    board = PRESETS.get(name)
+    return None if board is None else Preset(board_cost(board, BERT_BASE), "inferred", _MODELS[board], PRELOAD_BYTES[board])
 
 
 def _record_bytes(geometry: ShardGeometry, bits: int) -> int:

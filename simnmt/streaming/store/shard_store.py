@@ -6,7 +6,8 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -42,18 +43,23 @@ _seek_lock = Lock()
 def read_at(file: int, out: memoryview, offset: int) -> int:
     """Bytes read from `offset` of an open file to the beginning of `out`, which is not empty; 0 at the end of the file.
 
-    Straight to its place where the system can, else by way of a copy. Raises `OSError`.
+    Straight to its place if the system can, else by way of a copy. Raises `OSError`.
     """
     if sys.platform != "win32" and hasattr(os, "preadv"):
         return os.preadv(file, [out], offset)
-    if sys.platform != "win32":
-        content = os.pread(file, len(out), offset)
-    else:
-        with _seek_lock:
-            os.lseek(file, offset, os.SEEK_SET)
-            content = os.read(file, len(out))
+    with _seek_lock:
+        os.lseek(file, offset, os.SEEK_SET)
+        content = os.read(file, len(out))
     out[: len(content)] = content
     return len(content)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
 
 
 class ShardStore:
@@ -173,10 +179,9 @@ class ShardStore:
         self._check_file(RESIDENT)
         path = self.path / RESIDENT
         try:
-            return read_tensors(path)[0]
-        except OSError as error:
-            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
-        except TensorFileError:  # its digest tells of accidents; anybody can write one that fits
+            with _readable(path):
+                return read_tensors(path)[0]
+        except TensorFileError:  # its digest detects accidents; anybody can write one that fits
             raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
 
     def weights(self) -> EncoderWeights:
@@ -190,16 +195,13 @@ class ShardStore:
 
     def beside(self) -> dict[str, bytes]:
         """The files that were stored along, by name: a tokenizer's. Raises `StoreError` where one is not what was written."""
-        names = [name for name in self.index.files if name.startswith(f"{BESIDE}/")]
-        for name in names:
-            self._check_file(name)
-        return {name.removeprefix(f"{BESIDE}/"): self._small_file(name) for name in names}
-
-    def _small_file(self, name: str) -> bytes:
-        try:
-            return read_bounded(self.path / name, MOST_MODEL_BYTES)
-        except OSError as error:
-            raise StoreError(f"cannot be read: {error.strerror}", path=self.path / name, remedy=AGAIN) from None
+        contents: dict[str, bytes] = {}
+        for name in self.index.files:
+            if name.startswith(f"{BESIDE}/"):
+                self._check_file(name)
+                with _readable(self.path / name):
+                    contents[name.removeprefix(f"{BESIDE}/")] = read_bounded(self.path / name, MOST_MODEL_BYTES)
+        return contents
 
     def tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer; raises `StoreError` if none was stored, as for random weights."""
@@ -241,10 +243,8 @@ class ShardStore:
 
     def _check_file(self, name: str) -> None:
         path = self.path / name
-        try:
+        with _readable(path):
             actual = StoredFile.of(path)
-        except OSError as error:
-            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
         if actual != self.index.files[name]:
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
 
@@ -256,11 +256,9 @@ class ShardStore:
 
 
 def _check_size(path: Path, size: int) -> None:
-    try:
+    with _readable(path):
         check_regular(path, sys.maxsize)  # the index says how long each is, also 0, which is the length of a pipe
         actual_bytes = path.stat().st_size
-    except OSError as error:
-        raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
     if actual_bytes != size:
         what = "cut short" if actual_bytes < size else "too long"
         raise StoreError(f"{what}: {actual_bytes:,} bytes where {size:,} were written", path=path, remedy=AGAIN)
