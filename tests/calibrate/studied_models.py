@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simnmt.calibrate.study import RoundGuard
+from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary

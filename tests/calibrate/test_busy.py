@@ -11,7 +11,7 @@ import pytest
 from simnmt.calibrate import doctor, profile_assembly
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.processor_use import is_busy, others_cpus, own_frequency_mhz
-from simnmt.calibrate.study import RoundGuard
+from simnmt.calibrate.round_guard import RoundGuard
 
 HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 

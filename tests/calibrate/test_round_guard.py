@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.study import ATTEMPTS_PER_ROUND, Checkpoint, GuardedRounds, RoundGuard, matrix_reference
+from simnmt.calibrate.round_guard import ATTEMPTS_PER_ROUND, Checkpoint, GuardedRounds, RoundGuard, matrix_reference
 
 
 class Watch:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.study import write_study
+from simnmt.papers.kit.study import write_study
 from simnmt.papers.sti.study import ImportanceOrder, Study
 from simnmt.papers.sti.study_run import Ranking, continued_study
 from simnmt.profile.streaming_block import StiBlock

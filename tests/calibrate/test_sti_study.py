@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.study import read_study, study_text, write_study
+from simnmt.papers.kit.study import read_study, study_text, write_study
 from simnmt.papers.sti.study import METHODS, PARTS, PLANNED, Point, Study, StudySource, packed_correct
 from simnmt.papers.sti.study_bench import LENGTH, StudySettings, paper_boards
 from simnmt.papers.sti.study_run import continued_study, measure, study_classifier

@@ -16,8 +16,8 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate.round_guard import Checkpoint, RoundGuard  # noqa: E402
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.calibrate.study import Checkpoint, RoundGuard  # noqa: E402
 from simnmt.kernels.columns import Centroids  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import clustered  # noqa: E402

@@ -20,11 +20,11 @@ pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] ar
 
 from simnmt.calibrate import processor_use  # noqa: E402
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
-from simnmt.calibrate.study import read_study, write_study  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, PartRun, Study, StudySettings  # noqa: E402
 from simnmt.papers.fvp.study_clusters import choose  # noqa: E402
 from simnmt.papers.fvp.study_run import run_study  # noqa: E402
+from simnmt.papers.kit.study import read_study, write_study  # noqa: E402
 from tests.calibrate.studied_models import QUIET, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,10 +13,10 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import read_bench
-from simnmt.calibrate.study import read_study, study_text
 from simnmt.network.rtt_process import draw_series, process_text, read_process
 from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.study import Study as VocabularyStudy
+from simnmt.papers.kit.study import read_study, study_text
 from simnmt.papers.sti.pipeline import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
 from simnmt.profile.device_profile import DeviceProfile

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord
 from simnmt.papers.sti.comparison import compare
 from simnmt.papers.sti.study import PLANNED, Outcome, Point, Study, packed_correct
-from simnmt.papers.sti.study_claims import CLAIMS, study_claims
+from simnmt.papers.sti.study_claims import CLAIMS, claim_records, study_claims
 from tests.papers.sti_stand_ins import EXAMPLES, study
 
 HARD = np.random.default_rng(7).permutation(EXAMPLES)
@@ -35,7 +35,7 @@ def graded(accuracy: Callable[[Point], float], shift: Callable[[Point], int] = l
 
 def records(graded_study: Study, identifier: str) -> list[ClaimRecord]:
     """The records of one claim, one for each device."""
-    return next(claim for claim in CLAIMS if claim.identifier == identifier).on_study(graded_study)
+    return claim_records(next(claim for claim in CLAIMS if claim.identifier == identifier), graded_study)
 
 
 def verdicts(graded_study: Study, identifier: str) -> set[str]:

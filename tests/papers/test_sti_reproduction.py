@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.base.errors import InputError
-from simnmt.calibrate.study import write_study
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.kit.study import write_study
 from simnmt.papers.sti import reproduction as reproduction_module
 from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline
 from simnmt.papers.sti.reproduction import Reproduction, notes, read_studies, shipped_studies

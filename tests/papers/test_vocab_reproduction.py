@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.study import write_study
 from simnmt.cli.reproduce import app
 from simnmt.papers.fvp import evidence as studies_module
 from simnmt.papers.fvp import study_run
@@ -20,6 +19,7 @@ from simnmt.papers.fvp.evidence import shipped_files_of
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import PARTS, QUICK, StudySettings
 from simnmt.papers.fvp.study_texts import Direction, directions_of
+from simnmt.papers.kit.study import write_study
 from tests.papers.vocab_stand_ins import LABELS, run, speed, study
 
 MAY_LACK_AGREEMENT = (

@@ -9,7 +9,7 @@ from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, Projec
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.evidence import name_of
 from simnmt.papers.fvp.published import TABLE_2
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, Judgement, holds_if
+from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
 
 ROWS = 40
 """Of a step: beam 2 and batch 20, as Table 2."""
@@ -18,47 +18,11 @@ MOST_OVERHEAD = 0.5
 NEEDS = "needs a file of `simnmt vocab bench --out`: give --bench"
 NEEDS_GPU = "needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE"
 
-ClaimText = tuple[str, str, str]
-"""Identifier, claim, and what is published."""
-FIT: ClaimText = (
-    "FVP-09",
-    f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average",
-    "",
-)
-CPU: ClaimText = (
-    "FVP-15 (b)",
-    f"On one CPU thread a step of V {BAR_SIZE[0]:,}, width {BAR_SIZE[1]:,}, batch 1 gets "
-    + " and ".join(f"{asked:.0f} times as fast with {100 * share:.0f} % of the columns active" for share, asked in BARS),
-    "",
-)
-GPU: ClaimText = (
-    "FVP-15 (a)",
-    f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
-    f"{published.LEAST_STEP_RATIO} times",
-    f"{min(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f} to "
-    f"{max(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f}",
-)
-
-
-def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
-    """Return the claims that each measurement decides; without one, claims that name the missing measurement."""
-    claims: list[ClaimRecord] = []
-    for bench in benches:
-        measured = (GPU, _on_gpu(bench)) if bench.setting.device == "cuda" else (CPU, _on_cpu(bench))
-        for claim_text, (ours, verdict, why, _) in ((FIT, _fit(bench)), measured):
-            claims.append(ClaimRecord(*claim_text, ours, verdict, why, name_of(bench), bench.kind))
-    if not benches:
-        claims.append(ClaimRecord(*FIT, "", UNKNOWN, NEEDS, basis="needs --bench"))
-    for claim_text, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)):
-        if not any(bench.setting.device == device for bench in benches):
-            claims.append(ClaimRecord(*claim_text, "", UNKNOWN, needs, basis="needs --bench"))
-    return claims
-
 
 def _fit(bench: ProjectionBench) -> Judgement:
     error, most, knowing = bench.heldout_error, bench.most_heldout_error, bench.heldout_error_knowing
     if error is None or most is None:
-        return Judgement("", UNKNOWN, "no step was held out")
+        raise Undecided("no step was held out")
     why = f"{len(bench.heldout)} steps of rows or shares that were not fitted, from their sizes alone; "
     why += f"{100 * most:.1f} % at most"
     if knowing is not None:
@@ -69,7 +33,7 @@ def _fit(bench: ProjectionBench) -> Judgement:
 def _on_cpu(bench: ProjectionBench) -> Judgement:
     bars = bench.bars
     if len(bars) < len(BARS):
-        return Judgement("", UNKNOWN, "these sizes were not measured, or not with float32 on one thread")
+        raise Undecided("these sizes were not measured, or not with float32 on one thread")
     ours = "; ".join(f"{bar.measured:.2f} times at {100 * bar.step.share:.1f} %" for bar in bars)
     missed = [bar for bar in bars if not bar.reached]
     why = "whole steps, the choice of columns and the search included, against the fastest of torch's products and the same "
@@ -89,7 +53,7 @@ def _on_gpu(bench: ProjectionBench) -> Judgement:
     asked = [step for step in steps if step.overhead_share < MOST_OVERHEAD]
     if not asked:
         why = f"no step of V {BAR_SIZE[0]:,} and {ROWS} rows" if not steps else _break_even(bench)
-        return Judgement("", UNKNOWN, why)
+        raise Undecided(why)
     ours = "; ".join(f"{step.ratios['columns']:.2f} times at {100 * step.share:.1f} %, width {step.width:,}" for step in asked)
     why = f"steps of {ROWS} rows whose assignment, union and scatter take less than half of the dense time; as published, "
     why += f"scattered, {min(step.ratios['scattered'] for step in asked):.2f} times and more"
@@ -111,3 +75,41 @@ def _break_even(bench: ProjectionBench) -> str:
     points = [point for point in bench.break_even if (point.vocab, point.rows) == (BAR_SIZE[0], ROWS)]
     shares = [f"{100 * point.columns:.0f} %" if point.columns is not None else "no share" for point in points]
     return f"all columns win above {', '.join(shares) or 'a share that was not measured'}"
+
+
+FIT = Claim(
+    "FVP-09",
+    f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average",
+    "",
+    _fit,
+)
+CPU = Claim(
+    "FVP-15 (b)",
+    f"On one CPU thread a step of V {BAR_SIZE[0]:,}, width {BAR_SIZE[1]:,}, batch 1 gets "
+    + " and ".join(f"{asked:.0f} times as fast with {100 * share:.0f} % of the columns active" for share, asked in BARS),
+    "",
+    _on_cpu,
+)
+GPU = Claim(
+    "FVP-15 (a)",
+    f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
+    f"{published.LEAST_STEP_RATIO} times",
+    f"{min(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f} to "
+    f"{max(row.ratio for row in TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE):.2f}",
+    _on_gpu,
+)
+
+
+def bench_claims(benches: Sequence[ProjectionBench]) -> list[ClaimRecord]:
+    """Return the claims that each measurement decides; without one, claims that name the missing measurement."""
+    records = [
+        claim.record(bench, device=name_of(bench), basis=bench.kind)
+        for bench in benches
+        for claim in (FIT, GPU if bench.setting.device == "cuda" else CPU)
+    ]
+    missing = {FIT: NEEDS} if not benches else {}
+    devices = {bench.setting.device for bench in benches}
+    missing |= {
+        claim: needs for claim, device, needs in ((CPU, "cpu", NEEDS), (GPU, "cuda", NEEDS_GPU)) if device not in devices
+    }
+    return [*records, *(claim.unknown(needs, basis="needs --bench") for claim, needs in missing.items())]

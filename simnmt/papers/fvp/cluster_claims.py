@@ -9,12 +9,13 @@ from statistics import fmean
 from typing import TypeVar
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.evidence import StudyClaim, in_groups
+from simnmt.papers.fvp.evidence import in_groups, lacking, study_records
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Study
 from simnmt.papers.kit.claim import (
     FAILS,
     HOLDS,
     UNCLEAR,
+    Claim,
     ClaimRecord,
     Judgement,
     holds_if,
@@ -37,14 +38,14 @@ ByClusters = Mapping[tuple[str, int], Sequence[Entry]]
 
 def cluster_claims(study: Study | None) -> list[ClaimRecord]:
     """Return the six claims by one study; without a study, claims that name the missing study."""
-    return [claim.record(study) for claim in _CLAIMS]
+    return study_records(_CLAIMS, study)
 
 
-def _more_clusters(cells: Sequence[Cell], _: Study) -> Judgement | str:
+def _more_clusters(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = in_groups(cells, lambda cell: (cell.label, cell.top), lambda cell: cell.clusters)
     shares = {key: [cell.share.mean for cell in row] for key, row in rows.items() if len(row) > 1}
     if not shares:
-        return "sweep of several numbers of clusters"
+        raise lacking("sweep of several numbers of clusters")
     ours = "; ".join(
         f"{label}, K = {top}: {100 * means[0]:.2f} % at {rows[label, top][0].clusters:,} to "
         f"{100 * means[-1]:.2f} % at {rows[label, top][-1].clusters:,}"
@@ -56,10 +57,10 @@ def _more_clusters(cells: Sequence[Cell], _: Study) -> Judgement | str:
     return Judgement(ours, worst_verdict(_trend(means) for means in shares.values()), why)
 
 
-def _by_top(cells: Sequence[Cell], _: Study) -> Judgement | str:
+def _by_top(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = _of_several_tops(cells)
     if not rows:
-        return "sweep of several K"
+        raise lacking("sweep of several K")
     kept = all(before.share.mean < after.share.mean for row in rows.values() for before, after in pairwise(row))
     factors = [row[-1].share.mean / row[0].share.mean for row in rows.values() if row[0].share.mean > 0.0]
     why = f"{NESTED}: {_span(factors)} times as many columns with the largest K, {_compared_tops(rows)}; of V, mean over "
@@ -67,10 +68,10 @@ def _by_top(cells: Sequence[Cell], _: Study) -> Judgement | str:
     return Judgement(_format_shares(_most_clusters(rows), lambda cell: cell.share.mean), holds_if(kept), why)
 
 
-def _misses_by_top(cells: Sequence[Cell], _: Study) -> Judgement | str:
+def _misses_by_top(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = _of_several_tops(cells)
     if not rows:
-        return "sweep of several K"
+        raise lacking("sweep of several K")
     verdicts = [_fewer_misses(row) for row in rows.values()]
     factors = [row[0].miss_rate / row[-1].miss_rate for row in rows.values() if row[-1].miss_rate > 0.0]
     amount = f"{_span(factors)} times fewer with the largest K, {_compared_tops(rows)}" if factors else "none is left"
@@ -78,10 +79,10 @@ def _misses_by_top(cells: Sequence[Cell], _: Study) -> Judgement | str:
     return Judgement(_format_shares(_most_clusters(rows), lambda cell: cell.miss_rate), worst_verdict(verdicts), why)
 
 
-def _figure_4(entries: Sequence[ClusterSizes], study: Study) -> Judgement | str:
+def _figure_4(entries: Sequence[ClusterSizes], study: Study) -> Judgement:
     rows = _of_several_tops(entries)
     if not rows:
-        return "per_cluster of several K"
+        raise lacking("per_cluster of several K")
 
     def share(sizes: ClusterSizes) -> float:
         return fmean(sizes.columns) / study.model.vocab
@@ -91,12 +92,12 @@ def _figure_4(entries: Sequence[ClusterSizes], study: Study) -> Judgement | str:
     return Judgement(_format_shares(rows, share), holds_if(kept), why)
 
 
-def _knowledge(cells: Sequence[Cell], _: Study) -> Judgement | str:
+def _knowledge(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = in_groups(cells, lambda cell: (cell.label, cell.clusters, cell.top), lambda cell: cell.knowledge)
     most = {key: {cell.knowledge: cell.sets.most for cell in row} for key, row in rows.items()}
     pairs = {key: (largest["both"], largest["target"]) for key, largest in most.items() if {"both", "target"} <= largest.keys()}
     if not pairs:
-        return "by_language of both kinds"
+        raise lacking("by_language of both kinds")
     kept = [both <= target for both, target in pairs.values()]
     shown = [key for key in pairs if key[1] == published.FIGURE_2_CLUSTERS] or list(pairs)
     ours = "; ".join(
@@ -113,11 +114,11 @@ def _knowledge(cells: Sequence[Cell], _: Study) -> Judgement | str:
     return Judgement(ours, verdict_over_cases([kept]), why)
 
 
-def _misses_by_volume(cells: Sequence[Cell], _: Study) -> Judgement | str:
+def _misses_by_volume(cells: Sequence[Cell], _: Study) -> Judgement:
     groups = in_groups(cells, lambda cell: (cell.label, cell.clusters, cell.top), lambda cell: cell.training_sentences)
     rows = {key: row for key, row in groups.items() if len(row) > 1}
     if not rows:
-        return "volume of several texts"
+        raise lacking("volume of several texts")
     verdicts = [_fewer_misses(row) for row in rows.values()]
     ours = "; ".join(
         f"{label}, {clusters:,} clusters, K = {top}: {100 * row[0].miss_rate:.2f} % with {row[0].training_sentences:,} "
@@ -184,35 +185,35 @@ def _compared_tops(rows: ByClusters[Cell]) -> str:
 
 
 _CLAIMS = (
-    StudyClaim(
+    Claim(
         "FVP-11 (a)",
         "More clusters make fewer columns active, as a trend",
         "a trend of figure 3's speeds",
-        "sweep",
         _more_clusters,
+        "sweep",
     ),
-    StudyClaim("FVP-11 (b)", "With every K more columns are active", "2, 5, 6 % at K = 1, 3, 5", "sweep", _by_top),
-    StudyClaim("FVP-08 (c)", "The miss rate falls as K grows", "", "sweep", _misses_by_top),
-    StudyClaim(
+    Claim("FVP-11 (b)", "With every K more columns are active", "2, 5, 6 % at K = 1, 3, 5", _by_top, "sweep"),
+    Claim("FVP-08 (c)", "The miss rate falls as K grows", "", _misses_by_top, "sweep"),
+    Claim(
         "FVP-11 (c)",
         f"With {published.FIGURE_3_BEST:,} clusters the sets of K = 1 are smaller than those of K = 3, and those than of K = 5",
         ", ".join(f"about {share:.0f} % at K = {top}" for top, share in published.FIGURE_4.items()) + " (cluster 0)",
-        "per_cluster",
         _figure_4,
+        "per_cluster",
     ),
-    StudyClaim(
+    Claim(
         "FVP-10",
         "The largest active set is no larger where source and target language are known than where the target alone is",
         f"{published.FIGURE_2['both']} against {published.FIGURE_2['target']} % with {published.FIGURE_2_CLUSTERS} clusters, "
         "K = 1",
-        "by_language",
         _knowledge,
+        "by_language",
     ),
-    StudyClaim(
+    Claim(
         "FVP-08 (d)",
         "The miss rate falls as the training text grows",
         "20 million sentences were used",
-        "volume",
         _misses_by_volume,
+        "volume",
     ),
 )

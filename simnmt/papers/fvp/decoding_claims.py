@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.evidence import StudyClaim, in_groups
+from simnmt.papers.fvp.evidence import in_groups, lacking, study_records
 from simnmt.papers.fvp.study import Decoded, Speed, Study, format_clusters
 from simnmt.papers.kit.claim import (
     FAILS,
     HOLDS,
     UNCLEAR,
     UNKNOWN,
+    Claim,
     ClaimRecord,
     Judgement,
     holds_if,
@@ -23,7 +24,7 @@ from simnmt.papers.kit.claim import (
 
 def decoding_claims(study: Study | None) -> list[ClaimRecord]:
     """Return all claims by one study; without a study, claims that name the missing study."""
-    return [claim.record(study) for claim in _CLAIMS]
+    return study_records(_CLAIMS, study)
 
 
 def by_search(rows: Sequence[Decoded], describe: Callable[[Decoded], str]) -> str:
@@ -113,7 +114,7 @@ def _amdahl(rows: Sequence[Decoded], _: Study) -> Judgement:
     return Judgement(ours, verdict if len(trivial) < len(rows) or verdict == FAILS else UNCLEAR, why)
 
 
-def _single(rows: Sequence[Decoded], _: Study) -> Judgement | str:
+def _single(rows: Sequence[Decoded], _: Study) -> Judgement:
     groups = in_groups(
         rows,
         lambda decoding: (decoding.label, decoding.clusters, decoding.top),
@@ -121,7 +122,7 @@ def _single(rows: Sequence[Decoded], _: Study) -> Judgement | str:
     )
     pairs = [pair for pair in groups.values() if len(pair) == 2 and pair[0].beam * pair[0].batch == 1]
     if not pairs:
-        return "chosen at both searches"
+        raise lacking("chosen at both searches")
     verdicts = [_above(first.gains, last.gains) for first, last in pairs]
     ours = "; ".join(f"{first.label}: {_percent(first.measured)} against {_percent(last.measured)}" for first, last in pairs)
     why = "each round of the one against each of the other, since the two searches do not take turns; over plain dense decoding"
@@ -145,7 +146,7 @@ def _over_both(plain: float, fused: float, asked: float, form: Callable[[float],
     return f"{text}: reached over plain alone" if plain >= asked > fused else text
 
 
-def _fastest(rows: Sequence[Speed], _: Study) -> Judgement | str:
+def _fastest(rows: Sequence[Speed], _: Study) -> Judgement:
     verdicts, ours, judged = [], [], []
     searches = in_groups(rows, lambda speed: (speed.label, speed.beam, speed.batch), lambda speed: -speed.gain)
     for (label, beam, batch), speeds in searches.items():
@@ -159,7 +160,7 @@ def _fastest(rows: Sequence[Speed], _: Study) -> Judgement | str:
             verdicts.append([one > rival for one, rival in zip(for_it[0].ratios, against[0].ratios, strict=True)])
             judged.append(f"{_cell(for_it[0])} against {_cell(against[0])}")
     if not verdicts:
-        return "speeds of K = 1 and others at high numbers of clusters"
+        raise lacking("speeds of K = 1 and others at high numbers of clusters")
     why = (
         f"of {_describe_grid(rows)}; the best with K = 1 and half of the most clusters or more against the best of the "
         f"others, round by round: {', '.join(judged)}"
@@ -186,80 +187,80 @@ def _percent(ratio: float) -> str:
 
 
 _CLAIMS = (
-    StudyClaim(
+    Claim(
         "FVP-08 (a)",
         f"At least {100 * published.LEAST_IDENTICAL:.0f} % of the sentences stay the same, token by token",
         f"about {100 * published.IDENTICAL:.0f} % of 200,000 a direction",
-        "chosen",
         _identical,
+        "chosen",
     ),
-    StudyClaim(
+    Claim(
         "FVP-08 (b)",
         f"BLEU stays within {published.MOST_BLEU_CHANGE} of dense decoding",
         "-0.27 to +0.12 in Tables 3 and 4",
-        "chosen",
         _bleu,
+        "chosen",
     ),
-    StudyClaim(
+    Claim(
         "FVP-20 (d)",
         f"At most {100 * published.MOST_ACTIVE:.0f} % of the columns are active, at batch 1",
         "at most about 15 %, at beam 2 and batch 20",
-        "chosen",
         _active,
+        "chosen",
     ),
-    StudyClaim(
+    Claim(
         "FVP-20 (e)",
         f"The output layer gets up to {published.STEP_RATIO} times as fast",
         f"up to {published.STEP_RATIO} times: of the projection, on a V100",
-        "chosen",
         partial(_step, asked=published.STEP_RATIO),
+        "chosen",
         timed=True,
     ),
-    StudyClaim(
+    Claim(
         "FVP-20 (f)",
         f"Decoding gains up to {100 * published.END_TO_END_GAIN:.0f} % end to end",
         f"up to {100 * published.END_TO_END_GAIN:.0f} %",
-        "chosen",
         _whole,
+        "chosen",
         timed=True,
     ),
-    StudyClaim(
+    Claim(
         "FVP-20 (g)",
         f"Amdahl's prediction of the output layer is within {100 * published.NEAR_PREDICTED:.0f} % of the speed-up end to end",
         "",
-        "chosen",
         _amdahl,
+        "chosen",
         timed=True,
     ),
-    StudyClaim(
+    Claim(
         "SHARP-02",
         f"Lists of candidate words make the output layer at least {published.LIST_RATIO:.0f} times as fast",
         "around 2 times elsewhere, quoted",
-        "candidates",
         partial(_step, asked=published.LIST_RATIO),
+        "candidates",
         timed=True,
     ),
-    StudyClaim(
+    Claim(
         "SHARP-02 (b)",
         f"With lists of candidate words BLEU stays within {published.MOST_BLEU_CHANGE} of dense decoding",
         "",
-        "candidates",
         _bleu,
+        "candidates",
     ),
-    StudyClaim(
+    Claim(
         "FVP-20 (h)",
         "Beam 1, batch 1 gains more than beam 2, batch 20",
         "so for the vocabulary of 250,000, not for that of 128,000",
-        "chosen",
         _single,
+        "chosen",
         timed=True,
     ),
-    StudyClaim(
+    Claim(
         "FVP-11 (d)",
         "K = 1 is fastest, at a high number of clusters",
         f"K = 1 and {published.FIGURE_3_BEST:,} clusters, of 100 to 2,000",
-        "speeds",
         _fastest,
+        "speeds",
         timed=True,
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +10,9 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.calibrate.study import read_distinct, read_study
 from simnmt.papers.fvp.study import PARTS, QUICK, Part, Study, StudySettings
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, Judgement
+from simnmt.papers.kit.claim import Claim, ClaimRecord, Undecided
+from simnmt.papers.kit.study import read_distinct, read_study
 
 if TYPE_CHECKING:
     from simnmt.papers.fvp.study_texts import Direction
@@ -45,39 +44,27 @@ def read_studies(paths: Iterable[Path]) -> list[Study]:
     return read_distinct(paths, lambda path: read_study(path, Study), lambda study: study.model.name, "studies")
 
 
-@dataclass(frozen=True, slots=True)
-class StudyClaim:
-    """A claim of the paper that a part of a study decides."""
+def study_records(claims: Iterable[Claim], study: Study | None) -> list[ClaimRecord]:
+    """Return the verdicts of a study on claims, each by a part of it; without a study, or the part, say what is needed."""
+    if study is None:
+        return [claim.unknown(NEEDS, basis="needs --model") for claim in claims]
+    return [_record(claim, study) for claim in claims]
 
-    identifier: str
-    claim: str
-    published: str
-    part: Part
-    judge: Callable[[Sequence[Any], Study], Judgement | str]
-    """Judges by the entries of the part and their study; returns the name of what the part lacks if they do not suffice."""
-    timed: bool = False
-    """Disturbed rounds cannot decide it."""
 
-    def record(self, study: Study | None) -> ClaimRecord:
-        """Return the verdict of a study; without a study, or without the part, say what is needed."""
-        texts = (self.identifier, self.claim, self.published)
-        entries = () if study is None else getattr(study, self.part)
-        if study is None:
-            return ClaimRecord(*texts, "", UNKNOWN, NEEDS, basis="needs --model")
-        judgement: Judgement | str = self.part
-        disturbed = sum(not entry.rounds.conclusive for entry in entries) if self.timed else 0
-        if disturbed:
-            why = (
-                f"{disturbed} of {len(entries)} cells have too few undisturbed stretches: measure the part again on a quiet box"
-            )
-            judgement = Judgement("", UNKNOWN, why)
-        elif entries:
-            judgement = self.judge(entries, study)
-        if isinstance(judgement, str):
-            why = f"the study has no part `{judgement}`"
-            return ClaimRecord(*texts, "", UNKNOWN, why, study.model.name, basis="needs --model")
-        why = f"V {study.model.vocab:,}, width {study.model.width:,}; {judgement.why}".removesuffix("; ")
-        return ClaimRecord(*texts, judgement.ours, judgement.verdict, why, study.model.name, basis="measured")
+def _record(claim: Claim, study: Study) -> ClaimRecord:
+    name, entries = study.model.name, getattr(study, claim.part)
+    if not entries:
+        return claim.unknown(str(lacking(claim.part)), name, basis="needs --model")
+    setting = f"V {study.model.vocab:,}, width {study.model.width:,}"
+    if claim.timed and (disturbed := sum(not entry.rounds.conclusive for entry in entries)):
+        why = f"{disturbed} of {len(entries)} cells have too few undisturbed stretches: measure the part again on a quiet box"
+        return claim.unknown(f"{setting}; {why}", name, basis="measured")
+    return claim.record(entries, study, device=name, setting=setting)
+
+
+def lacking(part: str) -> Undecided:
+    """Return the error that a study lacks a part, or what a claim needs of it."""
+    return Undecided(f"the study has no part `{part}`", "needs --model")
 
 
 def in_groups(rows: Iterable[Row], key: Callable[[Row], Key], order: Callable[[Row], Any]) -> dict[Key, list[Row]]:

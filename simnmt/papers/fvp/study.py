@@ -11,13 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.papers.kit import study
 from simnmt.papers.kit.amdahl import end_to_end
+from simnmt.papers.kit.study import Count, Positive, Seconds, Share
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
 Counts = Annotated[tuple[Positive, ...], Field(min_length=1)]
-Seconds = Annotated[float, Field(ge=0.0)]
 Ratio = Annotated[float, Field(gt=0.0)]
 Ratios = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
@@ -178,26 +176,14 @@ class StudiedText(Configuration):
     lines: Positive
 
 
-class PartRun(Configuration):
+class PartRun(study.PartRun):
     """How and when one part was measured."""
 
     part: Part
     labels: tuple[str, ...]
-    date: str
-    """End of the measurement, ISO 8601."""
-    seconds: Seconds
-    threads: Positive
-    machine: str
-    """Processor, CPUs and operating system."""
-    others_cpus: float | None
-    """CPUs' worth of time that other processes used when the part began; None if the box keeps no account of it."""
-    versions: dict[str, str]
-    """Versions of the libraries."""
     method: str | None
     """Method of k-means; None where nothing is clustered."""
     settings: StudySettings
-    notes: tuple[str, ...] = ()
-    """What was left out, or sampled: one sentence each."""
 
 
 class Clusters(Configuration):
@@ -262,7 +248,7 @@ class ClusterSizes(Clusters):
 
 
 class RoundsKept(Configuration):
-    """Number of timed stretches of rounds that were undisturbed, see `simnmt.calibrate.study`; the disturbed do not count."""
+    """Number of timed stretches of rounds that were undisturbed (see `simnmt.calibrate.round_guard`), which alone count."""
 
     wanted: Positive
     measured: Positive

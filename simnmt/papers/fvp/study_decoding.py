@@ -18,8 +18,8 @@ import numpy as np
 
 from simnmt.batching import Batching, maxi, mini
 from simnmt.calibrate.decoder_speeds import watched
+from simnmt.calibrate.round_guard import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.study import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import TranslationModel

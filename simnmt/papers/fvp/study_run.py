@@ -6,20 +6,16 @@ A study that was stopped continues with the parts that its file lacks.
 from __future__ import annotations
 
 import os
-import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.box.describe import describe_machine
+from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.study import RoundGuard, read_study, write_study
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import installed_versions, torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
@@ -83,6 +79,7 @@ from simnmt.papers.fvp.study_texts import (
     training_lines,
     training_pairs,
 )
+from simnmt.papers.kit.study import PartClock, read_study, write_study
 from simnmt.profile.projection_cost import ProjectionCost
 
 Say = Callable[[str], None]
@@ -426,22 +423,19 @@ def run_study(
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
         bench = StudyBench(study, translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
         for part in (name for name in PARTS if name in parts):
-            others, begin_s = processor_use.others_cpus(), time.perf_counter()
+            clock = PartClock(threads)
+            others = clock.others_cpus
             if part in TIMED_PARTS and others is not None and processor_use.is_busy(others, describe(libraries=False)):
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
             labels = bench.labels(part)
             if left := [direction.label for direction in directions if direction.label not in labels]:
                 progress(f"{part}: not of {', '.join(left)}, since no translations of the training text were given")
             entries = tuple(getattr(bench, f"measure_{part}")())
-            run = PartRun(
+            run = clock.run(
+                PartRun,
+                installed_versions(_LIBRARIES),
                 part=part,
                 labels=tuple(labels),
-                date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                seconds=time.perf_counter() - begin_s,
-                threads=threads,
-                machine=describe_machine(),
-                others_cpus=others,
-                versions={"python": platform.python_version(), **installed_versions(_LIBRARIES)},
                 method=None if part == "candidates" else check_method(settings.method),
                 settings=settings,
                 notes=tuple(bench.notes(part, entries)),

@@ -6,7 +6,6 @@ Every row on translations says how many sentences stay the same, or that the pap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from simnmt.calibrate.projection_bench import ProjectionBench
@@ -17,7 +16,7 @@ from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means
 from simnmt.papers.fvp.study import Decoded, Part, Study, format_clusters
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import Column, Table
+from simnmt.papers.kit.table import Column, Table, percent, record
 from simnmt.report.typography import number
 
 SHOWN_DIGITS = 16
@@ -51,11 +50,6 @@ def all_tables(studies: Sequence[Study], benches: Sequence[ProjectionBench]) -> 
     ]
 
 
-def _fields(entry: object, *names: str, **paths: str) -> dict[str, Any]:
-    """Return attributes of an entry by name, and those at dotted paths by their key."""
-    return {key: attrgetter(path)(entry) for key, path in (dict(zip(names, names, strict=True)) | paths).items()}
-
-
 def _agreement(identical: float, tokens: float | None = None) -> str:
     text = f"not exact: {100 * identical:.1f} % of the sentences the same"
     return text if tokens is None else f"{text}, {100 * tokens:.2f} % of the tokens"
@@ -70,7 +64,7 @@ def _printed(model: Model, row: str, beam: int, batch: int) -> dict[str, Any]:
 
 def _decoded(study: Study, decoding: Decoded, label: str = "label") -> dict[str, Any]:
     """Return the fields that name a decoding and its agreement; `label`: the key of the direction."""
-    method = {"model": study.model.name, label: decoding.label, **_fields(decoding, "beam", "batch", way="method_label")}
+    method = {"model": study.model.name, label: decoding.label, **record(decoding, "beam batch way=method_label")}
     return method | {"agreement": _agreement(decoding.identical, decoding.token_agreement)}
 
 
@@ -85,11 +79,6 @@ def _name(row: Row) -> str:
 
 def _is_published(row: Row) -> bool:
     return bool(row["kind"] == "published")
-
-
-def _percent(head: str, key: str, digits: int, *, signed: bool = False, small: Callable[[Row], str] | None = None) -> Column:
-    """Return a column of percentages of a share from 0 to 1."""
-    return Column(head, key, digits, scale=100, signed=signed, small=small)
 
 
 def _of(key: str) -> Callable[[Row], str]:
@@ -108,24 +97,25 @@ LAYER = (Column("box", "box"), KIND, Column("V", "vocab", 0), Column("width", "w
 
 
 def _real(studies: Sequence[Study]) -> Table:
-    tokens_per_s = {f"tokens_per_s{suffix}": f"{run}.tokens_per_s" for run, suffix in _RUNS.items()}
     rows = [
         _decoded(study, decoding)
-        | _fields(decoding, "sentences", "emitted", "share_of_emitted", "miss_rate", "identical", "near_ties", "active_mass")
-        | _fields(decoding, "token_agreement", share_mean="share.mean", share_most="share.most", **tokens_per_s)
+        | record(decoding, "sentences emitted share_of_emitted miss_rate identical near_ties active_mass")
+        | record(decoding, "token_agreement share_mean=share.mean share_most=share.most")
+        | record(decoding, "tokens_per_s=dense.tokens_per_s tokens_per_s_fused=fused.tokens_per_s")
+        | record(decoding, "tokens_per_s_part=part.tokens_per_s")
         | {"vocab": study.model.vocab}
         for study, decoding in _decodings(studies)
     ]
     columns = [
         DIRECTION,
         SEARCH,
-        _percent("active, % of V", "share_mean", 2, small=lambda row: f"at most {number(100 * row['share_most'], 2)}"),
+        percent("active, % of V", "share_mean", 2, small=lambda row: f"at most {number(100 * row['share_most'], 2)}"),
         Column("V", "vocab", 0),
-        _percent("of what is written, %", "share_of_emitted", 1, small=_of("emitted")),
-        _percent("missed, %", "miss_rate", 3),
-        _percent("probability, %", "active_mass", 1),
-        _percent("sentences the same, %", "identical", 1, small=_of("sentences")),
-        _percent("tokens the same, %", "token_agreement", 2),
+        percent("of what is written, %", "share_of_emitted", 1, small=_of("emitted")),
+        percent("missed, %", "miss_rate", 3),
+        percent("probability, %", "active_mass", 1),
+        percent("sentences the same, %", "identical", 1, small=_of("sentences")),
+        percent("tokens the same, %", "token_agreement", 2),
         Column("tokens/s, all", "tokens_per_s", 0),
         Column("fused", "tokens_per_s_fused", 0),
         Column("with a part", "tokens_per_s_part", 0),
@@ -138,10 +128,6 @@ def _real(studies: Sequence[Study]) -> Table:
     return Table("real", "Real decoding of held-out text", rows, columns, note)
 
 
-_RUNS = {"dense": "", "fused": "_fused", "part": "_part"}
-"""Suffix of the JSON keys of each decoding."""
-
-
 def _sentences() -> Table:
     rows = [{"direction": row, "set_1": SENTENCES[1][row], "set_2": SENTENCES[2][row]} for row in DIRECTIONS]
     columns = [Column("direction", "direction"), Column("set 1", "set_1", 0), Column("set 2", "set_2", 0)]
@@ -152,7 +138,7 @@ def _sentences() -> Table:
 def _projection(studies: Sequence[Study]) -> Table:
     rows = [
         _printed(model, projection.direction, 2, 20)
-        | _fields(projection, "active_percent", "us", "ratio")
+        | record(projection, "active_percent us ratio")
         | {
             "line_us": fit(model).us(projection.active_percent),
             "operation_limit": operation_limit(projection),
@@ -181,7 +167,7 @@ def _projection(studies: Sequence[Study]) -> Table:
         Column("by the line, us", "line_us", 1),
         Column("ratio", "ratio", 2),
         Column("ratio by counting", "operation_limit", 1),
-        _percent("share, %", "implied_share", 1),
+        percent("share, %", "implied_share", 1),
         TRANSLATIONS,
     ]
     note = (
@@ -197,13 +183,13 @@ def _quality(identifier: str, title: str, studies: Sequence[Study], test_set: in
     """Return BLEU and end-to-end gains of Table 3 (set 1, with our measurements) or Table 4 (set 2)."""
     rows = [
         _printed(cell.model, cell.row, cell.beam, cell.batch)
-        | _fields(cell, "bleu_change", "gain_percent", bleu="baseline", bleu_part="clustered")
+        | record(cell, "bleu_change gain_percent bleu=baseline bleu_part=clustered")
         for cell in CELLS
         if cell.test_set == test_set
     ]
     rows += [
         _decoded(study, decoding, "row")
-        | _fields(decoding, "bleu_change", bleu="dense.bleu", bleu_part="part.bleu")
+        | record(decoding, "bleu_change bleu=dense.bleu bleu_part=part.bleu")
         | {"kind": "measured", "gain_percent": 100 * (decoding.measured - 1.0)}
         for study, decoding in _decodings(studies)
     ]
@@ -222,7 +208,7 @@ def _quality(identifier: str, title: str, studies: Sequence[Study], test_set: in
 def _averages() -> Table:
     names = {"baseline": "BLEU", "clustered": "BLEU with clusters", "gain_percent": "gain, %"}
     rows = [
-        _fields(average, "simple", "by_sentences", "decimals", row="printed.row", beam="printed.beam", printed="value")
+        record(average, "simple by_sentences decimals row=printed.row beam=printed.beam printed=value")
         | {
             "table": 2 + average.printed.test_set,
             "model": MODELS[average.printed.model],
@@ -290,8 +276,7 @@ def _memory(studies: Sequence[Study]) -> Table:
 
 def _people() -> Table:
     rows = [
-        _fields(scores, "direction", "baseline", "clustered", "printed_difference", "difference")
-        | {"level": scores.level or "none"}
+        record(scores, "direction baseline clustered printed_difference difference") | {"level": scores.level or "none"}
         for scores in TABLE_6
     ]
     columns = [
@@ -309,8 +294,8 @@ def _people() -> Table:
 def _amdahl(studies: Sequence[Study]) -> Table:
     rows = [
         _decoded(study, decoding)
-        | _fields(decoding, "layer_share", "layer_ratio", "body_ratio", "step_ratio", "predicted", "measured")
-        | _fields(decoding, "measured_over_fused", "layer_ratio_over_fused")
+        | record(decoding, "layer_share layer_ratio body_ratio step_ratio predicted measured")
+        | record(decoding, "measured_over_fused layer_ratio_over_fused")
         | {"rounds": list(decoding.gains), "off": decoding.predicted / decoding.measured - 1.0}
         for study, decoding in _decodings(studies)
     ]
@@ -324,12 +309,12 @@ def _amdahl(studies: Sequence[Study]) -> Table:
     columns = [
         DIRECTION,
         SEARCH,
-        _percent("share, %", "layer_share", 1),
+        percent("share, %", "layer_share", 1),
         Column("output layer's gain", "layer_ratio", 2, small=over_fused),
         Column("body's gain", "body_ratio", 2),
         Column("predicted", "predicted", 3),
         Column("measured", "measured", 3, small=rounds),
-        _percent("off, %", "off", 1, signed=True),
+        percent("off, %", "off", 1, signed=True),
         Column("over fused", "measured_over_fused", 3),
         TRANSLATIONS,
     ]
@@ -344,11 +329,9 @@ def _amdahl(studies: Sequence[Study]) -> Table:
 def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) -> Table:
     """Return the cells of a part of the studies: active, missed and kept on held-out text."""
     rows = [
-        _fields(cell, "label", "knowledge", "clusters", "top", "training_sentences", "training_contexts", "union_rows")
-        | _fields(
-            cell, "share_of_emitted", "union_of_emitted", "emitted", "miss_rate", "identical", "set_bytes", "bundle_bytes"
-        )
-        | _fields(cell, share_mean="share.mean", share_p90="share.p90", share_most="share.most", union_mean="union.mean")
+        record(cell, "label knowledge clusters top training_sentences training_contexts union_rows")
+        | record(cell, "share_of_emitted union_of_emitted emitted miss_rate identical set_bytes bundle_bytes")
+        | record(cell, "share_mean=share.mean share_p90=share.p90 share_most=share.most union_mean=union.mean")
         | {"model": study.model.name, "vocab": study.model.vocab, "set_most": cell.sets.most}
         | {"agreement": _agreement(cell.identical)}
         for study in studies
@@ -359,12 +342,12 @@ def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) ->
         Column("known", lambda row: KNOWN[row["knowledge"]], words=True, on_terminal=False),
         *GRID,
         Column("sentences", "training_sentences", 0, on_terminal=False),
-        _percent("of V, mean", "share_mean", 2),
-        _percent("of V, most", "share_most", 2),
+        percent("of V, mean", "share_mean", 2),
+        percent("of V, most", "share_most", 2),
         Column("largest set, of V", "set_most", 2, scale=100, on_terminal=False),
-        _percent(f"of V, {rows[0]['union_rows'] if rows else 0} rows", "union_mean", 2),
-        _percent("of what is written", "share_of_emitted", 1),
-        _percent("missed", "miss_rate", 3),
+        percent(f"of V, {rows[0]['union_rows'] if rows else 0} rows", "union_mean", 2),
+        percent("of what is written", "share_of_emitted", 1),
+        percent("missed", "miss_rate", 3),
         TRANSLATIONS,
     ]
     note = (
@@ -389,7 +372,7 @@ def sweep_ends(sweep: Table, studies: Sequence[Study]) -> str:
 
 def _speeds(studies: Sequence[Study]) -> Table:
     rows = [
-        _fields(speed, "label", "clusters", "top", "beam", "batch", "sentences")
+        record(speed, "label clusters top beam batch sentences")
         | {
             "model": study.model.name,
             "gain_percent": 100 * speed.gain,
@@ -442,11 +425,10 @@ def _per_cluster(studies: Sequence[Study]) -> Table:
 
 def _bench(benches: Sequence[ProjectionBench]) -> Table:
     rows = [
-        _fields(step, "vocab", "width", "rows", "share", "fitted", "overhead_share", way="method")
-        | {"kind": bench.kind, "box": name_of(bench), "dense_us": 1e6 * step.dense_s, "columns_us": 1e6 * step.columns_s}
-        | {"ratio": step.ratios.get("columns"), "ratio_kept": step.ratios.get("kept")}
-        | {"ratio_scattered": step.ratios.get("scattered")}
-        | {"predicted_us": None if step.predicted_s is None else 1e6 * step.predicted_s}
+        record(step, "vocab width rows share fitted overhead_share way=method")
+        | record(step, "dense_us=dense_s*1e6 columns_us=columns_s*1e6 predicted_us=predicted_s*1e6")
+        | {"kind": bench.kind, "box": name_of(bench), "ratio": step.ratios.get("columns")}
+        | {"ratio_kept": step.ratios.get("kept"), "ratio_scattered": step.ratios.get("scattered")}
         for bench in benches
         for step in bench.steps
     ]
@@ -456,13 +438,13 @@ def _bench(benches: Sequence[ProjectionBench]) -> Table:
 
     columns = [
         *LAYER,
-        _percent("active, %", "share", 1),
+        percent("active, %", "share", 1),
         Column("dense, us", "dense_us", 0),
         Column("active alone, us", "columns_us", 0, small="way"),
         Column("times as fast", "ratio", 2),
         Column("kept copy", "ratio_kept", 2),
         Column("scattered", "ratio_scattered", 2),
-        _percent("overheads, % of dense", "overhead_share", 1),
+        percent("overheads, % of dense", "overhead_share", 1),
         Column("off, %", off, 1, scale=100, signed=True),
     ]
     note = (
@@ -506,7 +488,7 @@ def _derived() -> Table:
 
 def _runs(studies: Sequence[Study]) -> Table:
     rows = [
-        {"model": study.model.name, **run.model_dump(mode="json"), **_fields(run.settings, "seed", "quick")}
+        {"model": study.model.name, **run.model_dump(mode="json"), **record(run.settings, "seed quick")}
         for study in studies
         for run in study.runs
     ]
@@ -527,7 +509,7 @@ def models(studies: Sequence[Study]) -> list[dict[str, Any]]:
     """Return the studied models for JSON, with the sums of their files."""
     return [
         study.model.model_dump(exclude={"name", "kind"})
-        | _fields(study, "tool", model="model.name", architecture="model.kind")
+        | record(study, "tool model=model.name architecture=model.kind")
         | {
             "machines": sorted({run.machine for run in study.runs}),
             "dates": sorted({run.date[:10] for run in study.runs}),

@@ -68,6 +68,43 @@ class Judgement(NamedTuple):
     """How our numbers are known, if the claim's other evidence does not say it."""
 
 
+class Undecided(Exception):
+    """No measurement at hand decides a claim; the message is the reason."""
+
+    def __init__(self, reason: str, basis: str = "") -> None:
+        """`basis`: what decides the claim, such as `needs --study`, if it is not the basis of the claim's other evidence."""
+        super().__init__(reason)
+        self.basis = basis
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of a paper, and how a measurement decides it."""
+
+    identifier: str
+    claim: str
+    published: str
+    judge: Callable[..., Judgement]
+    """Called with the measurement; raises `Undecided` if it does not suffice."""
+    part: str = ""
+    """The part of a study that decides it."""
+    timed: bool = False
+    """Disturbed rounds of its part cannot decide it."""
+
+    def unknown(self, why: str, device: str = "", *, basis: str) -> ClaimRecord:
+        """Return the record of a claim that nothing measured decides."""
+        return ClaimRecord(self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis)
+
+    def record(self, *measurement: object, device: str, basis: str = "measured", setting: str = "") -> ClaimRecord:
+        """Return the record of the claim as the measurement decides it; `setting` stands before the reason."""
+        try:
+            ours, verdict, why, known = self.judge(*measurement)
+        except Undecided as reason:
+            return self.unknown(str(reason), device, basis=reason.basis or basis)
+        why = "; ".join(filter(None, [setting, why]))
+        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, known or basis)
+
+
 def holds_if(condition: bool) -> str:
     """Return the verdict of a claim that one truth value decides."""
     return HOLDS if condition else FAILS

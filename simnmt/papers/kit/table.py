@@ -109,6 +109,13 @@ class Column:
         return signed(value, self.digits) if self.signed else number(value, self.digits)
 
 
+def percent(
+    head: str, value: str, digits: int, *, signed: bool = False, small: str | Callable[[Any], str] | None = None
+) -> Column:
+    """Return a column of percentages of a share from 0 to 1."""
+    return Column(head, value, digits, scale=100.0, signed=signed, small=small)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of a reproduction. The first column names the row; a table without columns is in the JSON document alone."""
@@ -129,7 +136,7 @@ class Table:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document."""
     keys: str = ""
-    """The rows' JSON keys, separated by spaces; `key=path` if the value is another attribute or lies deeper. Empty: all."""
+    """The rows' JSON keys, see `record`. Empty: all attributes."""
     shown: Sequence[Any] | None = None
     """Rows of the terminal and the page, if they differ from those of the JSON document: one for several of them."""
 
@@ -139,10 +146,7 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as the JSON document holds them."""
-        if not self.keys:
-            return [row_record(row) for row in self.rows]
-        paths = [(key, path or key) for key, _, path in (entry.partition("=") for entry in self.keys.split())]
-        return [{key: _listed(read_value(row, path)) for key, path in paths} for row in self.rows]
+        return [record(row, self.keys) if self.keys else row_record(row) for row in self.rows]
 
     @property
     def shown_rows(self) -> Sequence[Any]:
@@ -193,5 +197,23 @@ def read_value(row: Any, value: str | Callable[[Any], Any] | None) -> Any:
     return row
 
 
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def record(row: Any, keys: str) -> dict[str, Any]:
+    """Return values of a row by key.
+
+    Args:
+        row: an object with attributes, or a mapping.
+        keys: separated by spaces; `key=path` if the value is another attribute or lies deeper, `key=path*1e3` if it is scaled.
+
+    Example:
+        >>> record(complex(3, 4), "real mm=imag*1e3")
+        {'real': 3.0, 'mm': 4000.0}
+    """
+    values = {}
+    for entry in keys.split():
+        key, _, path = entry.partition("=")
+        path, _, scale = (path or key).partition("*")
+        value = read_value(row, path)
+        if scale and value is not None:
+            value = float(scale) * value
+        values[key] = list(value) if isinstance(value, tuple) else value
+    return values

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, Undecided
 from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study, Upgraded
 
 POINTS = 100.0
@@ -72,10 +72,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
     total = only_first + only_second
     return float(binomtest(only_first, total).pvalue) if total else 1.0
-
-
-class Undecided(Exception):
-    """A study lacks the measurements for a claim; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
-from simnmt.papers.kit.claim import ClaimRecord, Judgement, holds_if
-from simnmt.papers.sti.comparison import Undecided
-from simnmt.papers.sti.study_claims import Claim
+from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -230,4 +228,4 @@ def pipeline_claims(measured: PipelineMeasurement | None) -> list[ClaimRecord]:
     device, unjudged = f"{measured.layers} layers of width {measured.width}, {measured.date}", measured.why_unjudged
     if unjudged is not None:
         return [claim.unknown(unjudged, device, basis="measured") for claim in CLAIMS]
-    return [claim.record(measured, device=device, basis="measured") for claim in CLAIMS]
+    return [claim.record(measured, device=device) for claim in CLAIMS]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.calibrate.study import read_distinct, read_study
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.kit.study import read_distinct, read_study
 from simnmt.papers.sti import published
 from simnmt.papers.sti.charts import all_charts, pictures, timelines
 from simnmt.papers.sti.comparison import POINTS, comparisons

@@ -20,12 +20,10 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
+from simnmt.papers.kit import study
+from simnmt.papers.kit.study import Count, Positive, Seconds, Share
 from simnmt.streaming.plan.timeline import Timeline, load_then_run, timeline
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0.0)]
 Duration = Annotated[float, Field(gt=0.0)]
 
 Part = Literal["uniform", "grid", "sizes", "upgrades", "greedy"]
@@ -121,25 +119,15 @@ class ImportanceOrder(Configuration):
     """Those whose text the judged task has too; None if unknown, since a profile records no texts."""
 
 
-class PartRun(Configuration):
+class PartRun(study.PartRun):
     """How and when one part was measured."""
 
     part: Part
-    date: str
-    """ISO 8601, of its end."""
-    seconds: Seconds
-    threads: Positive
-    machine: str
-    others_cpus: float | None
-    """CPUs' worth of time that other processes used when it began; None if the system does not report it."""
-    versions: dict[str, str]
     evaluations: Count
     """Submodels that were run over all examples; results that were known before do not count."""
     seed: int
     quick: bool = False
     settings: dict[str, JsonValue] = Field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    """Sentences on what was left out, or sampled."""
 
 
 class Outcome(Configuration):
@@ -217,6 +205,10 @@ class Point(Configuration):
     def shards(self) -> int:
         """Number of shards, n x m, which stands for operations (STI-24)."""
         return self.layers * self.slices
+
+    @property
+    def mean_bits(self) -> float:
+        return sum(bits * count for bits, count in self.bits.items()) / self.shards
 
     @property
     def io_s(self) -> float:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from math import log10
 from statistics import fmean
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, Judgement, holds_if, worst_verdict
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, Claim, ClaimRecord, Judgement, Undecided, holds_if, worst_verdict
 from simnmt.papers.sti import published
 from simnmt.papers.sti.comparison import (
     POINTS,
     Comparison,
-    Undecided,
     above,
     at_least,
     compare,
@@ -24,7 +22,7 @@ from simnmt.papers.sti.comparison import (
     importance_gain,
     points_of,
 )
-from simnmt.papers.sti.study import Part, StudiedDevice, Study
+from simnmt.papers.sti.study import StudiedDevice, Study
 
 NEEDS = "needs a study of a trained classifier: give --study, or --store and --task"
 WITHIN = 0.01
@@ -32,46 +30,6 @@ WITHIN = 0.01
 EQUAL = 0.10
 """Relative difference of operations and busy times that still counts as equal."""
 BASELINES = ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6")
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim of the paper, and how a measurement decides it."""
-
-    identifier: str
-    claim: str
-    published: str
-    judge: Callable[..., Judgement]
-    """Called with the measurement: of a study's claim with the study, and with the device if it is judged on each."""
-    part: Part = "grid"
-    """The part of a study that decides it."""
-    on_devices: bool = True
-    """True if it is judged on each device of a study."""
-
-    def unknown(self, why: str, device: str = "", *, basis: str) -> ClaimRecord:
-        """Return the record of a claim that nothing measured decides."""
-        return ClaimRecord(self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis)
-
-    def record(self, *measurement: object, device: str, basis: str) -> ClaimRecord:
-        """Return the record of the claim as the measurement decides it."""
-        try:
-            judgement = self.judge(*measurement)
-        except Undecided as reason:
-            return self.unknown(str(reason), device, basis=basis)
-        ours, verdict, why, known = judgement
-        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, known or basis)
-
-    def on_study(self, study: Study | None) -> list[ClaimRecord]:
-        """Return the records of a study's claim, one for each device or one; UNKNOWN if the study lacks its part."""
-        if study is None:
-            return [self.unknown(NEEDS, basis="needs --study")]
-        if not getattr(study, self.part):
-            return [self.unknown(f"the study has no part `{self.part}`", study.name, basis="needs --study")]
-        if not self.on_devices:
-            return [self.record(study, device=study.name, basis="measured")]
-        return [
-            self.record(study, device, device=f"{study.name}, {device.name}", basis=device.kind) for device in study.devices
-        ]
 
 
 def _judge_in_time(study: Study, device: StudiedDevice, method: str, why: str, slack: float = 0.0) -> Judgement:
@@ -306,7 +264,12 @@ CLAIMS = (
         f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
         _memory,
     ),
-    Claim("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel", _equal_work),
+    Claim(
+        "STI-24 (a)",
+        "Plans compute as many shards as the model in memory does",
+        "as high as PreloadModel",
+        _equal_work,
+    ),
     *(
         Claim(
             f"STI-24 ({letter})",
@@ -316,23 +279,20 @@ CLAIMS = (
         )
         for letter, methods in (("b", ("Load&Exec", "StdPL-32")), ("c", ("StdPL-2", "StdPL-6")))
     ),
-    Claim(
-        "STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", "", _shapes, on_devices=False
-    ),
+    Claim("STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", "", _shapes, "grid"),
     Claim(
         "STI-25",
         "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
         "expected, not measured",
         _busy,
     ),
-    Claim("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "", _rises, "uniform", False),
+    Claim("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "", _rises, "uniform"),
     Claim(
         "STI-24 (e)",
         "Raising shards by importance is at least as accurate as raising as many at random, on average",
         f"+{published.IMPORTANCE[0]:g} points on average, up to +{published.IMPORTANCE[1]:g}",
         _importance,
         "upgrades",
-        on_devices=False,
     ),
     Claim(
         "STI-24 (f)",
@@ -340,12 +300,23 @@ CLAIMS = (
         f"+{published.SIZE_GAIN[2]:g} points from {published.SIZE_GAIN[0] / 1e6:g} to {published.SIZE_GAIN[1] / 1e6:g} MB",
         _sizes,
         "sizes",
-        on_devices=False,
     ),
 )
 """Every claim that a study decides, in the order of the page."""
 
 
 def study_claims(study: Study | None) -> list[ClaimRecord]:
-    """Return all claims on the study; without a study, records that one is needed."""
-    return [record for claim in CLAIMS for record in claim.on_study(study)]
+    """Return all claims on the study, one record for each device or one; without a study, records that one is needed."""
+    if study is None:
+        return [claim.unknown(NEEDS, basis="needs --study") for claim in CLAIMS]
+    return [record for claim in CLAIMS for record in claim_records(claim, study)]
+
+
+def claim_records(claim: Claim, study: Study) -> list[ClaimRecord]:
+    """Return the verdict by the claim's part of the study, or if it names no part, by the grid on each device."""
+    part = claim.part or "grid"
+    if not getattr(study, part):
+        return [claim.unknown(f"the study has no part `{part}`", study.name, basis="needs --study")]
+    if claim.part:
+        return [claim.record(study, device=study.name)]
+    return [claim.record(study, device, device=f"{study.name}, {device.name}", basis=device.kind) for device in study.devices]

@@ -7,11 +7,8 @@ measurement. The order of importance comes from other examples than those that a
 from __future__ import annotations
 
 import os
-import platform
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +16,10 @@ import torch
 
 from simnmt.base import VERSION
 from simnmt.base.files import refuse_replacing
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.profile_blocks import measure_importance
-from simnmt.calibrate.study import read_study, write_study
 from simnmt.nmt.devices import installed_versions, torch_threads
+from simnmt.papers.kit.study import PartClock, read_study, write_study
 from simnmt.papers.sti.study import (
     PARTS,
     ImportanceOrder,
@@ -131,16 +126,12 @@ def measure(study: Study, bench: StudyBench, *, parts: Sequence[str] = (), out: 
     for part in PARTS:
         if part not in parts if parts else part in measured_so:
             continue
-        others, begin_s, before = processor_use.others_cpus(), time.perf_counter(), bench.judge.evaluations
+        clock, before = PartClock(threads), bench.judge.evaluations
         entries = tuple(bench.measured(part))
-        run = PartRun(
+        run = clock.run(
+            PartRun,
+            installed_versions(("torch", "numpy", "scipy")),
             part=part,
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            seconds=time.perf_counter() - begin_s,
-            threads=threads,
-            machine=describe_machine(),
-            others_cpus=others,
-            versions={"python": platform.python_version(), **installed_versions(("torch", "numpy", "scipy"))},
             evaluations=bench.judge.evaluations - before,
             seed=bench.settings.seed,
             quick=bench.settings.quick,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import Column, Table
+from simnmt.papers.kit.table import Column, Table, percent, record
 from simnmt.papers.sti import published
 from simnmt.papers.sti.comparison import POINTS, Comparison, PairedDifference, comparisons, importance_gain
-from simnmt.papers.sti.paper_claims import DERIVED, LOADED_FIRST, MB, PIPELINE
+from simnmt.papers.sti.paper_claims import DERIVED, LOADED_FIRST, PIPELINE
 from simnmt.papers.sti.pipeline import PipelineMeasurement
-from simnmt.papers.sti.study import Outcome, Point, StudiedDevice, Study
+from simnmt.papers.sti.study import Point, StudiedDevice, Study
 from simnmt.report.typography import number, significant
 
 SHOWN_DIGITS = 16
@@ -70,6 +71,11 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
     ]
 
 
+def is_published(row: Row) -> bool:
+    """Return True if the row is the paper's."""
+    return bool(row["kind"] == "published")
+
+
 def _in_points(gain: PairedDifference) -> tuple[float, float, float]:
     return POINTS * gain.difference, POINTS * gain.low, POINTS * gain.high
 
@@ -83,35 +89,17 @@ def _gain_columns(compared: Comparison, suffix: str = "") -> Row:
 
 def _gain_row(study: Study, device: StudiedDevice, method: str, compared: Comparison) -> Row:
     missed, missed_other = compared.missed
-    return {
-        "kind": device.kind,
-        "study": study.name,
-        "device": device.name,
-        "method": method,
-        **_gain_columns(compared.in_time, "_in_time"),
-        **_gain_columns(compared),
-        "missed": missed,
-        "missed_other": missed_other,
-        "shards_ratio": compared.ratio(lambda point: point.shards),
-    }
+    row = {"kind": device.kind, "study": study.name, "device": device.name, "method": method}
+    row |= {**_gain_columns(compared.in_time, "_in_time"), **_gain_columns(compared)}
+    ratio = compared.ratio(lambda point: point.shards)
+    return row | {"missed": missed, "missed_other": missed_other, "shards_ratio": ratio}
 
 
 def _printed_gain_row(board: str, method: str, gain: float) -> Row:
-    nothing = Comparison(0, ())
-    return {
-        "kind": "published",
-        "study": "GLUE, mean",
-        "device": board,
-        "method": method,
-        **_gain_columns(nothing, "_in_time"),
-        **_gain_columns(nothing),
-        "gain": gain,
-        "deadlines_in_time": None,
-        "deadlines": len(published.DEADLINES_S),
-        "missed": None,
-        "missed_other": None,
-        "shards_ratio": published.SHARDS[method],
-    }
+    nothing, deadlines = Comparison(0, ()), len(published.DEADLINES_S)
+    row: dict[str, Any] = {"kind": "published", "study": "GLUE, mean", "device": board, "method": method}
+    row |= {**_gain_columns(nothing, "_in_time"), **_gain_columns(nothing), "gain": gain, "deadlines_in_time": None}
+    return row | {"deadlines": deadlines, "missed": None, "missed_other": None, "shards_ratio": published.SHARDS[method]}
 
 
 def _gains(studies: Sequence[Study]) -> Table:
@@ -140,8 +128,8 @@ def _gains(studies: Sequence[Study]) -> Table:
                 interval_on_terminal=True,
             ),
             Column("deadlines", _deadlines),
-            Column("STI, %", "accuracy_in_time", digits=1, scale=100.0),
-            Column("other, %", "accuracy_other_in_time", digits=1, scale=100.0),
+            percent("STI, %", "accuracy_in_time", 1),
+            percent("other, %", "accuracy_other_in_time", 1),
             Column(
                 "all deadlines",
                 lambda row: None if row["kind"] == "published" else row["gain"],
@@ -150,16 +138,16 @@ def _gains(studies: Sequence[Study]) -> Table:
                 interval=("low", "high"),
                 interval_on_terminal=True,
             ),
-            Column("missed", "missed", digits=0),
-            Column("missed by the other", "missed_other", digits=0),
-            Column("shards, times", "shards_ratio", digits=2),
+            Column("missed", "missed", 0),
+            Column("missed by the other", "missed_other", 0),
+            Column("shards, times", "shards_ratio", 2),
         ],
         note="Means over the deadlines that both keep, by which STI-22 is judged, as are the accuracies. All deadlines: also "
         "over those that either misses, where an answer counts however late it is. Published: over GLUE; Table 5 itself is not "
         "in the source text. Missed: deadlines, by STI and by the other. Shards: n x m of STI over the other’s, which stands "
         "for operations.",
         small="study",
-        published=lambda row: row["kind"] == "published",
+        published=is_published,
         on_terminal=True,
     )
 
@@ -208,8 +196,8 @@ def _submodels(grid: Sequence[Row]) -> Table:
             *(Column(f"{deadline} %", partial(_size_at, deadline)) for deadline in deadlines),
             Column("held, MB", "held_mb", significant=3),
             Column("working, MB", "working_mb", significant=3),
-            Column("missed", "missed", digits=0),
-            Column("accuracy, %", "accuracy", digits=1, scale=100.0),
+            Column("missed", "missed", 0),
+            percent("accuracy, %", "accuracy", 1),
         ],
         note="Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: layers in "
         "float32 beside them, without the compressed shards that are read. Table 6 itself is not in the source text.",
@@ -237,9 +225,7 @@ def _upgrades(studies: Sequence[Study]) -> Table:
             rows.append(
                 {
                     "study": study.name,
-                    **case.model_dump(include={"layers", "slices", "raised", "to_bits"}),
-                    "base": case.base.accuracy,
-                    "best": case.best.accuracy,
+                    **record(case, "layers slices raised to_bits base=base.accuracy best=best.accuracy"),
                     "random_mean": fmean(by_chance) if by_chance else None,
                     "random_least": min(by_chance, default=None),
                     "random_most": max(by_chance, default=None),
@@ -257,10 +243,10 @@ def _upgrades(studies: Sequence[Study]) -> Table:
         rows,
         [
             Column("submodel", _submodel),
-            Column("raised", "raised", digits=0),
-            Column("to bits", "to_bits", digits=0),
-            Column("none raised, %", "base", digits=1, scale=100.0),
-            Column("by importance, %", "best", digits=1, scale=100.0),
+            Column("raised", "raised", 0),
+            Column("to bits", "to_bits", 0),
+            percent("none raised, %", "base", 1),
+            percent("by importance, %", "best", 1),
             Column("at random, %", "random_mean", digits=1, scale=100.0, interval=("random_least", "random_most")),
             Column("points", "gain", digits=2, signed=True, interval=("low", "high"), interval_on_terminal=True),
             Column("orders no better", lambda row: f"{row['beaten']} of {row['orders']}"),
@@ -274,7 +260,7 @@ def _upgrades(studies: Sequence[Study]) -> Table:
 
 def _uniform(studies: Sequence[Study]) -> Table:
     rows = [
-        {"study": study.name, "layers": entry.layers, "slices": entry.slices, "bits": entry.bits, **_answers(entry.outcome)}
+        {"study": study.name} | record(entry, f"layers slices bits {ANSWERS}")
         for study in studies
         for entry in sorted(study.uniform, key=lambda entry: (entry.bits, entry.layers, entry.slices))
     ]
@@ -284,10 +270,10 @@ def _uniform(studies: Sequence[Study]) -> Table:
         rows,
         [
             Column("submodel", _submodel),
-            Column("bits", "bits", digits=0),
-            Column("accuracy, %", "accuracy", digits=1, scale=100.0),
+            Column("bits", "bits", 0),
+            percent("accuracy, %", "accuracy", 1),
             Column("log-likelihood", "log_likelihood", digits=3, signed=True),
-            Column("alike, %", "agreement", digits=1, scale=100.0),
+            percent("alike, %", "agreement", 1),
         ],
         note="Every shard at the same bits, the most important slices of the bottom layers. Alike: examples that the whole "
         "model in 32 bits answers alike.",
@@ -295,30 +281,18 @@ def _uniform(studies: Sequence[Study]) -> Table:
     )
 
 
-def _answers(outcome: Outcome) -> Row:
-    """Return accuracy, log-likelihood and agreement."""
-    return outcome.model_dump(exclude={"correct"})
+ANSWERS = "accuracy=outcome.accuracy log_likelihood=outcome.log_likelihood agreement=outcome.agreement"
 
 
 def _point_rows(points: Iterable[tuple[Study, Point]]) -> list[Row]:
     """Return a row for every method under every deadline."""
-    names = {"device", "method", "deadline_share", "preload_share", "layers", "slices", "misses", "flagged"}
+    keys = (
+        "device method deadline_share preload_share layers slices misses flagged deadline_ms=deadline_s*1e3 mean_bits "
+        "preload_mb=preload_bytes*1e-6 held_mb=held_bytes*1e-6 working_mb=working_bytes*1e-6 latency_ms=latency_s*1e3 "
+        f"stall_ms=stall_s*1e3 io_busy_ms=io_s*1e3 compute_busy_ms=busy_s*1e3 {ANSWERS}"
+    )
     return [
-        {
-            "study": study.name,
-            **point.model_dump(include=names),
-            "deadline_ms": 1e3 * point.deadline_s,
-            "preload_mb": point.preload_bytes / MB,
-            "bits": {str(bits): count for bits, count in point.bits.items()},
-            "mean_bits": sum(bits * count for bits, count in point.bits.items()) / point.shards,
-            "held_mb": point.held_bytes / MB,
-            "working_mb": point.working_bytes / MB,
-            "latency_ms": 1e3 * point.latency_s,
-            "stall_ms": 1e3 * point.stall_s,
-            "io_busy_ms": 1e3 * point.io_s,
-            "compute_busy_ms": 1e3 * point.busy_s,
-            **_answers(point.outcome),
-        }
+        {"study": study.name, "bits": {str(bits): count for bits, count in point.bits.items()}} | record(point, keys)
         for study, point in points
     ]
 
@@ -329,13 +303,13 @@ def _points(identifier: str, title: str, note: str, rows: Sequence[Row]) -> Tabl
         Column("device", "device"),
         Column("deadline", "deadline_ms", digits=1, small=lambda row: f"{number(100 * row['deadline_share'], 1)} %"),
         Column("n x m", _submodel),
-        Column("bits", "mean_bits", digits=1),
+        Column("bits", "mean_bits", 1),
         Column("held, MB", "held_mb", significant=3),
         Column("ms", "latency_ms", digits=1, small=lambda row: "late" if row["misses"] else ""),
-        Column("stall, ms", "stall_ms", digits=1),
-        Column("reads, ms", "io_busy_ms", digits=1),
-        Column("accuracy, %", "accuracy", digits=1, scale=100.0),
-        Column("alike, %", "agreement", digits=1, scale=100.0),
+        Column("stall, ms", "stall_ms", 1),
+        Column("reads, ms", "io_busy_ms", 1),
+        percent("accuracy, %", "accuracy", 1),
+        percent("alike, %", "agreement", 1),
     ]
     return Table(identifier, title, rows, columns, note=note, small="study")
 
@@ -352,7 +326,7 @@ def _greedy(studies: Sequence[Study]) -> Table:
             Column("buffer, kB", "preload_bytes", digits=1, scale=1e-3),
             Column("planner", "greedy"),
             Column("exact", "exact"),
-            Column("gap, %", "gap", digits=2, scale=100.0),
+            percent("gap, %", "gap", 2),
         ],
         note="Both keep the timeline; the exact one maximises fidelity weighted by importance over all plans of the submodel.",
         small="study",
@@ -385,14 +359,14 @@ def _pipeline(measured: PipelineMeasurement | None) -> Table:
         [
             Column("pipeline", "what"),
             Column("kind", "kind", kind=True),
-            Column("pace, MB/s", "pace_mb_s", digits=0),
-            Column("ms", "latency_ms", digits=1),
+            Column("pace, MB/s", "pace_mb_s", 0),
+            Column("ms", "latency_ms", 1),
             Column("stall, ms", "stall_ms", significant=3),
-            Column("ratio", "ratio", digits=2),
+            Column("ratio", "ratio", 2),
         ],
         note="Threads for reading and computing, the page cache dropped, reads paced. Published: by the times of a layer in "
         "section 2.2. Ratio: load, then run over it.",
-        published=lambda row: row["kind"] == "published",
+        published=is_published,
         on_terminal=True,
     )
 
@@ -401,20 +375,12 @@ def _simulated(measured: PipelineMeasurement | None) -> Table:
     """Every plan of the benchmark, simulated and measured."""
     plans, skew_mb = ((), 0.0) if measured is None else (measured.grid, measured.skew.pace_mb)
     rows = [
-        {
-            "what": f"{plan.layers} x {plan.slices}, {plan.mean_bits:.1f} bits",
-            "pace_mb_s": plan.pace_mb,
-            "at_skew": plan.pace_mb == skew_mb,
-            "length": plan.length,
-            "deadline_ms": plan.deadline_ms,
-            "preload_mb": plan.preload_mb,
-            "simulated_ms": 1e3 * plan.simulated_s,
-            "measured_ms": 1e3 * plan.measured_s,
-            "off": plan.error,
-            "off_before": plan.error_before,
-            "no_stall_predicted": plan.no_stall_predicted,
-            "stall_share": plan.stall_share,
-        }
+        {"what": f"{plan.layers} x {plan.slices}, {plan.mean_bits:.1f} bits", "at_skew": plan.pace_mb == skew_mb}
+        | record(
+            plan,
+            "pace_mb_s=pace_mb length deadline_ms preload_mb simulated_ms=simulated_s*1e3 measured_ms=measured_s*1e3 "
+            "off=error off_before=error_before no_stall_predicted stall_share",
+        )
         for plan in plans
     ]
     return Table(
@@ -423,13 +389,13 @@ def _simulated(measured: PipelineMeasurement | None) -> Table:
         rows,
         [
             Column("plan", "what"),
-            Column("pace, MB/s", "pace_mb_s", digits=0),
-            Column("deadline, ms", "deadline_ms", digits=1),
-            Column("simulated, ms", "simulated_ms", digits=1),
-            Column("measured, ms", "measured_ms", digits=1),
-            Column("off, %", "off", digits=1, scale=100.0, signed=True),
-            Column("off before, %", "off_before", digits=1, scale=100.0, signed=True),
-            Column("stall, %", "stall_share", digits=1, scale=100.0),
+            Column("pace, MB/s", "pace_mb_s", 0),
+            Column("deadline, ms", "deadline_ms", 1),
+            Column("simulated, ms", "simulated_ms", 1),
+            Column("measured, ms", "measured_ms", 1),
+            percent("off, %", "off", 1, signed=True),
+            percent("off before, %", "off_before", 1, signed=True),
+            percent("stall, %", "stall_share", 1),
         ],
         note="By costs of reads and layers alone, measured in the same rounds as the plans; off before: by those that were "
         "measured ahead of all rounds. Nothing is fitted to these plans.",
@@ -440,17 +406,15 @@ def _derived() -> Table:
     return Table(
         "derived",
         "What follows from the printed figures",
-        [
-            {"what": row.what, "value": row.value, "unit": row.unit, "said": row.printed, "meaning": row.meaning}
-            for row in DERIVED
-        ],
+        DERIVED,
         [
             Column("what", "what"),
-            Column("value", lambda row: number(row["value"], 0) if row["value"] >= 1e4 else row["value"]),
+            Column("value", lambda row: number(row.value, 0) if row.value >= 1e4 else row.value),
             Column("unit", "unit"),
-            Column("the text says", "said", words=True),
+            Column("the text says", "printed", words=True),
             Column("beside it", "meaning", words=True, on_terminal=False),
         ],
+        keys="what value unit said=printed meaning",
         note="Sizes by the shapes of BERT’s base model, the pipeline of section 2.2 by our timeline, means of what is printed.",
         published=True,
         on_terminal=True,
@@ -461,19 +425,13 @@ def _devices(studies: Sequence[Study]) -> Table:
     rows = [
         {
             "study": study.name,
-            "device": device.name,
-            "kind": device.kind,
-            "said": device.source,
-            "skew": device.skew,
             "layer_ms": 1e3 * device.comp_s[-1],
             "quarter_ms": 1e3 * device.comp_s[max(len(device.comp_s) // 4, 1) - 1],
-            "embed_ms": 1e3 * device.embed_s,
-            "head_ms": 1e3 * device.head_s,
             "slowed": max(device.slowed, default=1.0),
             "io_ms": {str(bits): 1e3 * seconds for bits, seconds in device.io_s.items()},
-            "preload_share": device.preload_share,
             "length": study.length,
         }
+        | record(device, "device=name kind said=source skew embed_ms=embed_s*1e3 head_ms=head_s*1e3 preload_share")
         for study in studies
         for device in study.devices
     ]
@@ -493,8 +451,8 @@ def _devices(studies: Sequence[Study]) -> Table:
                 significant=3,
                 small=lambda row: f"{significant(row['io_ms']['32'], 3)} in 32 bits",
             ),
-            Column("skew", "skew", digits=2),
-            Column("buffer, %", "preload_share", digits=2, scale=100.0),
+            Column("skew", "skew", 2),
+            percent("buffer, %", "preload_share", 2),
             Column("from", "said", words=True),
         ],
         note="Skew: reading a whole layer in 32 bits over computing it; the paper’s Arm board has 3.57. Ends: embedding and "
@@ -511,10 +469,10 @@ def _runs(studies: Sequence[Study]) -> Table:
         [
             Column("part", "part"),
             Column("date", lambda row: row["date"][:16].replace("T", " ")),
-            Column("s", "seconds", digits=0),
-            Column("evaluations", "evaluations", digits=0),
-            Column("threads", "threads", digits=0),
-            Column("others", "others_cpus", digits=1),
+            Column("s", "seconds", 0),
+            Column("evaluations", "evaluations", 0),
+            Column("threads", "threads", 0),
+            Column("others", "others_cpus", 1),
             Column("machine", lambda row: row["machine"] + ("; quick" if row["quick"] else ""), words=True),
         ],
         note="Others: CPUs that others used when it began. Evaluations: submodels that answered every example.",
@@ -530,15 +488,13 @@ def _studied(studies: Sequence[Study]) -> Table:
             "model": study.model.model_dump(),
             "task": study.task.model_dump(),
             "store": study.store.model_dump(mode="json"),
-            "layers_mb": study.model.layers_bytes / MB,
-            "importance_task_sha256": study.importance.task_sha256,
-            "importance_on_same": study.ranked_on_judged,
-            "importance_task": study.importance.task,
-            "importance_examples": study.importance.examples,
-            "importance_shared": study.importance.shared,
-            "evaluations": study.importance.evaluations,
-            "tool": study.tool,
         }
+        | record(
+            study,
+            "layers_mb=model.layers_bytes*1e-6 importance_task_sha256=importance.task_sha256 importance_task=importance.task "
+            "importance_on_same=ranked_on_judged importance_examples=importance.examples importance_shared=importance.shared "
+            "evaluations=importance.evaluations tool",
+        )
         for study in studies
     ]
     return Table(
@@ -549,11 +505,11 @@ def _studied(studies: Sequence[Study]) -> Table:
             Column("study", "study"),
             Column("layers x slices", lambda row: f"{row['model']['layers']} x {row['model']['heads']}"),
             Column("width", lambda row: f"{row['model']['width']}, {row['model']['ffn']}"),
-            Column("shards, MB", "layers_mb", digits=1),
-            Column("2 bits, kB a shard", lambda row: row["store"]["shard_bytes"]["2"] / 1e3, digits=1),
-            Column("outliers, %", lambda row: row["store"]["outlier_share"], digits=3, scale=100.0),
-            Column("examples", lambda row: row["task"]["examples"], digits=0),
-            Column("guessing, %", lambda row: row["task"]["largest_class"], digits=1, scale=100.0),
+            Column("shards, MB", "layers_mb", 1),
+            Column("2 bits, kB a shard", lambda row: row["store"]["shard_bytes"]["2"] / 1e3, 1),
+            percent("outliers, %", "store.outlier_share", 3),
+            Column("examples", "task.examples", 0),
+            percent("guessing, %", "task.largest_class", 1),
             Column(
                 "ranked on",
                 lambda row: "the same" if row["importance_on_same"] else row["importance_task"] or "others",

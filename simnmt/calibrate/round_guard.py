@@ -1,4 +1,4 @@
-"""Parts that all studies share: timed rounds guarded against disturbance, and the file of a study.
+"""Timed rounds guarded against disturbance, as the studies of papers measure them.
 
 A round times several methods in turn, and their ratios count. Two signs make a round disturbed: other processes used more
 than `QUIET_SHARE` of the CPUs while it ran, or reference work that is timed before, within and after it changed its speed.
@@ -7,26 +7,19 @@ A disturbed round is rejected and measured again.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
 
-from simnmt.base.configuration import Configuration
-from simnmt.base.errors import InputError
-from simnmt.base.files import read_bounded, written_whole
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.settings import CalibrationError
 
 REFERENCE_BOUND = 0.10
 """Largest relative difference of the reference readings of one round. A quiet virtual machine stays within 0.02 for seconds."""
@@ -170,60 +163,3 @@ def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -
         return median(times_s)
 
     return seconds
-
-
-Study = TypeVar("Study", bound=Configuration)
-
-
-def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
-    """Read and check the file of a study of this kind; raises `CalibrationError` naming the place and the key."""
-    try:
-        text = read_bounded(path).decode("utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        what = f"no study: {key}: {message}" if key else f"no study: {message}"
-        raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
-
-
-def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:
-    """Read files with `read`. Raises `InputError` if two have one `name`, and what `read` raises."""
-    by_name: dict[str, tuple[Path, T]] = {}
-    for path in paths:
-        content = read(path)
-        before, _ = by_name.setdefault(name(content), (path, content))
-        if before is not path:
-            raise InputError(f"{before} and {path}: two {kind} of {name(content)}", remedy="name one of them")
-    return [content for _, content in by_name.values()]
-
-
-def study_text(study: Configuration) -> str:
-    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
-    parts = []
-    for key, value in study.model_dump(mode="json").items():
-        if isinstance(value, list) and value:
-            entries = ",\n  ".join(_json(entry) for entry in value)
-            parts.append(f" {_json(key)}: [\n  {entries}\n ]")
-        else:
-            parts.append(f" {_json(key)}: {_json(value)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
-    """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(study_text(study), encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None

@@ -1,0 +1,125 @@
+"""Studies of trained models, measured part by part: the record of each part's measurement, and the file of a study."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from simnmt.base.configuration import Configuration
+from simnmt.base.errors import InputError
+from simnmt.base.files import read_bounded, written_whole
+from simnmt.calibrate import processor_use
+from simnmt.calibrate.box.describe import describe_machine
+from simnmt.calibrate.settings import CalibrationError
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0.0)]
+T = TypeVar("T")
+
+
+class PartRun(Configuration):
+    """How and when one part of a study was measured."""
+
+    date: str
+    """End of the measurement, ISO 8601."""
+    seconds: Seconds
+    threads: Positive
+    machine: str
+    """Processor, CPUs and operating system."""
+    others_cpus: float | None
+    """CPUs' worth of time that other processes used when the part began; None if the box keeps no account of it."""
+    versions: dict[str, str]
+    """Versions of the libraries."""
+    notes: tuple[str, ...] = ()
+    """What was left out, or sampled: one sentence each."""
+
+
+Run = TypeVar("Run", bound=PartRun)
+
+
+class PartClock:
+    """Measures the conditions of one part of a study, from its construction to `run`."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self.others_cpus = processor_use.others_cpus()
+        self._begin_s = time.perf_counter()
+
+    def run(self, kind: type[Run], versions: dict[str, str], **more: Any) -> Run:
+        """Return the record of the part that ends now; `versions`: of its libraries; `more`: the further fields of `kind`."""
+        return kind(
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - self._begin_s,
+            threads=self._threads,
+            machine=describe_machine(),
+            others_cpus=self.others_cpus,
+            versions={"python": platform.python_version(), **versions},
+            **more,
+        )
+
+
+Study = TypeVar("Study", bound=Configuration)
+
+
+def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
+    """Read and check the file of a study of this kind; raises `CalibrationError` naming the place and the key."""
+    try:
+        text = read_bounded(path).decode("utf-8")
+    except OSError as error:
+        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"no study: {key}: {message}" if key else f"no study: {message}"
+        raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
+
+
+def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:
+    """Read files with `read`. Raises `InputError` if two have one `name`, and what `read` raises."""
+    by_name: dict[str, tuple[Path, T]] = {}
+    for path in paths:
+        content = read(path)
+        before, _ = by_name.setdefault(name(content), (path, content))
+        if before is not path:
+            raise InputError(f"{before} and {path}: two {kind} of {name(content)}", remedy="name one of them")
+    return [content for _, content in by_name.values()]
+
+
+def study_text(study: Configuration) -> str:
+    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
+    parts = []
+    for key, value in study.model_dump(mode="json").items():
+        if isinstance(value, list) and value:
+            entries = ",\n  ".join(_json(entry) for entry in value)
+            parts.append(f" {_json(key)}: [\n  {entries}\n ]")
+        else:
+            parts.append(f" {_json(key)}: {_json(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
+    """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(study_text(study), encoding="utf-8")
+    except OSError as error:
+        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
