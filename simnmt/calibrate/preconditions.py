@@ -36,14 +36,14 @@ def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
             what = f"stands there and is no device profile: {error.what}"
             raise CalibrationError(what, path=path, remedy="choose another --out, or remove it") from None
     if profile is None and not settings.whole:
-        remedy = "add execution to --only, or give as --out a profile to complete"
+        remedy = "add execution to --part, or give as --out a profile to complete"
         raise CalibrationError("a profile needs the part execution", remedy=remedy)
     return profile
 
 
 def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
     """Raises where the page of a profile could not be written, or would replace what is read or the profile."""
-    refuse_unwritable(page, "--plot")
+    refuse_unwritable(page, "--page")
     refuse_replacing(page, out, *_read(settings))
 
 
@@ -62,7 +62,7 @@ def same_engine(before: DeviceProfile, account: EngineAccount, settings: Setting
     for key, value in ours.items():
         if theirs.get(key) != value:
             what = f"the profile to complete is of {key} {theirs.get(key)!r}, this is {value!r}"
-            raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --only")
+            raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --part")
 
 
 def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
@@ -71,7 +71,7 @@ def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
     for option, given, kept in (("--src-unit", settings.src_unit, unit.src), ("--tgt-unit", settings.tgt_unit, unit.tgt)):
         if given is not None and given != kept:
             what = f"the profile to complete has costs per token of unit {kept}, {option} (or --unit) says {given}"
-            remedy = f"leave {option} and --unit out, or choose another --out and add execution to --only"
+            remedy = f"leave {option} and --unit out, or choose another --out and add execution to --part"
             raise CalibrationError(what, path=path, remedy=remedy)
 
 
@@ -86,7 +86,7 @@ def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Setting
     lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
     if lost:
         what = f"the profile that stands there would lose its {', '.join(lost)}"
-        raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --only, or {remedy}")
+        raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --part, or {remedy}")
     if there.beam_overrun is not None and not measures_overrun(settings):
         what = "the profile that stands there would lose its beam_overrun, how many steps a beam takes for a token"
         raise CalibrationError(what, path=path, remedy=f"give --text and no --vocabulary, or {remedy}")

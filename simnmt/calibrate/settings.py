@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -164,7 +164,7 @@ class StiSettings:
         self._positive("--repeats", self.repeats)
         self._positive("--threads", self.threads)
         if self.pace_bytes_per_s is not None and not (math.isfinite(self.pace_bytes_per_s) and self.pace_bytes_per_s > 0.0):
-            raise CalibrationError("--pace-mb: no pace", remedy="give a positive number of MB/s, or leave it out")
+            raise CalibrationError("--pace: no pace", remedy="give a positive rate such as 20MB/s, or leave it out")
 
     def within(self, positions: int) -> None:
         """Raise `CalibrationError` where a text of the greatest length is longer than the model takes."""
@@ -179,19 +179,8 @@ class StiSettings:
             raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
 
 
-def parse_parts(text: str) -> tuple[Part, ...]:
-    """Parts by their names with commas between, in their own order. Raises `CalibrationError` for an unknown one, and none."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:
+    """Return the parts by their names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
     if unknown := [name for name in names if name not in PARTS]:
         raise CalibrationError(f"no part is called {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
-    if not names:
-        raise CalibrationError("nothing to measure", remedy=f"name one of {', '.join(PARTS)}")
     return tuple(part for part in PARTS if part in names)
-
-
-def parse_pace(text: str) -> float:
-    """Return the bytes per second of a text such as `200MB/s`. Raises `CalibrationError` for any other."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B/s", text.strip())
-    if match is None:
-        raise CalibrationError(f"{text!r} is no rate", remedy="write it as 200MB/s, with kB, MB or GB")
-    return float(match[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]]

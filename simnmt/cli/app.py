@@ -18,8 +18,8 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-import typer.core
 import typer.main
+from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError
@@ -43,13 +43,28 @@ _VERBS = {
 """Module and object of each verb, in the order of the help; a `typer.Typer` holds verbs below it."""
 
 
+class Verb(TyperCommand):
+    """A verb whose help lists the options under the headings that `options.option(group=...)` begins."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the groups of options."""
+        heading, groups = "Options", dict[str, list[tuple[str, str]]]()
+        for parameter in self.get_params(ctx):
+            is_argument = parameter.param_type_name == "argument"
+            heading = "Options" if is_argument else getattr(parameter, "rich_help_panel", None) or heading
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault("Arguments" if is_argument else heading, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 def application(verb: str = "") -> typer.Typer:
     """Return the command line with one verb, or with all if `verb` names none."""
     app = typer.Typer(
         name="simnmt",
         help="Where should neural machine translation run: on the edge gateway or on the cloud server?",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,21 +76,8 @@ def application(verb: str = "") -> typer.Typer:
         if isinstance(implementation, typer.Typer):
             app.add_typer(implementation, name=name)
         else:
-            app.command(name, cls=_GroupedCommand)(implementation)
+            app.command(name, cls=Verb)(implementation)
     return app
-
-
-class _GroupedCommand(typer.core.TyperCommand):
-    """A verb whose help lists its options by their panels."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                panels.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
-        for panel, records in panels.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
 
 
 @cache

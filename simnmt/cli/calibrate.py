@@ -2,170 +2,164 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.cli.options import AsJson, Seed, chosen, flag, option, parse_rate, print_json
+from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
     from simnmt.calibrate.measurement import Listener
+    from simnmt.profile.device_profile import DeviceProfile
 
 LOG_INTERVAL_S = 15.0
 """Between two lines of progress where there is no terminal."""
 
 
 class Backend(str, Enum):
-    """What computes."""
+    """The engine that computes."""
 
     torch = "torch"
     ctranslate2 = "ctranslate2"
     sharp = "sharp"
 
 
-Option = tuple[object, object, str | None, str]
-"""Type, default (`REQUIRED` for none), metavar and help of an option."""
-REQUIRED = inspect.Parameter.empty
-OPTIONS: dict[str, dict[str, Option]] = {
-    "Model and engine": {
-        "model": (str, REQUIRED, "NAME|PATH", "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, a file or a folder."),
-        "backend": (Backend, Backend.torch, None, "What computes."),
-        "device": (str, "cpu", "cpu|cuda", "Where it computes."),
-        "threads": (int | None, None, "T", "CPU threads; default: one for each core."),
-        "compute_type": (str | None, None, "TYPE", "float32 (default), bfloat16, float16, float16_weights, int8 or int16."),
-        "beam": (int, 1, "B", "Hypotheses kept; 1 is greedy."),
-    },
-    "What is measured": {
-        "quick": (bool, False, None, "Six corner cells, few batch sizes: a minute or two."),
-        "paper": (bool, False, None, "As the C-NMT paper: 10,000 single inferences with the lengths of a corpus."),
-        "lengths": (str, "@de-en-news", "@NAME|FILE", "Length table for --paper."),
-        "inferences": (int, 10_000, "N", "Inferences of --paper."),
-        "max_batch": (int | None, None, "N", "Largest batch of steps and encoders; default: 64, with --quick 16."),
-        "max_src_len": (int, 100, "N", "Longest source of the grid, tokens."),
-        "max_tgt_len": (int, 100, "M", "Longest target of the grid, tokens."),
-        "only": (str | None, None, "PARTS", "Of execution,step,decoder,disk,energy,overheads; default: all."),
-        "disk_pace": (str | None, None, "RATE", "Read no faster, as a slower flash: 200MB/s; default: as fast as it goes."),
-        "seed": (int, 0, "S", "Of order, lengths, tokens and weights."),
-    },
-    "Text and vocabulary": {
-        "text": (str | None, None, "FILE", "Sentences for the beams, --vocabulary and sharp decoders of a trained model."),
-        "vocabulary": (list[str] | None, None, "BUNDLE", "Clusters or lists of vocab build, held against all; repeat."),
-        "direction": (str | None, None, "NAME", "Which clusters of a bundle with several."),
-    },
-    "Profile": {
-        "out": (Path, REQUIRED, "FILE", "Device profile to write; an older one is replaced."),
-        "name": (str | None, None, "NAME", "Name of the profile; default: the file's."),
-        "device_name": (str | None, None, "NAME", "Name of the box; default: its processor and the threads."),
-        "unit": (str | None, None, "UNIT", "What a token is; default: by the folder's tokeniser, else word or subword."),
-        "src_unit": (str | None, None, "UNIT", "As --unit, of the source alone."),
-        "tgt_unit": (str | None, None, "UNIT", "As --unit, of the target alone."),
-        "plot": (Path | None, None, "PAGE", "HTML page to write; default: beside the profile."),
-        "json": (bool, False, None, "Print the profile and the warnings as JSON and nothing else."),
-    },
-}
-
-
-def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the signature that `OPTIONS` describes, which typer reads."""
-    parameters = []
-    for panel, options in OPTIONS.items():
-        for name, (kind, default, metavar, text) in options.items():
-            least = 0 if name == "seed" else None
-            option = typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text, min=least, rich_help_panel=panel)
-            annotation = Annotated[kind, option]  # type: ignore[valid-type]
-            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
-            verb.__annotations__[name] = annotation
-    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return verb
-
-
-@_with_options
-def calibrate(**given: Any) -> None:
+def calibrate(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        option("NAME|PATH", "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, or a model's folder."),
+    ],
+    out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
+    backend: Annotated[Backend, option(None, "Engine that computes.")] = Backend.torch,
+    device: Annotated[str, option("cpu|cuda", "Where the model runs.")] = "cpu",
+    threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]")] = None,
+    compute_type: Annotated[
+        str | None,
+        option("TYPE", "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"),
+    ] = None,
+    beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.")] = 1,
+    vocabulary: Annotated[
+        list[str] | None, option("BUNDLE", "Bundle of simnmt vocab build to compare with the whole vocabulary; repeatable.")
+    ] = None,
+    direction: Annotated[str | None, option("NAME", "Direction whose clusters are used, of a bundle with several.")] = None,
+    quick: Annotated[bool, flag("--quick", "Six corner cells, few batch sizes: a minute or two.", group="Measurement")] = False,
+    paper: Annotated[
+        bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences with the lengths of a corpus.")
+    ] = False,
+    part: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "Measure this part: execution, step, decoder, disk, energy or overheads; repeatable. Without execution, completes "
+            "OUT. [default: all]",
+        ),
+    ] = None,
+    lengths: Annotated[str, option("FILE|@NAME", "Length table for --paper.")] = "@de-en-news",
+    inferences: Annotated[int, option("N", "Inferences of --paper.")] = 10_000,
+    max_batch: Annotated[int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]")] = None,
+    max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.")] = 100,
+    max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.")] = 100,
+    text: Annotated[
+        str | None,
+        option(
+            "FILE",
+            "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change.",
+        ),
+    ] = None,
+    pace: Annotated[
+        float | None,
+        option(
+            "RATE",
+            "Read no faster than a slower flash, such as 200MB/s. [default: as fast as the disk gives]",
+            parser=parse_rate,
+        ),
+    ] = None,
+    seed: Seed = 1,
+    unit: Annotated[
+        str | None,
+        option(
+            "UNIT",
+            "What a token is. [default: the folder's tokeniser; else word (bilstm, gru) or subword]",
+            group="Names and output",
+        ),
+    ] = None,
+    src_unit: Annotated[str | None, option("UNIT", "As --unit, of the source alone.")] = None,
+    tgt_unit: Annotated[str | None, option("UNIT", "As --unit, of the target alone.")] = None,
+    name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
+    device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor and the threads]")] = None,
+    page: Annotated[Path | None, option("FILE", "HTML page to write. [default: beside the profile]")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Measure a translation model on this box: its device profile, with fit and held-out error.
 
-    Interrupted, it keeps what it has; the same command goes on from there. Without execution, --only completes the profile OUT.
+    Interrupted, it keeps its measurements; the same command goes on from there.
 
-    Example: simnmt calibrate --model gru --quick --out gateway.json
+    Example: simnmt calibrate --model gru --quick --out box.json
     """
-    if given["quick"] and given["paper"]:
+    if quick and paper:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.settings import PARTS, Settings, parse_pace, parse_parts
+    from simnmt.calibrate.settings import Settings, parse_parts
+    from simnmt.report.profile_page import write_profile_page
 
-    out: Path = given["out"]
-    copied = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
-    settings = Settings(
-        **copied
-        | {
-            "backend": given["backend"].value,
-            "mode": "quick" if given["quick"] else "paper" if given["paper"] else "full",
-            "parts": PARTS if given["only"] is None else parse_parts(given["only"]),
-            "src_unit": given["src_unit"] or given["unit"],
-            "tgt_unit": given["tgt_unit"] or given["unit"],
-            "vocabulary": tuple(given["vocabulary"] or ()),
-            "disk_bytes_per_s": None if given["disk_pace"] is None else parse_pace(given["disk_pace"]),
-        }
+    settings = chosen(
+        context,
+        Settings,
+        backend=backend.value,
+        mode="quick" if quick else "paper" if paper else "full",
+        parts=None if part is None else parse_parts(part),
+        src_unit=src_unit or unit,
+        tgt_unit=tgt_unit or unit,
+        disk_bytes_per_s=pace,
     )
     profile_there(out, settings)
-    page = given["plot"] or out.parent / f"{out.stem}.html"
+    page = page or out.parent / f"{out.stem}.html"
     refuse_unfit_page(page, out, settings)
     with _listener() as listener:
-        done = measure(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
+        done = measure(settings, out, name=name, device_name=device_name, listener=listener)
     for warning in done.warnings:
         warn(warning)
-    # Before the page: an error of the page would hide the result of hours of measuring.
-    if given["json"]:
-        print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))
+    # Before the page: a fault of the page must not hide the figures of hours of measuring.
+    if as_json:
+        print_json({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings})
     else:
-        print(_format_profile(done))
-        print(f"{'replaced' if done.replaced else 'wrote'} {out}")
-    _write_page(page, done)
-    if not given["json"]:
+        print(f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}")
+    write_profile_page(page, [done.profile])
+    if not as_json:
         print(f"page: {page}")
 
 
 @contextmanager
 def _listener() -> Iterator[Listener]:
-    """A bar with the time left on a terminal, lines now and then elsewhere; both on standard error."""
-    if not sys.stderr.isatty():
-        yield _LogLines()
-        return
-    from simnmt.cli.progress import time_bar
-
-    with time_bar() as listener:
-        yield listener
+    """Yield the listener that shows the time left: a bar on a terminal, lines now and then elsewhere."""
+    with progress_bar() as bar:
+        yield bar if bar.is_drawn else _LogLines()
 
 
 class _LogLines:
     """Progress for a log."""
 
     def __init__(self) -> None:
-        self._said_s = time.monotonic()
+        self._last_s = time.monotonic()
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
-        if time.monotonic() - self._said_s >= LOG_INTERVAL_S:
-            self._said_s = time.monotonic()
+        if time.monotonic() - self._last_s >= LOG_INTERVAL_S:
+            self._last_s = time.monotonic()
             self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
-
-
-def _write_page(page: Path, done: Calibrated) -> None:
-    from simnmt.report.profile_page import write_profile_page
-
-    write_profile_page(page, [done.profile])
 
 
 def _format_profile(done: Calibrated) -> str:
@@ -200,7 +194,7 @@ def _format_profile(done: Calibrated) -> str:
     return "\n".join(lines)
 
 
-def _format_other_blocks(profile: Any) -> list[str]:
+def _format_other_blocks(profile: DeviceProfile) -> list[str]:
     lines = []
     decision = profile.overheads.decision_s if profile.overheads else None
     if decision is not None and decision.value is not None:
@@ -225,15 +219,17 @@ def _format_number(value: float | None) -> str:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    folder: Annotated[Path, typer.Option("--disk", metavar="FOLDER", help="Where disk reads would be measured.")] = Path(),
+    as_json: AsJson = False,
+    disk: Annotated[Path, option("DIR", "Folder where disk reads would be measured.")] = Path(),
 ) -> None:
-    """Say what this box can measure, what it cannot, and why."""
+    """Show what this box can measure, what it cannot, and why.
+
+    Example: simnmt doctor --json
+    """
     from simnmt.calibrate.doctor import examine
 
-    examination = examine(folder=folder)
+    examination = examine(folder=disk)
     if as_json:
-        print(json.dumps(examination.as_json(), indent=1, allow_nan=False))
-        return
-    for finding in examination.findings:
-        print(finding)
+        print_json(examination.as_json())
+    else:
+        print(*examination.findings, sep="\n")

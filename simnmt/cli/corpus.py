@@ -2,54 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.cli.options import AsJson, Keys, argument, json_keys, option, print_json
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
     from simnmt.workload.length_diagnostics import LengthMean
+    from simnmt.workload.length_table import LengthTable
 
 app = typer.Typer(help="Length pairs of parallel text.", no_args_is_help=True)
 
 Source = Annotated[
     Path,
-    typer.Argument(metavar="SRC", help="Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines."),
+    argument("SRC", "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines."),
 ]
-Target = Annotated[Path | None, typer.Argument(metavar="[TGT]", help="Target text; line i translates line i.")]
-Keys = Annotated[
-    str | None,
-    typer.Option("--keys", metavar="SRC:TGT", help="The file is JSON Lines: keys of its source and target texts, e.g. de:en."),
-]
+Target = Annotated[Path | None, argument("[TGT]", "Target text; line i translates line i.")]
 Filter = Annotated[
     str,
-    typer.Option(
+    option(
+        "NAME",
+        "Which pairs are dropped: cnmt, none, ratio, paracrawl; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
         "--filter",
-        metavar="NAME",
-        help="Which pairs are dropped: cnmt, none, ratio, paracrawl; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
     ),
 ]
 Unit = Annotated[
     str,
-    typer.Option(
+    option(
+        "UNIT",
+        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL; SRC:TGT where they differ.",
         "--unit",
-        metavar="UNIT",
-        help="What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL; SRC:TGT where they differ.",
     ),
 ]
 ExpectRatio = Annotated[
     float | None,
-    typer.Option(
-        "--expect-ratio",
-        metavar="R",
-        min=0.001,
-        max=1000.0,
-        help="Mean target over mean source tokens; warns where it looks the other way.",
+    option(
+        "R", "Mean target over mean source tokens; warns where it looks the other way.", "--expect-ratio", min=0.001, max=1000.0
     ),
 ]
 
@@ -62,9 +55,12 @@ def fit(
     filter_name: Filter = "cnmt",
     unit: Unit = "word",
     expect_ratio: ExpectRatio = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Fit target length over source length: the line that C-NMT predicts with, and how far pairs lie from it."""
+    """Fit target length over source length: the line that C-NMT predicts with, and how far pairs lie from it.
+
+    Example: simnmt corpus fit news.de news.en
+    """
     from simnmt.workload.corpus import read_corpus
     from simnmt.workload.length_diagnostics import binned_means, fit_pair_error, means_by_source_length
     from simnmt.workload.length_regression import fit_lengths
@@ -79,7 +75,7 @@ def fit(
         figures = line.as_json() | table.facts() | dropped.as_json()
         figures["by_src_len"] = [mean.as_json() for mean in means_by_source_length(table, line.regression)]
         figures["pair_error"] = None if growth is None else asdict(growth)
-        print(json.dumps(figures, indent=1, allow_nan=False))
+        print_json(figures)
         return
     units = f"{table.src_unit} -> {table.tgt_unit}"
     print(f"target length = {line.len_slope:.4f} x source length + {line.len_offset:.4f}  ({units})")
@@ -99,15 +95,19 @@ def fit(
 def table(
     src: Source,
     tgt: Target = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV file to write.")] = Path("lengths.csv"),
+    out: Annotated[Path, option("FILE", "CSV file to write.")] = Path("lengths.csv"),
     keys: Keys = None,
     filter_name: Filter = "cnmt",
     unit: Unit = "word",
-    name: Annotated[str | None, typer.Option("--name", help="Name of the table; default: the files' names.")] = None,
-    origin: Annotated[str | None, typer.Option("--origin", help="Where the text comes from and its licence.")] = None,
+    name: Annotated[str | None, option("NAME", "Name of the table. [default: the files' names]")] = None,
+    origin: Annotated[str | None, option("TEXT", "Where the text comes from and its licence.")] = None,
     expect_ratio: ExpectRatio = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Count how often each pair of lengths occurs: all of a corpus that a scenario needs."""
+    """Count how often each pair of lengths occurs: all of a corpus that a scenario needs.
+
+    Example: simnmt corpus table news.de news.en --out lengths.csv
+    """
     from simnmt.base.files import refuse_replacing
     from simnmt.workload.corpus import read_corpus
     from simnmt.workload.length_table import write_table
@@ -121,20 +121,13 @@ def table(
     _warn_of_pairs(counts, expect_ratio)
     verb = "replaced" if os.path.lexists(out) else "wrote"
     write_table(out, counts)
-    print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
+    if as_json:
+        print_json({"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json())
+    else:
+        print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
 
 
-def json_keys(keys: str | None) -> tuple[str, str] | None:
-    """The two keys of JSON rows that an option names, with a comma between; None where it is not given."""
-    if keys is None:
-        return None
-    src, colon, tgt = keys.partition(":")
-    if not (src and colon and tgt):
-        raise typer.BadParameter("give two keys with a colon between, e.g. de:en", param_hint="--keys")
-    return src, tgt
-
-
-def _warn_of_pairs(counts: Any, expect_ratio: float | None) -> None:
+def _warn_of_pairs(counts: LengthTable, expect_ratio: float | None) -> None:
     from simnmt.workload.corpus import order_warning
     from simnmt.workload.filters import dropped_warning
 

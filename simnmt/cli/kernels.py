@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from simnmt.base.text_tables import format_table
+from simnmt.cli.options import AsJson, option, print_json
 
 if TYPE_CHECKING:
     from simnmt.kernels.bench import BenchReport, Result
@@ -19,9 +21,9 @@ app = typer.Typer(
 @app.callback()
 def kernels(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Without a verb: list the kernels, and which compiled level this processor takes."""
+    """List the kernels, and which compiled level this processor takes."""
     if context.invoked_subcommand is not None:
         if as_json:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
@@ -31,32 +33,35 @@ def kernels(
     need_torch()
     from simnmt.kernels.bench import listing
 
-    kernel_list = listing()
-    print(json.dumps(kernel_list.as_json(), indent=1) if as_json else kernel_list.text())
+    if as_json:
+        print_json(listing().as_json())
+    else:
+        print(listing().text())
 
 
 @app.command()
 def bench(
-    only: Annotated[str | None, typer.Option("--only", metavar="NAME", help="One kernel; `simnmt kernels` lists them.")] = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", min=1, help="Rounds in which the contestants take turns, at least.")
-    ] = 15,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="T", min=1, help="Of the output layer and of the baselines.")
-    ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    part: Annotated[str | None, option("NAME", "Measure one kernel; simnmt kernels lists them.")] = None,
+    rounds: Annotated[int, option("N", "Rounds in which the contestants take turns, at least.", min=1)] = 15,
+    threads: Annotated[int, option("T", "Of the output layer and of the baselines.", min=1)] = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the kernels on this box, against what it can do at best and against named baselines; about two minutes.
 
     Leave the box alone meanwhile: contestants take turns, so their ratios bear some noise, but their times do not.
+
+    Example: simnmt kernels bench --rounds 5
     """
     from simnmt.kernels.errors import need_torch
 
     need_torch()
     from simnmt.kernels.bench import bench as measure
 
-    done = measure(only, rounds, threads, say=_print_on_terminal)
-    print(json.dumps(done.as_json(), indent=1, allow_nan=False) if as_json else _format_bench(done))
+    done = measure(part, rounds, threads, say=_print_on_terminal)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        print(_format_bench(done))
 
 
 def _print_on_terminal(text: str) -> None:
@@ -65,8 +70,6 @@ def _print_on_terminal(text: str) -> None:
 
 
 def _format_bench(done: BenchReport) -> str:
-    from simnmt.base.text_tables import format_table
-
     roofline = done.roofline
     int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"
     lines = [

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.cli.options import Device, Keys, Threads, argument, flag, json_keys, option, parse_bytes
+from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
@@ -18,104 +20,80 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
 
-Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the model runs.")]
-Threads = Annotated[int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads; default: torch's own.")]
-
 
 @app.callback()
 def _verbs() -> None:
     pass
 
 
+RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "precision", "seed")
+"""Options that are fields of a recipe."""
+
+
 @app.command()
 def train(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write, or to go on with.")],
+    context: typer.Context,
+    out: Annotated[Path, option("DIR", "Folder to write, or whose training to go on with.")],
     src: Annotated[
         Path | None,
-        typer.Option("--src", metavar="FILE", help="Sources, one a line; or, without --tgt, two columns or JSON Lines."),
+        option("FILE", "Sources, one a line; without --tgt, two columns or JSON Lines. [default: the text that --out names]"),
     ] = None,
-    tgt: Annotated[Path | None, typer.Option("--tgt", metavar="FILE", help="Targets; line i translates line i.")] = None,
-    keys: Annotated[
-        str | None, typer.Option("--keys", metavar="SRC:TGT", help="--src is JSON Lines: the keys of its two texts.")
-    ] = None,
+    tgt: Annotated[Path | None, option("FILE", "Targets; line i translates line i.")] = None,
+    keys: Keys = None,
     model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME|FILE", help="gru (default), bilstm, sharp, transformer, or an architecture."),
+        str | None, option("NAME|FILE", "gru, bilstm, sharp, transformer, or an architecture file. [default: gru]")
     ] = None,
-    vocab: Annotated[
-        int | None, typer.Option("--vocab", metavar="V", min=1, help="Subwords a side; of both for a transformer [8000].")
-    ] = None,
+    vocab: Annotated[int | None, option("V", "Subwords a side; of both for a transformer. [default: 8000]", min=1)] = None,
     epochs: Annotated[
-        float | None,
-        typer.Option("--epochs", metavar="E", min=0, help="Ends after E passes over the text [10 if nothing else does]."),
+        float | None, option("E", "End after E passes over the text. [default: 10 if nothing else ends it]", min=0)
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="Ends after N batches.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", metavar="M", min=0, help="Ends after M minutes, all sittings together.")
-    ] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option("--batch-tokens", metavar="N", help="Most tokens of a batch's longer side [1024].")
-    ] = None,
+    steps: Annotated[int | None, option("N", "End after N batches.", min=0)] = None,
+    minutes: Annotated[float | None, option("M", "End after M minutes, all sittings together.", min=0)] = None,
+    batch_tokens: Annotated[int | None, option("N", "Most tokens of a batch's longer side. [default: 1024]")] = None,
     heldout: Annotated[
-        int | None,
-        typer.Option(
-            "--heldout", metavar="N", help="Pairs set aside to choose the weights by, and as many to judge them [1000]."
-        ),
+        int | None, option("N", "Pairs set aside to choose the weights by, and as many to judge them. [default: 1000]")
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", metavar="R", help="Greatest learning rate [0.002; transformer 0.001]."),
+    peak_rate: Annotated[
+        float | None, option("R", "Greatest learning rate. [default: 0.002; transformer 0.001]", "--rate")
     ] = None,
-    warmup: Annotated[
-        int | None, typer.Option("--warmup", metavar="N", help="Batches until then [500; transformer 1000].")
+    warmup_steps: Annotated[
+        int | None, option("N", "Batches until the rate is greatest. [default: 500; transformer 1000]", "--warmup")
     ] = None,
-    dropout: Annotated[float | None, typer.Option("--dropout", metavar="P", help="Share of values zeroed [0.1].")] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", metavar="float32|bfloat16", help="Of matrix products [float32].")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same weights [1].")] = None,
-    beam: Annotated[int, typer.Option("--beam", metavar="B", min=1, help="Beam of the translations that are judged.")] = 1,
+    dropout: Annotated[float | None, option("P", "Share of values zeroed. [default: 0.1]")] = None,
+    precision: Annotated[str | None, option("float32|bfloat16", "Number format of products. [default: float32]")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same weights. [default: 1]")] = None,
+    beam: Annotated[int, option("B", "Beam of the translations that are judged.", min=1)] = 1,
     device: Device = "cpu",
     threads: Threads = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what --out holds; text and recipe are taken from there.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print training.json and nothing else.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print training.json and nothing else.")] = False,
 ) -> None:
-    """Train a model on parallel text; the same command again goes on where it stopped, also after Ctrl-C."""
+    """Train a model on parallel text; the same command goes on where it stopped, and --out alone suffices for that.
+
+    Example: simnmt nmt train --src news.de --tgt news.en --steps 2000 --out model
+    """
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.cli.progress import stages
+    from simnmt.nmt.checkpoint import TRAINING_FILE
     from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, CorpusFiles, recipe_for
     from simnmt.nmt.training.session import recorded
     from simnmt.nmt.training.trainer import format_summary
     from simnmt.nmt.training.trainer import train as train_model
 
-    shaping = {
-        "batch_tokens": batch_tokens,
-        "heldout": heldout,
-        "peak_rate": rate,
-        "warmup_steps": warmup,
-        "dropout": dropout,
-        "precision": precision,
-        "seed": seed,
-    }
-    if resume:
-        _refuse_beside_resume({"src": src, "tgt": tgt, "keys": keys, "model": model, "vocab": vocab} | shaping)
-        text, recipe = recorded(out)
-    elif src is None:
-        raise typer.BadParameter("name the text: --src FILE --tgt FILE", param_hint="--src")
+    if src is not None:
+        text = CorpusFiles(src, tgt, json_keys(keys))
+        recipe = recipe_for(model or "gru", vocab=vocab, **{name: context.params[name] for name in RECIPE})
+    elif not (out / TRAINING_FILE).exists():
+        raise typer.BadParameter(f"name the text, with --src FILE --tgt FILE: no training in {out}", param_hint="--src")
     else:
-        from simnmt.cli.corpus import json_keys
-
-        text, recipe = CorpusFiles(src, tgt, json_keys(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
+        _refuse_beside_record(context)
+        text, recipe = recorded(out)
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:
-        with stages() as progress:
+        with progress_bar() as bar:
             account = train_model(
-                text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=progress
+                text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
             )
     except BaseException as ended:
         if not isinstance(ended, Exception):
@@ -129,84 +107,63 @@ def translate(
     context: typer.Context,
     model: Annotated[
         list[Path],
-        typer.Option(
-            "--model",
-            metavar="DIR",
-            help="Folder that simnmt nmt train wrote; several attentional ones, each with its own --model, are an ensemble.",
+        option(
+            "DIR", "Folder that simnmt nmt train wrote; several attentional ones, each with its own --model, are an ensemble."
         ),
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Text, a sentence a line, plain or gzip; default: standard input.")
+        Path | None, argument("[FILE]", "Text, a sentence a line, plain or gzip. [default: standard input]")
     ] = None,
-    beam: Annotated[int, typer.Option("--beam", metavar="B", help="Hypotheses kept; 1 is greedy.")] = 1,
-    max_len: Annotated[
-        int | None,
-        typer.Option("--max-len", metavar="N", help="Most tokens of a translation; default: twice the source's and 10."),
-    ] = None,
-    batching: Annotated[
-        str, typer.Option("--batching", metavar="mini|maxi|top-up", help="How batches are formed and refilled.")
-    ] = "maxi",
-    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Most sentences translated together.")] = 64,
+    beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.")] = 1,
+    max_len: Annotated[int | None, option("N", "Most tokens of a translation. [default: twice the source's and 10]")] = None,
+    batching: Annotated[str, option("mini|maxi|top-up", "How batches are formed and refilled.")] = "maxi",
+    batch: Annotated[int, option("N", "Most sentences translated together.")] = 64,
     threshold: Annotated[
-        str | None,
-        typer.Option(
-            "--threshold",
-            metavar="half-empty|immediate|N",
-            help="top-up: refill a batch with at most so many left [half-empty].",
-        ),
+        str | None, option("half-empty|immediate|N", "top-up: refill a batch with at most so many left. [default: half-empty]")
     ] = None,
     collect: Annotated[
-        int | None,
-        typer.Option("--collect", metavar="N", help="maxi, top-up: lines sorted by length [maxi: 10 batches; top-up: none]."),
+        int | None, option("N", "maxi, top-up: lines sorted by length. [default: maxi: 10 batches; top-up: none]")
     ] = None,
-    fused: Annotated[
-        bool, typer.Option("--fused", help="Bias, softmax and search in one pass: the same text, to rounding.")
-    ] = False,
+    fused: Annotated[bool, flag("--fused", "Bias, softmax and search in one pass: the same text, to rounding.")] = False,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(
-            "--vocabulary",
-            metavar="BUNDLE",
-            help="Multiply the columns alone that simnmt vocab build chose for the sentences under way: a translation may "
+        option(
+            "BUNDLE",
+            "Multiply the columns alone that simnmt vocab build chose for the sentences under way: a translation may "
             "change with those beside it.",
         ),
     ] = None,
-    direction: Annotated[
-        str | None, typer.Option("--direction", metavar="NAME", help="Of a bundle with clusters of several directions.")
-    ] = None,
-    cache_mb: Annotated[
-        float, typer.Option("--cache-mb", metavar="MB", help="Memory for copies of columns that come again; with --tune.")
-    ] = 0.0,
+    direction: Annotated[str | None, option("NAME", "Of a bundle with clusters of several directions.")] = None,
+    cache: Annotated[
+        int, option("SIZE", "Memory for copies of columns that come again, such as 8MB; with --tune.", parser=parse_bytes)
+    ] = 0,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Multiply these columns as is fastest here, by a measurement at load.")
+        bool, flag("--tune", "Multiply these columns by the method that a measurement at load finds fastest.")
     ] = False,
     sharp: Annotated[
         str | None,
-        typer.Option(
-            "--sharp",
-            metavar="exact|fast",
-            help="Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several "
-            "--model it is exact unless told [off].",
+        option(
+            "exact|fast",
+            "Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several "
+            "--model its default is exact. [default: off]",
         ),
     ] = None,
     dictionary: Annotated[
         Path | None,
-        typer.Option(
-            "--dictionary",
-            metavar="FILE",
-            help="Translations of unknown words, two columns: a source word, a tab, its translation; others are copied.",
-        ),
+        option("FILE", "Translations of unknown words, two columns: a source word, a tab, its translation; others are copied."),
     ] = None,
     keep_unknown: Annotated[
-        bool,
-        typer.Option("--keep-unknown", help="Write ⁇ for an unknown word, not the source word that the model was reading."),
+        bool, flag("--keep-unknown", "Write ⁇ for an unknown word, not the source word that the model was reading.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
+    out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
+    as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
-    """Translate text: one line out per line in, in order; empty lines stay empty."""
+    """Translate text: one line out per line in, in order; empty lines stay empty.
+
+    Example: simnmt nmt translate --model model news.de --out news.en
+    """
     from simnmt.base.files import refuse_replacing, written_whole
     from simnmt.nmt.errors import need_packages
 
@@ -243,14 +200,14 @@ def translate(
             fused=fused,
             vocabulary=vocabulary,
             direction=direction,
-            cache_mb=cache_mb,
+            cache_mb=cache / 1e6,
             tune=tune,
             batching=parse_batching(batching, batch, threshold=threshold, collect=collect),
             max_len=max_len,
             dictionary=dictionary,
             keep_unknown=keep_unknown,
         )
-    why_unknown: str | None = "the model was not reading a word of the source"
+    why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not can_attend(translator.model):
         why_unknown = "the model has no attention that would say which words of the source they are"
     with written_whole(out) if out else nullcontext() as partial:
@@ -266,10 +223,10 @@ def translate(
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
     """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "cache_mb", "tune")
+    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune")
     for name in others:
-        given = context.get_parameter_source(name)
-        if given is not None and given.name not in ("DEFAULT", "DEFAULT_MAP"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
             what = "the sharp decoder translates one sentence at a time; leave it out"
             raise typer.BadParameter(what, param_hint=f"--{name.replace('_', '-')}")
     if context.params["device"] != "cpu" or context.params["threads"] not in (None, 1):
@@ -282,11 +239,12 @@ def _warn_of_clipping(clipping: Clipping | None) -> None:
         warn(message)
 
 
-def _refuse_beside_resume(given: dict[str, Any]) -> None:
-    for name, value in given.items():
-        if value is not None:
-            option = "--" + {"peak_rate": "rate", "warmup_steps": "warmup"}.get(name, name.replace("_", "-"))
-            raise typer.BadParameter("the folder says that itself; leave it out beside --resume", param_hint=option)
+def _refuse_beside_record(context: typer.Context) -> None:
+    """Raise for options that the training in `--out` has fixed."""
+    for parameter in context.command.params:
+        if parameter.name in ("tgt", "keys", "model", "vocab", *RECIPE) and context.params[parameter.name] is not None:
+            what = "the training in --out has fixed it: leave it out, or name the text with --src"
+            raise typer.BadParameter(what, param_hint=parameter.opts[0])
 
 
 def _note_kept_step(out: Path) -> None:
@@ -298,4 +256,4 @@ def _note_kept_step(out: Path) -> None:
     except TrainingError:
         return
     if "step" in standing:
-        note(f"kept up to step {standing['step']:,}; the same command, or --resume --out {out}, goes on from there")
+        note(f"kept up to step {standing['step']:,}; the same command, or --out {out} alone, goes on from there")

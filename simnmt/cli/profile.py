@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simnmt.base.text_tables import format_pairs
-from simnmt.cli.option_values import profile_path
+from simnmt.cli.options import AsJson, Page, argument, print_json, profile_path
 
 if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
 
-app = typer.Typer(help="Device profiles: what is known of a device that runs a model.", no_args_is_help=True)
+app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles, or @names of shipped ones.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")]
+Files = Annotated[list[str], argument("FILE...", "Profiles, or @names of shipped ones.")]
 
 
 @app.command()
 def inspect(
     files: Files,
     as_json: AsJson = False,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write an HTML page with plots.")] = None,
+    page: Page = None,
 ) -> None:
-    """Say what a profile knows: device, conditions, and each cost model with its kind, its range and its held-out error."""
+    """Show a profile: device, conditions, and each cost model with its kind, its range and its held-out error.
+
+    Example: simnmt profile inspect @tx2-gru
+    """
     from simnmt.base.files import refuse_replacing
     from simnmt.profile import profile_summary
 
     paths = [profile_path(file) for file in files]
-    refuse_replacing(plot, *paths)
+    refuse_replacing(page, *paths)
     profiles = _read(paths)
-    if plot is not None:
+    if page is not None:
         from simnmt.report.profile_page import write_profile_page
 
-        write_profile_page(plot, profiles)
+        write_profile_page(page, profiles)
     if as_json:
         documents = [{"file": file} | profile_summary.as_json(profile) for file, profile in zip(files, profiles, strict=True)]
-        print(json.dumps({"profiles": documents}, indent=1, allow_nan=False))
+        print_json({"profiles": documents})
         return
     for file, profile in zip(files, profiles, strict=True):
         print(f"{file}: {profile_summary.title(profile)}")
         print(format_pairs(profile_summary.facts(profile), "  "))
-    if plot is not None:
-        print(f"plots: {plot}")
+    if page is not None:
+        print(f"page: {page}")
 
 
 @app.command()
 def compare(files: Files, as_json: AsJson = False) -> None:
-    """Set profiles side by side: coefficients, and the ratio of each one's predicted times to the first one's."""
+    """Set profiles side by side: coefficients, and the ratio of each one's predicted times to the first one's.
+
+    Example: simnmt profile compare @tx2-gru @titan-xp-gru
+    """
     from simnmt.profile.profile_comparison import coefficients, compare_profiles, comparison_text
 
     if len(files) < 2:
@@ -62,7 +66,7 @@ def compare(files: Files, as_json: AsJson = False) -> None:
             "coefficients": [coefficients(profile) for profile in profiles],
             "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
         }
-        print(json.dumps(comparison, indent=1, allow_nan=False))
+        print_json(comparison)
         return
     print(comparison_text(files, profiles))
 

@@ -1,99 +1,79 @@
-"""Progress bars on a terminal's standard error."""
+"""The progress bar on a terminal's standard error; elsewhere nothing is drawn, and rich is not even imported."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from simnmt.base.errors import printable
 from simnmt.cli.terminal import cleaned_streams, progress_console, without_controls
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.measurement import Listener
+    from rich.progress import Progress
+
+    from simnmt.network.recording.samples import RecordingSamples
 
 
-class Move(Protocol):
-    """The callback that moves a bar."""
+class Bar:
+    """A title, a bar and a status; its methods are the callbacks that the library's long functions take.
 
-    def __call__(self, done: int, total: int, what: str = "runs") -> None:
-        """To what is done of what there is in all; `what` is at work."""
-
-
-class DescriptionColumn(TextColumn):
-    """Shows the present work on one line, with control characters as escapes: a description may hold a file's name or text."""
-
-    def __init__(self) -> None:
-        super().__init__("{task.description}", markup=False)
-
-    def render(self, task: Task) -> Text:
-        """Return the description as rich draws it."""
-        return Text(printable(task.description), style=self.style, justify=self.justify)
-
-
-@contextmanager
-def live_progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Draw bars of these columns, on a terminal; they go when the block ends.
-
-    What is printed meanwhile is cleaned as elsewhere, although rich puts streams of its own in their place.
+    Titles and statuses may hold a file's name or text, so control characters are drawn as escapes.
     """
-    console = progress_console()
-    off = not console.is_interactive  # where it cannot draw, rich would print an empty line at the end
-    with Progress(*columns, console=console, transient=True, disable=off) as progress, cleaned_streams():
-        yield progress
 
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._title = progress, ""
+        self._task = None if progress is None else progress.add_task("", total=None, status="")
 
-@contextmanager
-def bar() -> Iterator[Move]:
-    """Gives the callback that moves the bar, which goes when the block ends."""
-    with live_progress(DescriptionColumn(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as progress:
-        task = progress.add_task("runs", total=None)
+    @property
+    def is_drawn(self) -> bool:
+        """Return whether standard error is a terminal."""
+        return self._progress is not None
 
-        def move(done: int, total: int, what: str = "runs") -> None:
-            progress.update(task, completed=done, total=total, description=what)
+    def runs(self, done: int, total: int, title: str = "runs") -> None:
+        """Show that `done` of `total` are done, and that `title` is at work."""
+        self._show(title, done, total, f"{done}/{total}")
 
-        yield move
-
-
-@contextmanager
-def stages() -> Iterator[Callable[[str, float | None], None] | None]:
-    """Yield a callback that shows the stage and its finished share (None if unknown); yield None if not on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with live_progress(DescriptionColumn(), BarColumn(), TimeRemainingColumn()) as progress:
-        task, at = progress.add_task("", total=None), ""
-
-        def show_stage(stage: str, share: float | None) -> None:
-            nonlocal task, at
-            if stage != at:  # what comes next has a pace of its own
-                progress.remove_task(task)
-                task, at = progress.add_task(stage, total=None), stage
-            if share is not None:
-                progress.update(task, total=1.0, completed=share)
-
-        yield show_stage
-
-
-class _TimeBar:
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._task = progress.add_task("loading the model", total=None, left="")
+    def stage(self, title: str, share: float | None = None) -> None:
+        """Show a stage of the work and its finished share, None if that is not known."""
+        if self._progress is not None and self._task is not None and title != self._title:  # it has a pace of its own
+            self._progress.reset(self._task, total=None)
+        self._title = title
+        self._show(title, share, None if share is None else 1.0)
 
     def say(self, text: str) -> None:
-        self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
+        """Print a line above the bar."""
+        if self._progress is not None:
+            self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
-        left = f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left"
-        self._progress.update(self._task, description=part, completed=done_s, total=done_s + left_s, left=left)
+        """Show the seconds measured as a share of the seconds that the measurement will take."""
+        self._show(part, done_s, done_s + left_s, f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left")
+
+    def recorded(self, passed_s: float, duration_s: float, samples: RecordingSamples) -> None:
+        """Show the seconds of a recording that have passed, and its samples so far."""
+        from simnmt.network.recording.samples import describe_progress
+
+        self._show("recording", min(passed_s, duration_s), duration_s, describe_progress(samples))
+
+    def _show(self, title: str, done: float | None, total: float | None, status: str = "") -> None:
+        if self._progress is not None and self._task is not None:
+            shown = printable(title)
+            self._progress.update(self._task, description=shown, completed=done, total=total, status=printable(status))
 
 
 @contextmanager
-def time_bar() -> Iterator[Listener]:
-    """Moves with the seconds measured, as a share of what all will take; goes when the block ends."""
-    with live_progress(DescriptionColumn(), BarColumn(), TextColumn("{task.fields[left]}")) as progress:
-        yield _TimeBar(progress)
+def progress_bar() -> Iterator[Bar]:
+    """Draw a bar while the block runs; output meanwhile is cleaned as elsewhere, although rich takes over the streams."""
+    if not sys.stderr.isatty():
+        yield Bar(None)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = progress_console()
+    columns = [TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[status]")]
+    off = not console.is_interactive  # where it cannot draw, rich would print an empty line at the end
+    drawn = Progress(columns[0], BarColumn(), columns[1], TimeRemainingColumn(), console=console, transient=True, disable=off)
+    with drawn as progress, cleaned_streams():
+        yield Bar(progress)

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
+from simnmt.cli.options import AsJson, Jobs, argument, option, parse_share, print_json
+from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
 
 def run(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO|@NAME|RUN_DIR", help="A file, a shipped scenario, or a run to repeat.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run directory to write; default: a new one under reports/.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the scenario.")
-    ] = None,
-    requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run.")] = None,
-    replications: Annotated[int | None, typer.Option("--replications", metavar="R", help="Independent repeats.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same bytes.")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file, a shipped scenario, or a run to repeat.")],
+    out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
+    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    requests: Annotated[int | None, option("N", "Requests per run.")] = None,
+    replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same bytes.")] = None,
+    jobs: Jobs = 0,
     until_precision: Annotated[
-        str | None,
-        typer.Option(
-            "--until-precision",
-            metavar="P%",
-            help="Add replications until the objective's intervals are that narrow, such as 2%; 100 at most.",
+        float | None,
+        option(
+            "P%",
+            "Add replications until the objective's intervals are at most P% wide, such as 2%; 100 replications at most.",
+            parser=parse_share,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Replay a workload through every policy of a scenario."""
+    """Replay a workload through every policy of a scenario.
+
+    Example: simnmt run @quickstart --set devices.gateway.servers=2
+    """
     import simnmt.api
-    from simnmt.cli.option_values import in_share
     from simnmt.cli.tables import format_result
 
-    with progress_bar() as progress:
+    with progress_bar() as bar:
         result = simnmt.api.run(
             scenario,
             out=out,
@@ -53,42 +47,35 @@ def run(
             replications=replications,
             seed=seed,
             jobs=jobs or os.cpu_count() or 1,
-            progress=progress,
-            until_precision=None if until_precision is None else in_share("--until-precision", until_precision),
+            progress=bar.runs,
+            until_precision=until_precision,
         )
     for warning in result.warnings:
         warn(warning)
     if result.precision:
         print(result.precision, file=sys.stderr)
     if as_json:
-        print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, allow_nan=False))
+        print_json(result.document() | {"directory": str(result.directory)})
     else:
         print(format_result(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
 
 
-def progress_bar() -> Any:
-    """A bar on standard error, and only on a terminal; gives the callback that moves it."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from simnmt.cli.progress import bar
-
-    return bar()
-
-
 def init(
-    path: Annotated[Path, typer.Argument(metavar="[PATH]", help="File to write.")] = Path("scenario.yaml"),
+    path: Annotated[Path, argument("[PATH]", "File to write.")] = Path("scenario.yaml"),
     template: Annotated[
         str,
-        typer.Option(
-            "--template",
-            metavar="NAME",
-            help="quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, sti-gateway, table1, "
+        option(
+            "NAME",
+            "quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, sti-gateway, table1, "
             "table1-measured or tiers.",
         ),
     ] = "quickstart",
 ) -> None:
-    """Write a commented scenario that runs, and the schema that editors check it with."""
+    """Write a commented scenario that runs, and the schema that editors check it with.
+
+    Example: simnmt init --template tiers tiers.yaml
+    """
     from simnmt.scenario.template import write_template
 
     for written in write_template(template, path):
@@ -97,7 +84,10 @@ def init(
 
 
 def schema() -> None:
-    """Print the JSON Schema of scenario files."""
+    """Print the JSON Schema of scenario files.
+
+    Example: simnmt schema > scenario.schema.json
+    """
     from simnmt.scenario.template import schema_text
 
     print(schema_text(), end="")

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simnmt.base.text_tables import format_pairs
-from simnmt.cli.option_values import in_bytes, in_seconds, parse_integers, profile_path
+from simnmt.cli.options import (
+    AsJson,
+    Device,
+    Page,
+    Threads,
+    argument,
+    chosen,
+    flag,
+    option,
+    parse_bytes,
+    parse_integers,
+    parse_milliseconds,
+    parse_rate,
+    print_json,
+    profile_path,
+)
+from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
@@ -20,88 +37,72 @@ if TYPE_CHECKING:
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames
     from simnmt.profile.device_profile import DeviceProfile
 
+app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
+Deadline = Annotated[
+    float, option("T", "Milliseconds within which a request must be done.", "--deadline-ms", parser=parse_milliseconds)
+]
+Preload = Annotated[
+    int,
+    option("SIZE", "Memory for shards between requests, such as 1MB; 0 for none.", "--preload", parser=parse_bytes),
+]
+Fill = Annotated[bool, flag("--fill", "Beyond the paper: let the pipeline wait as long as the deadline allows.")]
+Cold = Annotated[bool, flag("--cold", "The first request finds an empty buffer: the system took the memory.")]
+
+
+@app.command()
 def train(
-    task: Annotated[Path, typer.Option("--task", metavar="FILE.tsv", help="Examples: sentence<TAB>label, with that header.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write, or to go on with.")],
+    context: typer.Context,
+    task: Annotated[Path, option("FILE.tsv", "Examples: sentence<TAB>label, with that header.")],
+    out: Annotated[Path, option("DIR", "Folder to write, or to go on with.")],
     dev: Annotated[
-        Path | None, typer.Option("--dev", metavar="FILE.tsv", help="Looked at after each epoch; it chooses nothing.")
+        Path | None, option("FILE.tsv", "Examples to report the accuracy on after each epoch; they choose nothing.")
     ] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", metavar="E", help="Passes over the task [7].")] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", metavar="M", help="Ends after M minutes, all sittings together, instead.")
-    ] = None,
-    layers: Annotated[int | None, typer.Option("--layers", metavar="N", help="Layers [12].")] = None,
-    slices: Annotated[int | None, typer.Option("--slices", metavar="M", help="Heads, and shards of a layer [12].")] = None,
-    width: Annotated[int | None, typer.Option("--width", metavar="D", help="Of the token vectors [96].")] = None,
-    ffn: Annotated[int | None, typer.Option("--ffn", metavar="F", help="Feed-forward neurons of a layer [192].")] = None,
-    vocab: Annotated[int | None, typer.Option("--vocab", metavar="V", help="Most subwords [4000].")] = None,
-    positions: Annotated[
-        int | None, typer.Option("--positions", metavar="L", help="Most tokens of a text; longer ones are cut [64].")
-    ] = None,
-    pooling: Annotated[
-        str | None, typer.Option("--pooling", metavar="mean|first", help="Token vectors that the classifier reads [mean].")
-    ] = None,
-    batch_tokens: Annotated[
-        int | None, typer.Option("--batch-tokens", metavar="N", help="Most tokens of a batch [700].")
-    ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Greatest learning rate [0.0007].")] = None,
+    epochs: Annotated[float | None, option("E", "Passes over the task. [default: 7]")] = None,
+    minutes: Annotated[float | None, option("M", "Ends after M minutes, all sittings together, instead.")] = None,
+    layers: Annotated[int | None, option("N", "Layers. [default: 12]")] = None,
+    slices: Annotated[int | None, option("M", "Heads, and shards of a layer. [default: 12]")] = None,
+    width: Annotated[int | None, option("D", "Of the token vectors. [default: 96]")] = None,
+    ffn: Annotated[int | None, option("F", "Feed-forward neurons of a layer. [default: 192]")] = None,
+    vocab: Annotated[int | None, option("V", "Most subwords. [default: 4000]")] = None,
+    positions: Annotated[int | None, option("L", "Most tokens of a text; longer ones are cut. [default: 64]")] = None,
+    pooling: Annotated[str | None, option("mean|first", "Token vectors that the classifier reads. [default: mean]")] = None,
+    batch_tokens: Annotated[int | None, option("N", "Most tokens of a batch. [default: 700]")] = None,
+    rate: Annotated[float | None, option("R", "Greatest learning rate. [default: 0.0007]")] = None,
     embedding_rate: Annotated[
-        float | None,
-        typer.Option("--embedding-rate", metavar="K", help="By how much more word vectors and classifier learn [5]."),
+        float | None, option("K", "By how much more word vectors and classifier learn. [default: 5]")
     ] = None,
-    dropout: Annotated[float | None, typer.Option("--dropout", metavar="P", help="Of what each layer adds [0.1].")] = None,
+    dropout: Annotated[float | None, option("P", "Of what each layer adds. [default: 0.1]")] = None,
     embedding_dropout: Annotated[
-        float | None, typer.Option("--embedding-dropout", metavar="P", help="Of word vectors and the classifier's input [0.3].")
+        float | None, option("P", "Of word vectors and the classifier's input. [default: 0.3]")
     ] = None,
-    word_dropout: Annotated[
-        float | None, typer.Option("--word-dropout", metavar="P", help="Share of subwords that are hidden [0.1].")
-    ] = None,
-    smoothing: Annotated[float | None, typer.Option("--smoothing", metavar="P", help="Of the labels [0.1].")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same weights [1].")] = None,
-    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where it is trained.")] = "cpu",
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads; default: torch's own.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print training.json and nothing else.")] = False,
+    word_dropout: Annotated[float | None, option("P", "Share of subwords that are hidden. [default: 0.1]")] = None,
+    smoothing: Annotated[float | None, option("P", "Of the labels. [default: 0.1]")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same weights. [default: 1]")] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    as_json: Annotated[bool, flag("--json", "Print training.json and nothing else.")] = False,
 ) -> None:
-    """Train a classifier that can be cut: any bottom layers with any slices of them answer; the same command goes on."""
+    """Train a classifier that can be cut: any bottom layers with any of their slices answer; the same command goes on.
+
+    Example: simnmt sti train --task train.tsv --out encoder
+    """
     from simnmt.nmt.errors import need
 
     for package in ("torch", "sentencepiece"):
         need(package)
-    from simnmt.cli.progress import stages
     from simnmt.nmt.training.session import STATE_FILE
-    from simnmt.streaming.encoder.learner import recipe_with
+    from simnmt.streaming.encoder.learner import ElasticRecipe, recipe_with
     from simnmt.streaming.encoder.task import read_task
     from simnmt.streaming.encoder.trainer import chance_level
     from simnmt.streaming.encoder.trainer import train as train_encoder
 
-    given = {
-        "epochs": epochs,
-        "minutes": minutes,
-        "layers": layers,
-        "slices": slices,
-        "width": width,
-        "ffn": ffn,
-        "vocab": vocab,
-        "positions": positions,
-        "pooling": pooling,
-        "batch_tokens": batch_tokens,
-        "rate": rate,
-        "embedding_rate": embedding_rate,
-        "dropout": dropout,
-        "embedding_dropout": embedding_dropout,
-        "word_dropout": word_dropout,
-        "smoothing": smoothing,
-        "seed": seed,
-    }
-    recipe = recipe_with(**given)
+    recipe = recipe_with(**{field.name: context.params.get(field.name) for field in fields(ElasticRecipe)})
     examples = read_task(task)
-    looked = None if dev is None else read_task(dev, label_names=examples.label_names)
+    dev_task = None if dev is None else read_task(dev, label_names=examples.label_names)
     try:
-        with stages() as show_stage:
-            account = train_encoder(examples, out, recipe, dev=looked, device=device, threads=threads, progress=show_stage)
+        with progress_bar() as bar:
+            account = train_encoder(examples, out, recipe, dev=dev_task, device=device, threads=threads, progress=bar.stage)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
             note("kept up to the last whole step; the same command goes on from there")
@@ -109,7 +110,7 @@ def train(
     if (warning := chance_level(account)) is not None:
         warn(warning)
     if as_json:
-        print(json.dumps(account, indent=1, ensure_ascii=False))
+        print_json(account)
         return
     done = account["training"]
     print(
@@ -124,126 +125,122 @@ def train(
         print(f"right on {dev_scores['path']}: {right} (commonest class {dev_scores['majority']:.1%})")
 
 
+@app.command()
 def shard(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL",
-            help="Folder that simnmt sti train wrote, local folder of transformers, or bert-base (random weights).",
-        ),
+        argument("MODEL", "Folder that simnmt sti train wrote, local folder of transformers, or bert-base (random weights)."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="STORE", help="Folder to write; it must not be there yet.")],
+    out: Annotated[Path, option("STORE", "Folder to write; it must not be there yet.")],
     bits: Annotated[
-        str | None, typer.Option("--bits", metavar="B,B...", help="Fidelities, of 2 to 6 and 32 [2,3,4,5,6,32].")
+        Sequence[int] | None, option("B,B...", "Fidelities, of 2 to 6 and 32. [default: 2,3,4,5,6,32]", parser=parse_integers)
     ] = None,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew where an interrupted run would be gone on with.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    restart: Annotated[bool, flag("--restart", "Begin anew instead of going on with an interrupted run.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Cut a model into shards, one a head, and write each at every fidelity; the same command goes on after an interruption."""
+    """Cut a model into shards, one a head, and write each at every fidelity; the same command goes on after an interruption.
+
+    Example: simnmt sti shard encoder --out store
+    """
     from simnmt.nmt.errors import need
 
     need("torch")
-    from simnmt.cli.progress import stages
     from simnmt.cli.sti_text import format_store
     from simnmt.profile.streaming_cost import BITS
     from simnmt.streaming.encoder.encoder_folder import load_encoder
     from simnmt.streaming.store.shard_store import ShardStore, describe_store
     from simnmt.streaming.store.writer import write_store
 
-    chosen = BITS if bits is None else parse_integers("--bits", bits, "2,6,32")
     loaded = load_encoder(model)
     if loaded.weights.random:
         note(f"{model} has random weights: its shards show speed, not accuracy")
-    with stages() as show_stage:
+    with progress_bar() as bar:
         write_store(
             loaded.weights,
             out,
-            bits=chosen,
+            bits=BITS if bits is None else tuple(bits),
             beside={} if loaded.tokenizer is None else loaded.tokenizer.files,
             label_names=loaded.label_names,
-            progress=None if show_stage is None else lambda done, total: show_stage("sharding", done / total),
+            progress=lambda done, total: bar.stage("sharding", done / total),
             resume=not restart,
         )
     with ShardStore.open(out) as store:
         description = describe_store(store)
-    print(json.dumps(description, indent=2) if as_json else format_store(description))
+    if as_json:
+        print_json(description)
+    else:
+        print(format_store(description))
 
 
+@app.command()
 def inspect(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder that simnmt sti shard wrote.")],
-    check: Annotated[bool, typer.Option("--check", help="Read all of it, and compare every checksum.")] = False,
-    layers: Annotated[bool, typer.Option("--layers", help="Also a table of the layers.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store: Annotated[Path, argument("STORE", "Folder that simnmt sti shard wrote.")],
+    check: Annotated[bool, flag("--check", "Read all of it, and compare every checksum.")] = False,
+    layers: Annotated[bool, flag("--layers", "Also a table of the layers.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Tell a shard store's model, its sizes and rounding errors by bits, and its outliers."""
+    """Show a shard store's model, its sizes and rounding errors by bits, and its outliers.
+
+    Example: simnmt sti inspect store --check
+    """
     from simnmt.nmt.errors import need
 
     need("torch")
-    from simnmt.cli.progress import stages
     from simnmt.cli.sti_text import format_store
     from simnmt.streaming.store.shard_store import ShardStore, describe_store
 
     with ShardStore.open(store) as opened:
         if check:
-            with stages() as show_stage:
-                opened.check(None if show_stage is None else lambda done, total: show_stage("checking", done / total))
+            with progress_bar() as bar:
+                opened.check(lambda done, total: bar.stage("checking", done / total))
         description = describe_store(opened) | ({"checked": True} if check else {})
     if as_json:
-        print(json.dumps(description, indent=2))
+        print_json(description)
         return
     print(format_store(description, layers=layers))
     if check:
         print(f"checked: all {description['records']} records and the files beside them are what was written")
 
 
+@app.command()
 def profile(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write.")],
-    store: Annotated[
-        Path | None, typer.Argument(metavar="[STORE]", help="Folder that simnmt sti shard wrote; or give --model.")
-    ] = None,
+    context: typer.Context,
+    out: Annotated[Path, option("FILE", "Device profile to write.")],
+    store: Annotated[Path | None, argument("[STORE]", "Folder that simnmt sti shard wrote; or give --model.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="NAME|FILE", help="In the store's place a Transformer that translates, such as marian."
+        str | None, option("NAME|FILE", "In place of a store, a Transformer that translates, such as marian.")
+    ] = None,
+    task: Annotated[Path | None, option("FILE.tsv", "Also rank the shards by the accuracy each brings on these.")] = None,
+    lengths: Annotated[
+        Sequence[int] | None, option("L,...", "Padded tokens. [default: 16,32; of --model 8,16,32,64]", parser=parse_integers)
+    ] = None,
+    pace: Annotated[
+        float | None,
+        option(
+            "RATE",
+            "Read no faster than a slower storage, such as 20MB/s. [default: as fast as the disk gives]",
+            parser=parse_rate,
         ),
     ] = None,
-    task: Annotated[
-        Path | None,
-        typer.Option("--task", metavar="FILE.tsv", help="Also rank the shards by what each brings on these examples."),
-    ] = None,
-    lengths: Annotated[
-        str | None, typer.Option("--lengths", metavar="L,...", help="Padded tokens [16,32; of --model 8,16,32,64].")
-    ] = None,
-    pace_mb: Annotated[
-        float | None, typer.Option("--pace-mb", metavar="MB/S", help="Hold reads to a slower storage [as the disk gives].")
-    ] = None,
-    into: Annotated[
-        Path | None, typer.Option("--into", metavar="PROFILE", help="Keep all else that this profile knows.")
-    ] = None,
-    repeats: Annotated[
-        int | None, typer.Option("--repeats", metavar="N", help="Of each layer's width; thrice for reads [9].")
-    ] = None,
-    threads: Annotated[int | None, typer.Option("--threads", metavar="T", help="CPU threads [1].")] = None,
+    into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
+    repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]")] = None,
+    threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", metavar="DIR", help="With --model: where the shards would lie [the profile's folder]."),
+        Path | None, option("DIR", "With --model: where the shards would lie. [default: the profile's folder]")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Of the profile [its file's].")] = None,
-    device_name: Annotated[
-        str | None, typer.Option("--device-name", metavar="NAME", help="Of this box [its processor].")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
+    device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor]")] = None,
     unit: Annotated[
-        str | None,
-        typer.Option("--unit", metavar="UNIT", help="What a token is [the store's sentencepiece model; else subword]."),
+        str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure T_io of shards by bits and T_comp of layers by width on this box, and on a task what each shard is worth.
+    """Measure T_io of shards by bits and T_comp of layers by width on this box, and the accuracy of each shard on a task.
 
-    Importance takes an evaluation for each shard and one more; it is kept beside the profile as it is made, and the same
-    command goes on from there. Leave the box alone meanwhile.
+    Importance takes one evaluation per shard and one more. Each is kept beside the profile at once, and the same command
+    goes on from there. Leave the box alone meanwhile.
+
+    Example: simnmt sti profile store --out box.json --task dev.tsv
     """
     from simnmt.nmt.errors import need
 
@@ -252,7 +249,6 @@ def profile(
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.calibrate.settings import StiSettings
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside
-    from simnmt.cli.progress import bar
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
 
@@ -265,24 +261,22 @@ def profile(
     refuse_replacing(out, task)
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
-    given: dict[str, Any] = {"repeats": repeats, "threads": threads}
-    settings = StiSettings(
-        lengths=parse_integers("--lengths", lengths, "16,32")
-        if lengths is not None
-        else ((16, 32) if model is None else (8, 16, 32, 64)),
-        pace_bytes_per_s=None if pace_mb is None else 1e6 * pace_mb,
-        **{key: value for key, value in given.items() if value is not None},
+    settings = chosen(
+        context,
+        StiSettings,
+        lengths=tuple(lengths or ((16, 32) if model is None else (8, 16, 32, 64))),
+        pace_bytes_per_s=pace,
     )
     named = ProfileNames(name or out.stem, device_name, unit)
-    with bar() as move:
+    with progress_bar() as bar:
         if store is not None:
-            device_profile, warnings = _profile_store(store, task, settings, named, out, before, move)
+            device_profile, warnings = _profile_store(store, task, settings, named, out, before, bar.runs)
         else:
             from simnmt.calibrate.streaming.streaming_profile import profile_model
 
             assert model is not None
             device_profile, warnings = profile_model(
-                model, folder or out.absolute().parent, settings, named, into=before, progress=move
+                model, folder or out.absolute().parent, settings, named, into=before, progress=bar.runs
             )
     write_profile(out, device_profile)
     if task is not None:
@@ -291,14 +285,10 @@ def profile(
         warn(warning)
     print(f"written to {out}", file=sys.stderr)
     if as_json:
-        print(json.dumps(profile_summary.as_json(device_profile), indent=1, allow_nan=False))
+        print_json(profile_summary.as_json(device_profile))
         return
-    facts = [
-        (what, figure)
-        for what, figure in profile_summary.facts(device_profile)
-        if what.startswith(("sti", "execution", "device"))
-    ]
-    print(format_pairs(facts))
+    facts = profile_summary.facts(device_profile)
+    print(format_pairs([fact for fact in facts if fact[0].startswith(("sti", "execution", "device"))]))
 
 
 def _profile_store(
@@ -328,42 +318,30 @@ def _profile_store(
         raise
 
 
+@app.command()
 def plan(
-    profile: Annotated[
-        str,
-        typer.Option("--profile", metavar="FILE", help="Profile with a block sti, an @name, @odroid-sti or @jetson-sti."),
-    ],
-    deadline_ms: Annotated[float, typer.Option("--deadline-ms", metavar="T", help="Within which a request is to be done.")],
-    preload_mb: Annotated[
-        float, typer.Option("--preload-mb", metavar="S", help="What may be kept in memory between requests; 0 for nothing.")
-    ],
-    length: Annotated[
-        int | None, typer.Option("--length", metavar="L", min=1, help="Padded tokens [the greatest length measured].")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="M", min=1, help="Decoder steps within the deadline [1].")
-    ] = None,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="The buffer is empty: what a request meets after the system took the memory.")
-    ] = False,
+    profile: Annotated[str, option("FILE|@NAME", "Profile with a block sti, or @odroid-sti or @jetson-sti.")],
+    deadline_s: Deadline,
+    preload_bytes: Preload,
+    length: Annotated[int | None, option("L", "Padded tokens. [default: the greatest length measured]", min=1)] = None,
+    steps: Annotated[int | None, option("M", "Decoder steps within the deadline. [default: 1]", min=1)] = None,
+    cold: Cold = False,
     similar: Annotated[
-        float,
-        typer.Option("--similar", metavar="PERCENT", min=0.0, max=100.0, help="Shards a deeper submodel may lack [0]."),
+        float, option("PERCENT", "Prefer a deeper submodel if it has at most PERCENT fewer shards.", min=0.0, max=100.0)
     ] = 0.0,
-    fill: Annotated[
-        bool, typer.Option("--fill", help="Beyond the paper: let the pipeline wait as long as the deadline allows.")
-    ] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Look for the best bits by integer programming; some 20 s at most.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")] = False,
-    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Write an HTML page with the pipelines.")] = None,
+    fill: Fill = False,
+    compare: Annotated[bool, flag("--compare", "Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
+    exact: Annotated[bool, flag("--exact", "Find the best bits by integer programming; some 20 s at most.")] = False,
+    as_json: AsJson = False,
+    page: Page = None,
 ) -> None:
-    """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
+    """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits and preloaded shards.
+
+    Example: simnmt sti plan --profile @odroid-sti --deadline-ms 200 --preload 1MB
+    """
     from simnmt.base.errors import InputError
     from simnmt.base.files import refuse_replacing, written_whole
-    from simnmt.cli.sti_costs import read_costs
+    from simnmt.cli.sti_costs import plan_costs
     from simnmt.cli.sti_text import format_plan
     from simnmt.streaming.plan.plan_summary import summarise_plan
 
@@ -372,13 +350,13 @@ def plan(
         raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
     if page is not None and page.is_dir():
         raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
-    source = read_costs(profile)
+    source = plan_costs(profile)
     for warning in source.warnings:
         warn(warning)
     planned = summarise_plan(
         source.cost,
-        in_seconds("--deadline-ms", deadline_ms),
-        in_bytes("--preload-mb", preload_mb),
+        deadline_s,
+        preload_bytes,
         length=length,
         steps=steps,
         cold=cold,
@@ -399,79 +377,74 @@ def plan(
         print(f"written to {page}", file=sys.stderr)
     if as_json:
         about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
-        document = {**about, **planned.as_json()}
-        print(json.dumps(document, indent=1, allow_nan=False))
+        print_json({**about, **planned.as_json()})
     else:
         print(format_plan(planned, source))
 
 
+@app.command()
 def run(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder that simnmt sti shard wrote.")],
-    deadline_ms: Annotated[float, typer.Option("--deadline-ms", metavar="T", help="Within which a turn is to be done.")],
-    preload_mb: Annotated[
-        float, typer.Option("--preload-mb", metavar="S", help="What may be kept in memory between engagements; 0 for nothing.")
-    ],
-    cache_mb: Annotated[
-        float | None, typer.Option("--cache-mb", metavar="S", help="What may be kept within the engagement [as --preload-mb].")
+    store: Annotated[Path, argument("STORE", "Folder that simnmt sti shard wrote.")],
+    deadline_s: Deadline,
+    preload_bytes: Preload,
+    cache_bytes: Annotated[
+        int | None,
+        option("SIZE", "Memory for shards within the engagement. [default: as --preload]", "--cache", parser=parse_bytes),
     ] = None,
     profile: Annotated[
-        str | None,
-        typer.Option("--profile", metavar="FILE", help="What simnmt sti profile measured [measured now, briefly]."),
+        str | None, option("FILE|@NAME", "Profile that simnmt sti profile wrote. [default: measure now, briefly]")
     ] = None,
     length: Annotated[
-        int | None, typer.Option("--length", metavar="L", min=1, help="Padded tokens [the profile's greatest; without it, 16].")
+        int | None, option("L", "Padded tokens. [default: the profile's greatest; without it, 16]", min=1)
     ] = None,
-    pace_mb: Annotated[
-        float | None, typer.Option("--pace-mb", metavar="MB/S", help="Hold reads to a slower storage [as the profile's were].")
+    pace: Annotated[
+        float | None,
+        option(
+            "RATE", "Read no faster than a slower storage, such as 20MB/s. [default: as the profile's reads]", parser=parse_rate
+        ),
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", metavar="K", min=1, max=1000, help="Of the engagement [3].")] = 3,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="The first turn finds an empty buffer: the system took the memory.")
-    ] = False,
-    fill: Annotated[
-        bool, typer.Option("--fill", help="Beyond the paper: let the pipeline wait as long as the deadline allows.")
-    ] = False,
-    text: Annotated[
-        list[str] | None, typer.Option("--text", metavar="TEXT", help="To classify; once for each turn, the last one repeats.")
-    ] = None,
-    task: Annotated[Path | None, typer.Option("--task", metavar="FILE.tsv", help="Its first texts are the turns'.")] = None,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="T", min=1, help="That compute, beside the one that reads [1].")
-    ] = 1,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Then run Load&Exec, StdPL and PreloadModel too, each once.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")] = False,
+    turns: Annotated[int, option("K", "Turns of the engagement.", min=1, max=1000)] = 3,
+    cold: Cold = False,
+    fill: Fill = False,
+    text: Annotated[list[str] | None, option("TEXT", "Text to classify; one for each turn, the last one repeats.")] = None,
+    task: Annotated[Path | None, option("FILE.tsv", "Use the file's first texts as the turns.")] = None,
+    threads: Annotated[int, option("T", "Threads that compute, beside the one that reads.", min=1)] = 1,
+    compare: Annotated[bool, flag("--compare", "Then run Load&Exec, StdPL and PreloadModel too, each once.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Stream a model from its store: plan each turn of an engagement, execute it, and set what it took beside the plan.
+    """Stream a model from its store: plan each turn of an engagement, execute it, and compare it with the plan.
 
     Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
+
+    Example: simnmt sti run store --deadline-ms 200 --preload 1MB --turns 5
     """
     from simnmt.base.errors import InputError
     from simnmt.nmt.errors import need
 
-    deadline_s, preload_bytes = in_seconds("--deadline-ms", deadline_ms), in_bytes("--preload-mb", preload_mb)
-    cache_bytes = None if cache_mb is None else in_bytes("--cache-mb", cache_mb)
     if cache_bytes is not None and cache_bytes < preload_bytes:
-        raise InputError(f"--cache-mb {cache_mb:g}: less than --preload-mb {preload_mb:g}", remedy="give as much or more")
+        what = f"--cache of {cache_bytes:,} bytes: less than --preload of {preload_bytes:,}"
+        raise InputError(what, remedy="give as much or more")
+    if text and task is not None:
+        raise InputError("--text and --task: both say what is classified", remedy="give one of them")
     if threads > (os.cpu_count() or 1):
         raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
     need("torch")
     from simnmt.calibrate import profile_assembly
     from simnmt.calibrate.box import describe
-    from simnmt.cli.sti_costs import run_costs, run_texts
+    from simnmt.cli.sti_costs import run_costs
     from simnmt.cli.sti_text import engagement_document, format_engagement
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
+    from simnmt.streaming.encoder.task import read_task
     from simnmt.streaming.pipeline.turns import EngagementSettings, inputs_of, run_baselines, run_engagement
     from simnmt.streaming.store.shard_store import ShardStore
 
-    texts = run_texts(text, task, turns)
+    texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
     box = describe(libraries=False)
     before = profile_assembly.state(box)
     with ShardStore.open(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())
-        pace = None if pace_mb is None else 1e6 * pace_mb
-        source, tokens, pace = run_costs(opened, encoder, profile, length, pace, threads)
+        source = run_costs(opened, encoder, profile, length, pace, threads)
+        tokens = max(source.cost.comp_s) if length is None else length
         inputs = inputs_of(opened, texts, tokens, turns)
         engaged = EngagementSettings(
             deadline_s=deadline_s,
@@ -479,7 +452,7 @@ def run(
             cache_bytes=cache_bytes,
             length=tokens,
             cold=cold,
-            pace_bytes_per_s=pace,
+            pace_bytes_per_s=source.pace_bytes_per_s,
             threads=threads,
             fills_deadline=fill,
         )
@@ -488,19 +461,7 @@ def run(
         warnings = [*source.warnings, *profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run")]
         for warning in warnings:
             warn(warning)
-        print(
-            json.dumps(
-                engagement_document(opened, source, engaged, done, others) | {"warnings": warnings}, indent=1, allow_nan=False
-            )
-            if as_json
-            else format_engagement(opened, source, engaged, done, others)
-        )
-
-
-app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
-app.command("train")(train)
-app.command("shard")(shard)
-app.command("inspect")(inspect)
-app.command("profile")(profile)
-app.command("plan")(plan)
-app.command("run")(run)
+        if as_json:
+            print_json(engagement_document(opened, source, engaged, done, others) | {"warnings": warnings})
+        else:
+            print(format_engagement(opened, source, engaged, done, others))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,61 +13,24 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.base.files import refuse_replacing
 from simnmt.base.text_tables import format_pairs, format_table
+from simnmt.cli.options import AsJson, Page, Seed, argument, chosen, flag, option, parse_bytes, parse_seconds, print_json
+from simnmt.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from simnmt.network.recording.recorder import Progress, Recorder
-    from simnmt.network.recording.samples import RecordingSamples
+    from simnmt.network.recording.recorder import Recorder
     from simnmt.network.rtt_comparison import Judgement
     from simnmt.network.traces.readings import Trace
+    from simnmt.network.traces.summary import TraceSummary
+
+app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
 
 class ReplyName(str, Enum):
-    """What a round of replies may be worth."""
+    """The value of a round of replies."""
 
     min = "min"
     mean = "mean"
     first = "first"
-
-
-Reply = Annotated[ReplyName, typer.Option("--reply", help="What a round of replies is worth.")]
-
-
-def fetch(
-    measurement: Annotated[int, typer.Option("--measurement", metavar="ID", help="Of RIPE Atlas, a ping or a traceroute.")],
-    probe: Annotated[int, typer.Option("--probe", metavar="ID", help="Whose results.")],
-    start: Annotated[str, typer.Option("--start", metavar="DATE", help="2026-01-01, 2026-01-01T12:30 (UTC), or Unix seconds.")],
-    stop: Annotated[str, typer.Option("--stop", metavar="DATE", help="Likewise.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV file to write.")],
-    cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Keep the answer here; default: the user's folder for caches.")
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", metavar="FILE", help="For a measurement that is not public.")
-    ] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", metavar="URL", help="Of another site with this API.")] = None,
-    reply: Reply = ReplyName.min,
-) -> None:
-    """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads."""
-    from simnmt.network.ripe_atlas_api import BASE_URL, Cache, Query, default_folder, read_key
-    from simnmt.network.ripe_atlas_api import fetch as fetch_results
-    from simnmt.network.trace_options import ReadOptions, parse_moment_s
-    from simnmt.network.traces.summary import format_facts, format_title, summarise
-    from simnmt.network.traces.trace_file import write_traces
-
-    query = Query(measurement, probe, parse_moment_s(start, "--start"), parse_moment_s(stop, "--stop"), base_url or BASE_URL)
-    refuse_replacing(out, api_key_file)
-    key = None if api_key_file is None else read_key(api_key_file)
-    kept_in = Cache(cache or default_folder())
-    fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
-    replaced = os.path.lexists(out)
-    write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
-    summary = summarise(fetched.trace)
-    facts = dict(format_facts(summary))
-    print(f"{'replaced' if replaced else 'wrote'} {out}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
-    place = kept_in.files(query.url)[0]
-    print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {fetched.kept.sha256[:16]}...")
-    for note in (*fetched.remarks, *fetched.trace.remarks):
-        print(f"  note: {note}")
 
 
 class MethodName(str, Enum):
@@ -80,124 +40,150 @@ class MethodName(str, Enum):
     icmp = "icmp"
 
 
-def respond(
-    bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS", help="Where to listen; beyond this machine anyone who gets there can.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="P", help="0 for any that is free.")] = 0,
-    once: Annotated[bool, typer.Option("--once", help="End with the first recording, or 15 min after it fell silent.")] = False,
-) -> None:
-    """Answer `trace record` from elsewhere, until Ctrl-C."""
-    from simnmt.network.recording.responder import Responder
-
-    responder = Responder(bind, port)
-    try:
-        print("listening on {} port {}".format(*responder.address), flush=True)
-        responder.serve(once=once)
-    finally:
-        responder.close()
+Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
+Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
+Measurement = Annotated[int | None, option("ID", "Read this RIPE Atlas measurement alone.", "--measurement")]
+Columns = Annotated[
+    list[str] | None,
+    option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
+]
+IdleBelow = Annotated[
+    float, option("RATE", "Count lower throughputs, in kbit/s, as pauses of the traffic: lost.", "--idle-below-kbps")
+]
+PingInterval = Annotated[
+    float, option("TIME", "Between the requests of a ping that printed no times.", "--interval", parser=parse_seconds)
+]
 
 
-def record(
-    host: Annotated[str, typer.Option("--host", metavar="H", help="The other end.")],
-    duration: Annotated[str, typer.Option("--duration", metavar="TIME", help="How long: 600s, 10m, 2h.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="CSV file to write; bandwidths go to FILE-bandwidth.csv.")],
-    port: Annotated[int | None, typer.Option("--port", metavar="P", help="Where `trace respond` listens.")] = None,
-    interval: Annotated[str, typer.Option("--interval", metavar="TIME", help="Between probes.")] = "1s",
-    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Later echoes are lost.")] = "2s",
-    bandwidth_every: Annotated[
-        str, typer.Option("--bandwidth-every", metavar="TIME", help="Between transfers; 0 for none.")
-    ] = "60s",
-    transfer: Annotated[str, typer.Option("--transfer", metavar="SIZE", help="Of a transfer, one each way.")] = "256kB",
-    method: Annotated[
-        MethodName, typer.Option("--method", help="icmp needs the system's leave, and a responder for bandwidth alone.")
-    ] = MethodName.tcp,
-) -> None:
-    """Record round-trip times and bandwidths to a responder, as series that a scenario reads."""
-    from simnmt.network.recording.recorder import Recorder, RecordingPlan
-    from simnmt.network.trace_options import parse_bytes, parse_seconds
+def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
+    """Read a file by the options that `import` and `inspect` share."""
+    from simnmt.network.trace_options import ReadOptions, parse_columns
+    from simnmt.network.traces.trace_file import read_trace
 
-    plan = RecordingPlan(
-        host=host,
-        port=port,
-        duration_s=parse_seconds(duration, "--duration"),
-        interval_s=parse_seconds(interval, "--interval"),
-        timeout_s=parse_seconds(timeout, "--timeout"),
-        bandwidth_every_s=parse_seconds(bandwidth_every, "--bandwidth-every"),
-        transfer_bytes=parse_bytes(transfer, "--transfer"),
-        method=method.value,
+    given = context.params
+    how = chosen(
+        context,
+        ReadOptions,
+        reply=given["reply"].value,
+        columns=parse_columns(given["column"] or ()),
+        idle_below_bps=given["idle_below_kbps"] * 1e3,
+        interval_s=given["interval"],
     )
-    recorder = Recorder(plan, out)
-    try:
-        with _recording_bar(plan.duration_s) as progress:
-            recorder.run(progress)
-    finally:
-        _print_recording(recorder)
+    return read_trace(file, how)
 
 
-def _print_recording(recorder: Recorder) -> None:
-    from simnmt.network.recording.samples import describe_bandwidths, describe_rtts
+def _print_written(path: Path, summary: TraceSummary, replaced: bool) -> None:
+    from simnmt.network.traces.summary import format_facts, format_title
 
-    for path in recorder.written:
-        description = describe_bandwidths(recorder.samples) if path == recorder.targets[1] else describe_rtts(recorder.samples)
-        print(f"wrote {path}: {description}")
-    if recorder.written:
-        for what in recorder.oddities:
-            print(f"  note: {what}")
-    for path in recorder.left:
-        print(f"what was recorded until then stands in {path}", file=sys.stderr)
+    facts = dict(format_facts(summary))
+    print(f"{'replaced' if replaced else 'wrote'} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
 
 
-@contextmanager
-def _recording_bar(duration_s: float) -> Iterator[Progress | None]:
-    """On a terminal, how far it is and what was found so far."""
-    if not sys.stderr.isatty():
-        yield None
+def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
+    for note in notes:
+        print(f"  note: {note}")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    file: Annotated[Path, argument("FILE", "RIPE Atlas results, what ping printed, or a CSV log.")],
+    out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
+    reply: Reply = ReplyName.min,
+    probe: Probe = None,
+    measurement: Measurement = None,
+    column: Columns = None,
+    idle_below_kbps: IdleBelow = 0.0,
+    interval: PingInterval = 1.0,
+    kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
+
+    Example: simnmt trace import ping.txt --out office.csv
+    """
+    from simnmt.network.traces.summary import summarise
+    from simnmt.network.traces.trace_file import output_paths, with_kind, write_traces
+
+    traces = _read_traces(context, file)
+    if kind is not None:
+        traces = with_kind(traces, kind)
+    paths = output_paths(traces, out)
+    for path in paths:
+        refuse_replacing(path, file)
+    replaced = [os.path.lexists(path) for path in paths]
+    write_traces(traces, out)
+    summaries = [summarise(trace) for trace in traces]
+    if as_json:
+        series = [{"file": str(path)} | summary.as_json() for path, summary in zip(paths, summaries, strict=True)]
+        print_json({"series": series})
         return
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    for path, summary, before in zip(paths, summaries, replaced, strict=True):
+        _print_written(path, summary, before)
+        _print_notes(summary.remarks)
 
-    from simnmt.cli.progress import DescriptionColumn, live_progress
-    from simnmt.network.recording.samples import describe_progress
 
-    with live_progress(TextColumn("recording"), BarColumn(), DescriptionColumn(), TimeRemainingColumn()) as shown:
-        task = shown.add_task("", total=duration_s)
+@app.command()
+def inspect(
+    context: typer.Context,
+    file: Annotated[str, argument("FILE|@NAME", "As for import, or a shipped RTT series.")],
+    reply: Reply = ReplyName.min,
+    probe: Probe = None,
+    measurement: Measurement = None,
+    column: Columns = None,
+    idle_below_kbps: IdleBelow = 0.0,
+    interval: PingInterval = 1.0,
+    as_json: AsJson = False,
+    page: Page = None,
+) -> None:
+    """Show a trace: clock, losses, quantiles, autocorrelation.
 
-        def progress(passed_s: float, samples: RecordingSamples) -> None:
-            shown.update(task, completed=min(passed_s, duration_s), description=describe_progress(samples))
+    Example: simnmt trace inspect @cp1 --page cp1.html
+    """
+    from simnmt.base import shipped_files
+    from simnmt.network.traces.summary import format_facts, format_title, summarise
 
-        yield progress
+    path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
+    refuse_replacing(page, path)
+    traces = _read_traces(context, path)
+    summaries = [summarise(trace) for trace in traces]
+    if page is not None:
+        from simnmt.report.trace_page import write_trace_page
+
+        write_trace_page(page, file if file.startswith("@") else path.name, traces)
+    if as_json:
+        print_json({"file": file, "series": [summary.as_json() for summary in summaries]})
+        return
+    for summary in summaries:
+        print(f"{file}: {format_title(summary)}; {summary.source}")
+        print(format_pairs(format_facts(summary), "  "))
+        _print_notes(summary.remarks)
+    if page is not None:
+        print(f"page: {page}")
 
 
 _JUDGED_SEEDS = range(1, 21)
 _DECIMALS_MS = 6
 
 
+@app.command()
 def synth(
-    like: Annotated[
-        Path | None,
-        typer.Option("--like", metavar="FILE", help="Fit a process to this measured RTT, in any form that import reads."),
-    ] = None,
-    params: Annotated[
-        Path | None, typer.Option("--params", metavar="FILE", help="Take a process that was fitted before.")
-    ] = None,
-    hours: Annotated[
-        float | None, typer.Option("--hours", metavar="H", help="Length to draw; default: that of the fit.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="CSV file to write what was drawn.")] = None,
-    params_out: Annotated[
-        Path | None, typer.Option("--params-out", metavar="FILE", help="JSON file to keep the process.")
-    ] = None,
-    unseen: Annotated[
-        Path | None, typer.Option("--judge", metavar="FILE", help="Judge it by this series, not by halves.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Same seed, same bytes.")] = 1,
+    like: Annotated[Path | None, option("FILE", "Fit a process to this measured RTT, in any form that import reads.")] = None,
+    params: Annotated[Path | None, option("FILE", "Take a process that was fitted before.")] = None,
+    hours: Annotated[float | None, option("H", "Length to draw. [default: that of the fit]")] = None,
+    out: Annotated[Path | None, option("FILE", "CSV file to write what was drawn.")] = None,
+    params_out: Annotated[Path | None, option("FILE", "JSON file to keep the process.")] = None,
+    unseen: Annotated[Path | None, option("FILE", "Judge it by this series, not by halves.", "--judge")] = None,
+    seed: Seed = 1,
     column: Annotated[
-        list[str] | None,
-        typer.Option("--column", metavar="ROLE=NAME[:UNIT]", help="As for import, of the files read. May be repeated."),
+        list[str] | None, option("ROLE=NAME[:UNIT]", "As for import, of the files read. May be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the judgement as JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw a synthetic RTT series like a measured one, and say how like it is."""
+    """Draw a synthetic RTT series like a measured one, and report how alike the two are.
+
+    Example: simnmt trace synth --like office.csv --hours 24 --out day.csv
+    """
     from simnmt.network.rtt_comparison import judge
     from simnmt.network.rtt_process import (
         check_duration,
@@ -237,7 +223,7 @@ def synth(
     write_texts(texts)
     if as_json:
         document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}
-        print(json.dumps(document, indent=1))
+        print_json(document)
         return
     print("\n".join([describe_process(process), *messages]))
     if judgement:
@@ -265,125 +251,125 @@ def _format_judgement(judgement: list[Judgement]) -> str:
     return f"\n{format_table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
 
 
-app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
-
-
-Probe = Annotated[int | None, typer.Option("--probe", metavar="ID", help="The one RIPE Atlas probe that is meant.")]
-Measurement = Annotated[
-    int | None, typer.Option("--measurement", metavar="ID", help="The one RIPE Atlas measurement that is meant.")
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="ROLE=NAME[:UNIT]",
-        help="A column of a CSV file whose name does not tell: time, rtt, downlink, uplink. May be repeated.",
-    ),
-]
-IdleBelow = Annotated[
-    float, typer.Option("--idle-below-kbps", metavar="RATE", help="Count lower throughputs as pauses of the traffic: lost.")
-]
-Interval = Annotated[
-    float, typer.Option("--interval", metavar="SECONDS", help="Between the requests of a ping that printed no times.")
-]
-
-
-@app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="RIPE Atlas results, what ping printed, or a CSV log.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="CSV file to write; of several series each gets a word before .csv.")
-    ],
+@app.command()
+def fetch(
+    measurement: Annotated[int, option("ID", "Of RIPE Atlas, a ping or a traceroute.")],
+    probe: Annotated[int, option("ID", "Whose results.")],
+    start: Annotated[str, option("DATE", "2026-01-01, 2026-01-01T12:30 (UTC), or Unix seconds.")],
+    stop: Annotated[str, option("DATE", "Likewise.")],
+    out: Annotated[Path, option("FILE", "CSV file to write.")],
+    cache: Annotated[Path | None, option("DIR", "Keep the answer here. [default: the user's folder for caches]")] = None,
+    api_key_file: Annotated[Path | None, option("FILE", "For a measurement that is not public.")] = None,
+    base_url: Annotated[str | None, option("URL", "Of another site with this API.")] = None,
     reply: Reply = ReplyName.min,
-    probe: Probe = None,
-    measurement: Measurement = None,
-    column: Columns = None,
-    idle_below_kbps: IdleBelow = 0.0,
-    interval: Interval = 1.0,
-    kind: Annotated[
-        str | None, typer.Option("--kind", metavar="KIND", help="Where a CSV log does not say it: measured, synthetic.")
-    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Turn measurements into series that a scenario reads, mended, each loss and oddity counted."""
-    from simnmt.network.traces.summary import format_facts, format_title, summarise
-    from simnmt.network.traces.trace_file import output_paths, with_kind, write_traces
+    """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads.
 
-    traces = _read_traces(file, reply, probe, measurement, column, idle_below_kbps, interval)
-    if kind is not None:
-        traces = with_kind(traces, kind)
-    paths = output_paths(traces, out)
-    for path in paths:
-        refuse_replacing(path, file)
-    replaced = [os.path.lexists(path) for path in paths]
-    write_traces(traces, out)
-    for trace, path, before in zip(traces, paths, replaced, strict=True):
-        summary = summarise(trace)
-        facts = dict(format_facts(summary))
-        print(f"{'replaced' if before else 'wrote'} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
-        for note in trace.remarks:
-            print(f"  note: {note}")
+    Example: simnmt trace fetch --measurement 1001 --probe 10 --start 2026-01-01 --stop 2026-01-02 --out atlas.csv
+    """
+    from simnmt.network.ripe_atlas_api import BASE_URL, Cache, Query, default_folder, read_key
+    from simnmt.network.ripe_atlas_api import fetch as fetch_results
+    from simnmt.network.trace_options import ReadOptions, parse_moment_s
+    from simnmt.network.traces.summary import summarise
+    from simnmt.network.traces.trace_file import write_traces
+
+    query = Query(measurement, probe, parse_moment_s(start, "--start"), parse_moment_s(stop, "--stop"), base_url or BASE_URL)
+    refuse_replacing(out, api_key_file)
+    key = None if api_key_file is None else read_key(api_key_file)
+    kept_in = Cache(cache or default_folder())
+    fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
+    replaced = os.path.lexists(out)
+    write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
+    summary = summarise(fetched.trace)
+    place, digest = kept_in.files(query.url)[0], fetched.kept.sha256
+    notes = [*fetched.remarks, *fetched.trace.remarks]
+    if as_json:
+        origin = {"answer": str(place), "from_cache": fetched.from_cache, "sha256": digest, "notes": notes}
+        print_json({"file": str(out)} | summary.as_json() | origin)
+        return
+    _print_written(out, summary, replaced)
+    print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {digest[:16]}...")
+    _print_notes(notes)
 
 
 @app.command()
-def inspect(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="As for import, or the @name of a shipped RTT series.")],
-    reply: Reply = ReplyName.min,
-    probe: Probe = None,
-    measurement: Measurement = None,
-    column: Columns = None,
-    idle_below_kbps: IdleBelow = 0.0,
-    interval: Interval = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")] = False,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write an HTML page with plots.")] = None,
+def respond(
+    bind: Annotated[str, option("ADDRESS", "Where to listen; beyond this machine anyone who gets there can.")] = "127.0.0.1",
+    port: Annotated[int, option("P", "0 for any that is free.")] = 0,
+    once: Annotated[bool, flag("--once", "End with the first recording, or 15 min after it fell silent.")] = False,
 ) -> None:
-    """Say what a trace is like: clock, losses, quantiles, autocorrelation."""
-    from simnmt.base import shipped_files
-    from simnmt.network.traces.summary import format_facts, format_title, summarise
+    """Answer `trace record` from elsewhere, until Ctrl-C.
 
-    path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
-    refuse_replacing(plot, path)
-    traces = _read_traces(path, reply, probe, measurement, column, idle_below_kbps, interval)
-    summaries = [summarise(trace) for trace in traces]
-    if plot is not None:
-        from simnmt.report.trace_page import write_trace_page
+    Example: simnmt trace respond --port 7000
+    """
+    from simnmt.network.recording.responder import Responder
 
-        write_trace_page(plot, file if file.startswith("@") else path.name, traces)
-    if as_json:
-        print(json.dumps({"file": file, "series": [summary.as_json() for summary in summaries]}, indent=1))
-        return
-    for summary in summaries:
-        print(f"{file}: {format_title(summary)}; {summary.source}")
-        print(format_pairs(format_facts(summary), "  "))
-        for note in summary.remarks:
-            print(f"  note: {note}")
-    if plot is not None:
-        print(f"plots: {plot}")
+    responder = Responder(bind, port)
+    try:
+        print("listening on {} port {}".format(*responder.address), flush=True)
+        responder.serve(once=once)
+    finally:
+        responder.close()
 
 
-app.command("synth")(synth)
-app.command("fetch")(fetch)
-app.command("record")(record)
-app.command("respond")(respond)
+@app.command()
+def record(
+    host: Annotated[str, option("HOST", "The other end.")],
+    duration: Annotated[float, option("TIME", "How long: 600s, 10m, 2h.", parser=parse_seconds)],
+    out: Annotated[Path, option("FILE", "CSV file to write; bandwidths go to FILE-bandwidth.csv.")],
+    port: Annotated[int | None, option("P", "Port on which `trace respond` listens.")] = None,
+    interval: Annotated[float, option("TIME", "Between probes. [default: 1s]", parser=parse_seconds, show_default=False)] = 1.0,
+    timeout: Annotated[
+        float, option("TIME", "Later echoes are lost. [default: 2s]", parser=parse_seconds, show_default=False)
+    ] = 2.0,
+    bandwidth_every: Annotated[
+        float,
+        option("TIME", "Between transfers; 0 for none. [default: 60s]", parser=parse_seconds, show_default=False),
+    ] = 60.0,
+    transfer: Annotated[
+        int,
+        option("SIZE", "Size of a transfer, one each way. [default: 256kB]", parser=parse_bytes, show_default=False),
+    ] = 256_000,
+    method: Annotated[
+        MethodName, option(None, "icmp needs the system's leave, and a responder for bandwidth alone.")
+    ] = MethodName.tcp,
+    as_json: AsJson = False,
+) -> None:
+    """Record round-trip times and bandwidths to a responder, as series that a scenario reads.
 
+    Example: simnmt trace record --host cloud.example --port 7000 --duration 10m --out office.csv
+    """
+    from simnmt.network.recording.recorder import Recorder, RecordingPlan
 
-def _read_traces(
-    file: Path,
-    reply: ReplyName,
-    probe: int | None,
-    measurement: int | None,
-    column: list[str] | None,
-    idle_below_kbps: float,
-    interval_s: float,
-) -> list[Trace]:
-    from simnmt.network.trace_options import ReadOptions, parse_columns
-    from simnmt.network.traces.trace_file import read_trace
-
-    how = ReadOptions(
-        reply=reply.value,
-        probe=probe,
-        measurement=measurement,
-        columns=parse_columns(column or ()),
-        idle_below_bps=idle_below_kbps * 1e3,
-        interval_s=interval_s,
+    plan = RecordingPlan(
+        host=host,
+        port=port,
+        duration_s=duration,
+        interval_s=interval,
+        timeout_s=timeout,
+        bandwidth_every_s=bandwidth_every,
+        transfer_bytes=transfer,
+        method=method.value,
     )
-    return read_trace(file, how)
+    recorder = Recorder(plan, out)
+    try:
+        with progress_bar() as bar:
+            recorder.run(lambda passed_s, samples: bar.recorded(passed_s, duration, samples))
+    finally:
+        _print_recording(recorder, as_json)
+
+
+def _print_recording(recorder: Recorder, as_json: bool) -> None:
+    from simnmt.network.recording.samples import describe_bandwidths, describe_rtts
+
+    samples = recorder.samples
+    if as_json:
+        probes = {"probes": len(samples.rtt_ms), "lost": samples.lost, "transfers": len(samples.transfer_s)}
+        print_json({"files": [str(path) for path in recorder.written], "notes": recorder.oddities} | probes)
+    else:
+        for path in recorder.written:
+            print(f"wrote {path}: {(describe_bandwidths if path == recorder.targets[1] else describe_rtts)(samples)}")
+        _print_notes(recorder.oddities if recorder.written else ())
+    for path in recorder.left:
+        print(f"the samples so far are kept in {path}", file=sys.stderr)

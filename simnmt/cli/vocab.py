@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.base.text_tables import format_table
+from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_json
+from simnmt.cli.progress import progress_bar
+
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, StepTime
+    from simnmt.cli.vocab_bundles import Description
+
+app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
+
+CLUSTER_OPTIONS = ("clusters", "top", "pool", "method", "beam", "batch", "seed")
+LIST_OPTIONS = ("targets", "candidates", "align", "always")
 
 
+@app.command()
 def bench(
-    vocab: Annotated[
-        list[int] | None, typer.Option("--vocab", metavar="V", help="Target tokens; once for each [32000, 128000, 250000].")
-    ] = None,
-    width: Annotated[
-        list[int] | None, typer.Option("--width", metavar="D", help="Of the hidden state; once for each [512, 1024].")
-    ] = None,
-    rows: Annotated[
-        list[int] | None, typer.Option("--rows", metavar="R", help="Sentences x beam; once for each [1, 8, 40].")
-    ] = None,
+    context: typer.Context,
+    vocab: Annotated[list[int] | None, option("V", "Target tokens; once for each. [default: 32000, 128000, 250000]")] = None,
+    width: Annotated[list[int] | None, option("D", "Of the hidden state; once for each. [default: 512, 1024]")] = None,
+    rows: Annotated[list[int] | None, option("R", "Sentences x beam; once for each. [default: 1, 8, 40]")] = None,
     share: Annotated[
-        list[float] | None,
-        typer.Option("--share", metavar="PERCENT", help="Of the vocabulary active in a step; once for each [2, 6, 12, 20]."),
+        list[float] | None, option("PERCENT", "Of the vocabulary active in a step; once for each. [default: 2, 6, 12, 20]")
     ] = None,
-    clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of contexts [2000].")] = None,
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="N", help="Rounds in which the contestants take turns [5].")
-    ] = None,
-    threads: Annotated[int | None, typer.Option("--threads", metavar="T", help="CPU threads [1].")] = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="cpu|cuda", help="Where [cpu].")] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="TYPE", help="Of the weights: float32, float16, bfloat16 [float32].")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write all figures to this file, as JSON.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    clusters: Annotated[int | None, option("R", "Clusters of contexts. [default: 2000]")] = None,
+    rounds: Annotated[int | None, option("N", "Rounds in which the contestants take turns. [default: 5]")] = None,
+    threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
+    device: Annotated[str | None, option("cpu|cuda", "Where. [default: cpu]")] = None,
+    dtype: Annotated[str | None, option("TYPE", "Of the weights: float32, float16, bfloat16. [default: float32]")] = None,
+    out: Annotated[Path | None, option("FILE", "Write all figures to this file, as JSON.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the output layer on this box with all columns and with the active ones alone; some three minutes.
 
     Random weights, and active sets that overlap as those of clusters do. Leave the box alone meanwhile: contestants take turns,
     so their ratios bear some noise, but their times do not.
+
+    Example: simnmt vocab bench --vocab 32000 --rows 8
     """
     from simnmt.kernels.errors import need_torch
 
@@ -52,15 +54,12 @@ def bench(
     from simnmt.base.files import written_whole
     from simnmt.calibrate.projection_bench import Setting
     from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
-    from simnmt.cli.progress import bar
 
-    lists = {"vocabs": vocab, "widths": width, "rows": rows, "shares": share and [percent / 100 for percent in share]}
-    given: dict[str, Any] = {name: tuple(values) for name, values in lists.items() if values}
-    single: dict[str, Any] = {"clusters": clusters, "rounds": rounds, "threads": threads, "device": device, "dtype": dtype}
-    setting = Setting(**given, **{name: value for name, value in single.items() if value is not None})
+    shares = [percent / 100 for percent in share or ()]
+    setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=tuple(shares))
     check(setting)
-    with bar() as move:
-        done = vocabulary_bench(setting, lambda at, whole, what: move(at, whole, what))
+    with progress_bar() as bar:
+        done = vocabulary_bench(setting, bar.runs)
     text = done.model_dump_json(indent=1)
     if out is not None:
         with written_whole(out) as partial:
@@ -70,7 +69,6 @@ def bench(
 
 
 def _format_bench(done: ProjectionBench) -> str:
-    from simnmt.base.text_tables import format_table
     from simnmt.calibrate.box import describe
     from simnmt.calibrate.processor_use import is_busy
 
@@ -143,70 +141,45 @@ def _break_even_row(break_even: BreakEven) -> list[str]:
     return [f"{break_even.vocab:,}", f"{break_even.width:,}", str(break_even.rows), *shares]
 
 
-app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
-app.command("bench")(bench)
-
-
 @app.command()
 def build(
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder that simnmt nmt train wrote.")],
+    context: typer.Context,
+    model: Annotated[Path, option("DIR", "Folder that simnmt nmt train wrote.")],
     text: Annotated[
-        list[str],
-        typer.Option(
-            "--text", metavar="[LABEL=]FILE", help="Source text, a sentence a line, plain or gzip; once for each direction."
-        ),
+        list[str], option("[LABEL=]FILE", "Source text, a sentence a line, plain or gzip; once for each direction.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Bundle to write.")],
-    clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of each direction [100].")] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", metavar="K", help="Likeliest tokens of each context that are active [5].")
-    ] = None,
-    pool: Annotated[
-        str | None, typer.Option("--pool", metavar="LABEL", help="One set of clusters of that label, for all texts together.")
-    ] = None,
+    out: Annotated[Path, option("FILE", "Bundle to write.")],
+    clusters: Annotated[int | None, option("R", "Clusters of each direction. [default: 100]")] = None,
+    top: Annotated[int | None, option("K", "Likeliest tokens of each context that are active. [default: 5]")] = None,
+    pool: Annotated[str | None, option("LABEL", "One set of clusters of that label, for all texts together.")] = None,
     sentences: Annotated[
-        int | None,
-        typer.Option("--sentences", metavar="N", min=1, help="Lines taken of each text, evenly spread [30000; lists: all]."),
+        int | None, option("N", "Lines taken of each text, evenly spread. [default: 30000; lists: all]", min=1)
     ] = None,
     targets: Annotated[
-        Path | None,
-        typer.Option("--targets", metavar="FILE", help="Build candidate lists instead: line i translates line i of --text."),
+        Path | None, option("FILE", "Build candidate lists instead: line i translates line i of --text.")
     ] = None,
-    candidates: Annotated[
-        int | None, typer.Option("--candidates", metavar="N", help="Target words listed for each source word [20].")
-    ] = None,
-    align: Annotated[
-        str | None, typer.Option("--align", metavar="ibm1|attention", help="What the lists are learnt by [ibm1].")
-    ] = None,
-    always: Annotated[
-        int | None, typer.Option("--always", metavar="N", help="Most frequent target words that every list holds [0].")
-    ] = None,
-    beam: Annotated[
-        int | None, typer.Option("--beam", metavar="B", min=1, help="Beam that contexts are collected with [1].")
-    ] = None,
-    batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together [128].")
-    ] = None,
+    candidates: Annotated[int | None, option("N", "Target words listed for each source word. [default: 20]")] = None,
+    align: Annotated[str | None, option("ibm1|attention", "Alignment that the lists are learnt from. [default: ibm1]")] = None,
+    always: Annotated[int | None, option("N", "Most frequent target words that every list holds. [default: 0]")] = None,
+    beam: Annotated[int | None, option("B", "Beam that contexts are collected with. [default: 1]", min=1)] = None,
+    batch: Annotated[int | None, option("N", "Most sentences decoded together. [default: 128]", min=1)] = None,
     method: Annotated[
-        str | None,
-        typer.Option("--method", metavar="sklearn|faiss", help="What clusters [faiss where it is installed]."),
+        str | None, option("sklearn|faiss", "Library that clusters. [default: faiss where it is installed]")
     ] = None,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", metavar="N", help="Of k-means [20], or of ibm1 [5].")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="S", min=0, max=2**31 - 1, help="Same seed, same clusters [1].")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the model runs.")] = "cpu",
-    threads: Annotated[int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads [torch's own].")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was built as JSON and nothing else.")] = False,
+    iterations: Annotated[int | None, option("N", "Iterations of k-means or ibm1. [default: 20; ibm1 5]")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same clusters. [default: 1]", min=0, max=2**31 - 1)] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Learn from text which output columns a trained model needs; clusters need no translations, lists do."""
+    """Learn from text which output columns a trained model needs; clusters need no translations, lists do.
+
+    Example: simnmt vocab build --model model --text news.de --out clusters.safetensors
+    """
     from simnmt.base.files import refuse_replacing
     from simnmt.nmt.errors import need_packages
 
     need_packages()
-    from simnmt.cli.progress import stages
     from simnmt.cli.vocab_bundles import build_cluster_bundle, build_list_bundle, texts_by_label
     from simnmt.nmt.errors import NmtError
     from simnmt.nmt.translation import Translator
@@ -219,55 +192,53 @@ def build(
         raise NmtError("nothing may be written there", path=out.parent, remedy="choose another folder")
     if pool is not None and not pool.strip():
         raise typer.BadParameter("no label: name what all texts have in common, as in to-en", param_hint="--pool")
-    lists = {"--targets": targets, "--candidates": candidates, "--align": align, "--always": always}
-    decoding = {"beam": beam, "batch": batch, "seed": seed}
-    shape = {"clusters": clusters, "top": top, "pool": pool, "method": method, **decoding}
-    sets = {f"--{name}": value for name, value in shape.items()}
     if targets is None:
-        _refuse_options(lists, "it belongs to candidate lists: name their --targets")
+        _refuse_options(context, LIST_OPTIONS, "it belongs to candidate lists: name their --targets")
     else:
-        _refuse_options(sets, "it belongs to clusters: leave out --targets")
+        _refuse_options(context, CLUSTER_OPTIONS, "it belongs to clusters: leave out --targets")
         if len(texts) > 1:
             raise typer.BadParameter("lists are learnt from one text and its translation", param_hint="--text")
-        if [str(path) for path in texts.values()] != [str(Path(argument)) for argument in text]:
+        if [str(path) for path in texts.values()] != [str(Path(named)) for named in text]:
             raise typer.BadParameter("lists have no label: name the file alone", param_hint="--text")
     translator = Translator.load(model, device=device, threads=threads)
-    with stages() as progress:
+    description: Description
+    with progress_bar() as bar:
         if targets is None:
-            description = build_cluster_bundle(
-                translator, texts, out, sentences, progress, name=model.name, iterations=iterations, **shape
-            )
+            options = {name: context.params[name] for name in (*CLUSTER_OPTIONS, "iterations")}
+            description = build_cluster_bundle(translator, texts, out, sentences, bar.stage, name=model.name, **options)
         else:
             source = next(iter(texts.values()))
-            asked = {"count": candidates, "align": align, "always": always, "iterations": iterations}
-            description = build_list_bundle(translator, source, targets, out, sentences, progress, name=model.name, **asked)
-    print(_format_description(description, as_json))
+            options = {"count": candidates, "align": align, "always": always, "iterations": iterations}
+            description = build_list_bundle(translator, source, targets, out, sentences, bar.stage, name=model.name, **options)
+    _print_description(description, as_json)
 
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that simnmt vocab build wrote.")],
-    model: Annotated[
-        Path | None, typer.Option("--model", metavar="DIR", help="Model that it must belong to; refuses any other.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    file: Annotated[Path, argument("FILE", "Bundle that simnmt vocab build wrote.")],
+    model: Annotated[Path | None, option("DIR", "Model that it must belong to; refuses any other.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Tell what a bundle activates of the vocabulary, and what memory it takes."""
+    """Show the share of the vocabulary that a bundle activates, and the memory that it takes.
+
+    Example: simnmt vocab inspect clusters.safetensors
+    """
     from simnmt.nmt.errors import need_packages
 
     need_packages()
     from simnmt.cli.vocab_bundles import describe_bundle
 
-    print(_format_description(describe_bundle(file, model), as_json))
+    _print_description(describe_bundle(file, model), as_json)
 
 
-def _refuse_options(options: dict[str, Any], why: str) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(why, param_hint=name)
+def _refuse_options(context: typer.Context, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if context.params[name] is not None:
+            raise typer.BadParameter(why, param_hint=f"--{name}")
 
 
-def _format_description(description: dict[str, Any], as_json: bool) -> str:
-    from simnmt.cli.vocab_bundles import format_bundle
-
-    return json.dumps(description, indent=1, ensure_ascii=False) if as_json else format_bundle(description)
+def _print_description(description: Description, as_json: bool) -> None:
+    if as_json:
+        print_json(description.as_json())
+    else:
+        print(description.text())

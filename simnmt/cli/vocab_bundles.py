@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from simnmt.base.text_tables import format_table
 from simnmt.cli.terminal import note
 from simnmt.nmt.translation import Translator
 
 if TYPE_CHECKING:
     from simnmt.nmt.step_model import StepModel
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-    from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle
+    from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares, ClusterBundle
 
 CLUSTERS, TOP, SENTENCES = 100, 5, 30_000
 Progress = Callable[[str, float | None], None]
@@ -43,8 +45,8 @@ def build_cluster_bundle(
     *,
     name: str,
     **options: Any,
-) -> dict[str, Any]:
-    """Build clusters, write them, and tell what they are."""
+) -> ClusterDescription:
+    """Build clusters, write them, and return their description."""
     from simnmt.nmt.vocabulary.builders import build_clusters, sample_evenly
 
     taken = {}
@@ -56,7 +58,7 @@ def build_cluster_bundle(
     given = {"clusters": CLUSTERS, "top": TOP} | {name: value for name, value in options.items() if value is not None}
     bundle = build_clusters(translator, taken, name=name, progress=progress, **given)
     bundle.save(out)
-    return describe_clusters(bundle)
+    return ClusterDescription(bundle)
 
 
 def build_list_bundle(
@@ -69,7 +71,7 @@ def build_list_bundle(
     *,
     name: str,
     **options: Any,
-) -> dict[str, Any]:
+) -> ListDescription:
     """Build and write candidate lists, and return their description."""
     from simnmt.nmt.errors import NmtError
     from simnmt.nmt.vocabulary.builders import build_candidates, sample_evenly
@@ -92,7 +94,7 @@ def build_list_bundle(
         note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
     header = {"model": name, "align": options["align"] or "ibm1"}
     lists.save(out, translator.model, header)
-    return describe_lists(lists, header)
+    return ListDescription(lists, name, header["align"])
 
 
 def _lines(path: Path) -> list[str]:
@@ -101,8 +103,8 @@ def _lines(path: Path) -> list[str]:
     return list(TextLines(path, kept="all"))
 
 
-def describe_bundle(file: Path, model: Path | None) -> dict[str, Any]:
-    """What a bundle of either kind is. Raises `NmtError`, also where it is not of the model in that folder."""
+def describe_bundle(file: Path, model: Path | None) -> Description:
+    """Return the description of a bundle of either kind. Raises `NmtError`, also for a bundle of another model."""
     from simnmt.nmt.models import load_model
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
@@ -111,105 +113,117 @@ def describe_bundle(file: Path, model: Path | None) -> dict[str, Any]:
     loaded: StepModel | None = None if model is None else load_model(str(model)).model
     bundle = read_bundle(file)
     if bundle.kind == KIND:
-        return describe_clusters(load_clusters(file, loaded))
-    return describe_lists(CandidateLists.load(file, loaded), bundle.note)
+        return ClusterDescription(load_clusters(file, loaded))
+    return ListDescription(CandidateLists.load(file, loaded), bundle.note.get("model"), bundle.note.get("align"))
 
 
-def describe_clusters(bundle: ClusterBundle) -> dict[str, Any]:
-    """Return the active shares by direction, their origin, and the memory account."""
-    from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """Active shares by direction, their origin, and the memory of a bundle of clusters."""
 
-    made = ("beam", "inertia", "iterations", "method", "seed")
-    directions = [
-        ActiveShares.of(cluster_set).as_json() | {name: getattr(cluster_set, name) for name in made}
-        for cluster_set in bundle.sets
+    bundle: ClusterBundle
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
+
+        origin = ("beam", "inertia", "iterations", "method", "seed")
+        directions = [
+            ActiveShares.of(cluster_set).as_json() | {name: getattr(cluster_set, name) for name in origin}
+            for cluster_set in self.bundle.sets
+        ]
+        return {
+            "kind": "clusters",
+            "model": self.bundle.model_name,
+            "vocab": self.bundle.fingerprint.vocab,
+            "width": self.bundle.fingerprint.width,
+            "sha256": self.bundle.fingerprint.sha256,
+            "directions": directions,
+            "memory": self.bundle.account().as_json(),
+        }
+
+    def text(self) -> str:
+        """Return the description for a terminal."""
+        from simnmt.nmt.vocabulary.cluster_bundle import ActiveShares
+
+        fingerprint, account = self.bundle.fingerprint, self.bundle.account()
+        header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %", "batch 20 %"]
+        header += ["emitted", "of emitted %"]
+        rows = [_direction_row(ActiveShares.of(cluster_set)) for cluster_set in self.bundle.sets]
+        share = "" if account.share is None else f", {100 * account.share:.2f} % of the model's {_mb(account.model or 0)}"
+        parts = ("centroids", "norms", "indices", "starts", "flags")
+        return "\n".join(
+            [
+                f"clusters for {self.bundle.model_name or 'a model'}: {fingerprint.vocab:,} target tokens, "
+                f"contexts of width {fingerprint.width:,}",
+                "",
+                format_table(header, rows, 1),
+                "",
+                f"active: of the {fingerprint.vocab:,} tokens, at batch 1, each cluster as often as training met it",
+                "batch 20: the same of the union for 20 rows, were their contexts drawn apart from each other",
+                "emitted: tokens that dense decoding wrote of the training text",
+                "",
+                f"memory: {_mb(account.total)}{share}",
+                "  " + ", ".join(f"{name} {getattr(account, name):,} bytes" for name in parts),
+            ]
+        )
+
+
+def _direction_row(shares: ActiveShares) -> list[str]:
+    return [
+        shares.label,
+        f"{shares.clusters:,}",
+        str(shares.top),
+        f"{shares.sentences:,}",
+        f"{shares.contexts:,}",
+        *map(_percent, (shares.mean, shares.quantiles["p90"], shares.quantiles["max"], shares.batch_20)),
+        f"{shares.emitted:,}",
+        _percent(shares.of_emitted(shares.mean)),
     ]
-    return {
-        "kind": "clusters",
-        "model": bundle.model_name,
-        "vocab": bundle.fingerprint.vocab,
-        "width": bundle.fingerprint.width,
-        "sha256": bundle.fingerprint.sha256,
-        "directions": directions,
-        "memory": bundle.account().as_json(),
-    }
 
 
-def describe_lists(lists: CandidateLists, note: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of candidate lists, where they came from, and the memory that they take."""
-    sizes = lists.starts[1:] - lists.starts[:-1]
-    return {
-        "kind": "candidates",
-        **{name: note.get(name) for name in ("model", "align")},
-        "pairs": lists.pairs,
-        "vocab": lists.vocab,
-        "src_vocab": lists.src_vocab,
-        "most": lists.count,
-        "mean": float(sizes.mean()),
-        "without": int((sizes == 0).sum()),
-        "always": len(lists.always),
-        "memory": {"total": lists.nbytes},
-    }
+@dataclass(frozen=True, slots=True)
+class ListDescription:
+    """Sizes of candidate lists, their origin, and the memory that they take."""
+
+    lists: CandidateLists
+    model: str | None
+    align: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        lists, sizes = self.lists, self.lists.starts[1:] - self.lists.starts[:-1]
+        return {
+            "kind": "candidates",
+            "model": self.model,
+            "align": self.align,
+            "pairs": lists.pairs,
+            "vocab": lists.vocab,
+            "src_vocab": lists.src_vocab,
+            "most": lists.count,
+            "mean": float(sizes.mean()),
+            "without": int((sizes == 0).sum()),
+            "always": len(lists.always),
+            "memory": {"total": lists.nbytes},
+        }
+
+    def text(self) -> str:
+        """Return the description for a terminal."""
+        lists, facts = self.lists, self.as_json()
+        learnt = f", learnt by {self.align} from {lists.pairs:,} pairs" if self.align and lists.pairs else ""
+        return "\n".join(
+            [
+                f"candidate lists for {self.model or 'a model'}: "
+                f"{lists.src_vocab:,} source and {lists.vocab:,} target tokens{learnt}",
+                f"a source token has {facts['mean']:.1f} candidates on average, {lists.count:,} at most; "
+                f"{facts['without']:,} have none of their own",
+                f"{len(lists.always):,} candidates of every sentence",
+                f"memory: {_mb(lists.nbytes)}",
+            ]
+        )
 
 
-def format_bundle(description: dict[str, Any]) -> str:
-    """Return the description as text for a terminal."""
-    return _format_clusters(description) if description["kind"] == "clusters" else _format_lists(description)
-
-
-def _format_clusters(description: dict[str, Any]) -> str:
-    from simnmt.base.text_tables import format_table
-
-    rows = [
-        [
-            direction["label"],
-            f"{direction['clusters']:,}",
-            str(direction["top"]),
-            f"{direction['sentences']:,}",
-            f"{direction['contexts']:,}",
-            *(_percent(share) for share in (direction["mean"], direction["quantiles"]["p90"], direction["quantiles"]["max"])),
-            _percent(direction["batch_20"]),
-            f"{direction['emitted']:,}",
-            _percent(direction["mean_of_emitted"]),
-        ]
-        for direction in description["directions"]
-    ]
-    header = ["direction", "clusters", "K", "sentences", "contexts", "active %", "p90 %", "most %", "batch 20 %"]
-    header += ["emitted", "of emitted %"]
-    memory = description["memory"]
-    share = "" if memory["share"] is None else f", {100 * memory['share']:.2f} % of the model's {_mb(memory['model'])}"
-    parts = ("centroids", "norms", "indices", "starts", "flags")
-    return "\n".join(
-        [
-            f"clusters for {description['model'] or 'a model'}: {description['vocab']:,} target tokens, "
-            f"contexts of width {description['width']:,}",
-            "",
-            format_table(header, rows, 1),
-            "",
-            f"active: of the {description['vocab']:,} tokens, at batch 1, each cluster as often as training met it",
-            "batch 20: the same of the union for 20 rows, were their contexts drawn apart from each other",
-            "emitted: tokens that dense decoding wrote of the training text",
-            "",
-            f"memory: {_mb(memory['total'])}{share}",
-            "  " + ", ".join(f"{name} {memory[name]:,} bytes" for name in parts),
-        ]
-    )
-
-
-def _format_lists(description: dict[str, Any]) -> str:
-    learnt = ""
-    if description["align"] and description["pairs"]:
-        learnt = f", learnt by {description['align']} from {description['pairs']:,} pairs"
-    return "\n".join(
-        [
-            f"candidate lists for {description['model'] or 'a model'}: "
-            f"{description['src_vocab']:,} source and {description['vocab']:,} target tokens{learnt}",
-            f"a source token has {description['mean']:.1f} candidates on average, {description['most']:,} at most; "
-            f"{description['without']:,} have none of their own",
-            f"{description['always']:,} candidates of every sentence",
-            f"memory: {_mb(description['memory']['total'])}",
-        ]
-    )
+Description = ClusterDescription | ListDescription
 
 
 def _percent(share: float) -> str:

@@ -111,21 +111,8 @@ def epoch_unit(time: float) -> str:
     return next(unit for largest, unit in _LARGEST_OF_UNIT if abs(time) < largest)
 
 
-_SECONDS: Mapping[str, float] = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_BYTES: Mapping[str, float] = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "kib": 1 << 10, "mib": 1 << 20}
-_QUANTITY = re.compile(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z]*) *", re.ASCII)
 _DAY = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?")
 _UNIX_S = re.compile(r"\d{9,10}", re.ASCII)
-
-
-def parse_seconds(text: str, option: str) -> float:
-    """Seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`. Raises `TraceError` that names `option`."""
-    return _quantity(text, option, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
-
-
-def parse_bytes(text: str, option: str) -> int:
-    """Bytes of `256kB`, `1MB`, `64KiB` or a bare number. Raises `TraceError` that names `option`."""
-    return round(_quantity(text, option, _BYTES, "write it as 256kB, 1MB or 64KiB"))
 
 
 def parse_moment_s(text: str, option: str) -> int:
@@ -140,11 +127,3 @@ def parse_moment_s(text: str, option: str) -> int:
     if math.isnan(time_s) or time_s < 0.0:
         raise TraceError(f"{option} {shorten(text)}: is no date", remedy="write it as 2026-01-01 or 2026-01-01T12:30, in UTC")
     return int(time_s)
-
-
-def _quantity(text: str, option: str, units: Mapping[str, float], remedy: str) -> float:
-    match = _QUANTITY.fullmatch(text)
-    per_unit = None if match is None else units.get(match[2].lower())
-    if match is None or per_unit is None:
-        raise TraceError(f"{option} {shorten(text)}: is no such quantity", remedy=remedy)
-    return float(match[1]) * per_unit

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.profile.decoder_settings import DecoderSettings
+
+if TYPE_CHECKING:
+    from simnmt.kernels.packed_products import Clipping
 
 
 @dataclass(frozen=True, slots=True)

@@ -433,7 +433,7 @@ class LaterConditions(MeasuringConditions):
     """Of a session that completed a profile."""
 
     parts: tuple[str, ...] = ()
-    """What was measured in it, as `simnmt calibrate --only` names it; `sti` for `simnmt sti profile`."""
+    """What was measured in it, as `simnmt calibrate --part` names it; `sti` for `simnmt sti profile`."""
     date: str | None = None
     """ISO 8601."""
     tool: str | None = None

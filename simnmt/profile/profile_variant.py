@@ -33,7 +33,7 @@ from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
 How = Literal["base", "measured", "composed"]
-CALIBRATE = "measure it with simnmt calibrate --only decoder"
+CALIBRATE = "measure it with simnmt calibrate --part decoder"
 _HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
 
 
@@ -282,7 +282,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
     if block is None:
         raise ProfileError(
             f"profile {profile.name} has no variants of its decoder (block decoder)",
-            remedy="calibrate with --only decoder --out and the profile's file, or name a profile that has them",
+            remedy="calibrate with --part decoder --out and the profile's file, or name a profile that has them",
         )
     if "beam" not in settings.model_fields_set and settings.beam != block.base.beam:
         raise ProfileError(

@@ -68,7 +68,7 @@ def test_a_journal_without_a_measurement_is_not_left_to_stand_in_the_way(measure
 def test_no_profile_is_replaced_by_one_that_says_less(measured: Any, tmp_path: Path) -> None:
     measured()
     kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --only, or choose another"):
+    with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --part, or choose another"):
         measured(replace(QUICK, parts=("execution",)))
     assert (tmp_path / "box.json").read_bytes() == kept
     assert measured().replaced
@@ -175,7 +175,7 @@ def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured:
     moved, choice = with_decoder(done, DecoderSettings(beam=5, fused=True))
     assert choice.how == "measured"
     assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
-    with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --only"):
+    with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --part"):
         measured(replace(QUICK, parts=("execution",)))
 
 

@@ -18,7 +18,7 @@ from simnmt.calibrate.box import JetsonDescription
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.disk import DiskError, DiskReads
 from simnmt.calibrate.energy_meter import FoundMeter
-from simnmt.calibrate.settings import CalibrationError, Settings, parse_pace
+from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import DeviceProfile
@@ -171,9 +171,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
         return disk_samples()
 
     monkeypatch.setattr(parts_module, "measure_disk", disk)
-    profile = measured(
-        replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=parse_pace("90MB/s")), listener=Ear()
-    ).profile
+    profile = measured(replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=90e6), listener=Ear()).profile
     assert profile.disk.paced_bytes_per_s == 90e6
     assert heard[-1] == ("disk", 0.0), "and the bar moves meanwhile"
 
@@ -185,17 +183,6 @@ def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeyp
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
     assert disk.form == "table"
     assert disk.heldout_error < disk.heldout_error_linear
-
-
-@pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
-def test_rates_are_read_with_their_unit(text: str, bytes_per_s: float) -> None:
-    assert parse_pace(text) == bytes_per_s
-
-
-@pytest.mark.parametrize("text", ["200", "200Mb/s", "-1MB/s", "fast", ""])
-def test_rates_without_a_unit_of_bytes_are_refused(text: str) -> None:
-    with pytest.raises(CalibrationError, match="write it as 200MB/s"):
-        parse_pace(text)
 
 
 def test_memory_that_fails_while_energy_is_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

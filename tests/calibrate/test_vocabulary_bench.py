@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.projection_bench import ProjectionBench, Setting, read_bench  # noqa: E402
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.vocabulary_bench import vocabulary_bench  # noqa: E402
-from simnmt.cli.vocab import bench as bench_verb  # noqa: E402
+from simnmt.cli.vocab import app  # noqa: E402
 from simnmt.kernels import projection_timing  # noqa: E402
 from simnmt.kernels.columns import SubMatrix  # noqa: E402
 from simnmt.kernels.projection_timing import (  # noqa: E402
@@ -192,10 +193,10 @@ def test_what_cannot_be_measured_is_refused(changed: dict[str, object], said: st
     assert caught.value.remedy
 
 
-def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: Callable[..., None] = bench_verb
-    asked(vocab=[400], width=[8], rows=[1, 6], share=[5.0, 20.0], clusters=10, rounds=1, out=tmp_path / "bench.json")
-    told = capsys.readouterr().out
+def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path) -> None:
+    sizes = "--vocab 400 --width 8 --rows 1 --rows 6 --share 5 --share 20 --clusters 10 --rounds 1"
+    done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
+    told = done.stdout
     for words in (
         "Stages in us",
         "Whole steps",

@@ -22,7 +22,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 from pathlib import Path
 from simnmt.cli.calibrate import doctor
-doctor(as_json=False, folder=Path(sys.argv[1]))
+doctor(as_json=False, disk=Path(sys.argv[1]))
 """
 
 
@@ -46,7 +46,7 @@ def test_json_holds_the_box_and_every_finding(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    doctor(as_json=True, folder=tmp_path)
+    doctor(as_json=True, disk=tmp_path)
     told = json.loads(capsys.readouterr().out)
     assert told["box"]["usable_cpus"] >= 1
     assert {"threads", "torch", "ctranslate2", "energy", "clock", "load", "disk"} <= {

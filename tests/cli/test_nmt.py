@@ -65,12 +65,12 @@ def test_resume_takes_text_and_recipe_from_the_folder(
 ) -> None:
     assert train("--steps", "2", "--out", "r").status == 0
     monkeypatch.chdir(here.parent)  # from anywhere
-    found = simnmt("nmt", "train", "--resume", "--out", str(here / "r"), "--steps", "5", "--threads", "1", "--json")
+    found = simnmt("nmt", "train", "--out", str(here / "r"), "--steps", "5", "--threads", "1", "--json")
     assert json.loads(found.out)["training"]["step"] == 5
-    wrong = simnmt("nmt", "train", "--resume", "--out", str(here / "r"), "--seed", "5")
-    assert wrong.status == 2 and "--seed" in wrong.err and "the folder says that itself" in wrong.err
-    none = simnmt("nmt", "train", "--resume", "--out", str(here / "nothing"))
-    assert (none.status, none.err.count("\n")) == (2, 1) and "nothing: no training here" in none.err
+    wrong = simnmt("nmt", "train", "--out", str(here / "r"), "--seed", "5")
+    assert wrong.status == 2 and "--seed" in wrong.err and "the training in --out has fixed it" in wrong.err
+    none = simnmt("nmt", "train", "--out", str(here / "nothing"))
+    assert (none.status, none.err.count("\n")) == (2, 1) and "name the text" in none.err
 
 
 def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
         patched.setattr(learner.Learner, "step", stopped)
         found = train("--epochs", "3", "--out", "i")
     assert (found.status, found.out) == (130, "")
-    assert "simnmt: note: kept up to step 3; the same command, or --resume --out i, goes on from there\n" in found.err
+    assert "simnmt: note: kept up to step 3; the same command, or --out i alone, goes on from there\n" in found.err
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
 
 
@@ -163,14 +163,14 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
     translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
     dense = simnmt(*translate)
-    for more in ((), ("--beam", "2"), ("--tune",), ("--cache-mb", "1", "--batch", "1")):
+    for more in ((), ("--beam", "2"), ("--tune",), ("--cache", "1MB", "--batch", "1")):
         full = simnmt(*translate, *more) if "--beam" in more else dense
         measured.clear()
         found = simnmt(*translate, "--vocabulary", "all", *more)
-        note = "simnmt: note: copies of columns served " if "--cache-mb" in more else ""
+        note = "simnmt: note: copies of columns served " if "--cache" in more else ""
         assert (found.status, found.out, found.err[len(full.err) :][: len(note)]) == (0, full.out, note)
         assert found.err.startswith(full.err) and (note or found.err == full.err)
-        assert len(measured) == len({"--tune", "--cache-mb"} & set(more)), "a measurement differs from run to run"
+        assert len(measured) == len({"--tune", "--cache"} & set(more)), "a measurement differs from run to run"
     short = simnmt(*translate, "--vocabulary", "few")
     target = Subwords.read(Path(model) / "target.model")
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
@@ -182,7 +182,7 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
         (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),
         (simnmt(*translate, "--vocabulary", "in.txt"), "in.txt: damaged, or no vocabulary bundle"),
         (simnmt(*translate, "--vocabulary", "absent"), "absent: "),
-        (simnmt(*translate, "--vocabulary", "all", "--cache-mb", "-1"), "a cache of -1 MB (give 0 or more)"),
+        (simnmt(*translate, "--vocabulary", "all", "--cache", "-1MB"), "'-1MB' is not such a quantity"),
     ):
         assert found.status == 2 and said in found.err and found.err.count("\n") == 1, found.err
 

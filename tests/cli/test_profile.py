@@ -153,13 +153,13 @@ def test_profiles_of_one_file_name_are_told_by_their_folders(profiles: Path, sim
 
 
 def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--plot", "page.html")
+    done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--page", "page.html")
     assert done.status == 0
-    assert done.out.splitlines()[-1] == "plots: page.html"
+    assert done.out.splitlines()[-1] == "page: page.html"
     page = (profiles / "page.html").read_text()
     assert page.count('<section id="profile-') == 2 and page.count("<figure") == 6
     before = (profiles / "slow.json").read_bytes()
-    done = simnmt("profile", "inspect", "slow.json", "--plot", "slow.json")
+    done = simnmt("profile", "inspect", "slow.json", "--page", "slow.json")
     assert (done.status, done.err) == (2, "simnmt: slow.json would replace what is read (write to another file)\n")
     assert (profiles / "slow.json").read_bytes() == before
 

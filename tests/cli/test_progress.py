@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simnmt.cli.progress import stages, time_bar
-from simnmt.cli.run import progress_bar
+from simnmt.cli.progress import progress_bar
 
 
 class Terminal(io.StringIO):
@@ -27,43 +26,45 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_the_bar_says_what_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    with progress_bar() as move:
-        move(2, 4, "the ladder")
-        move(3, 4, "stacks and ensembles")
+    with progress_bar() as bar:
+        bar.runs(2, 4, "the ladder")
+        bar.runs(3, 4, "stacks and ensembles")
     assert "stacks and ensembles" in terminal.getvalue() and "3/4" in terminal.getvalue()
 
 
 def test_elsewhere_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
-    with progress_bar() as move:
-        assert move is None
+    with progress_bar() as bar:
+        bar.runs(1, 2)
+        bar.stage("reading")
+        bar.measured("step", 1.0, 2.0)
+        assert not bar.is_drawn
     assert stderr.getvalue() == ""
 
 
 def draw_runs(text: str) -> None:
-    with progress_bar() as move:
-        move(1, 4, text)
+    with progress_bar() as bar:
+        bar.runs(1, 4, text)
 
 
 def draw_stages(text: str) -> None:
-    with stages() as tell:
-        assert tell is not None
-        tell(text, 0.5)
+    with progress_bar() as bar:
+        bar.stage(text, 0.5)
 
 
 def draw_calibration(text: str) -> None:
-    with time_bar() as listener:
-        listener.measured(text, 1.0, 9.0)
+    with progress_bar() as bar:
+        bar.measured(text, 1.0, 9.0)
 
 
 def say_in_calibration(text: str) -> None:
-    with time_bar() as listener:
-        listener.say(text)
+    with progress_bar() as bar:
+        bar.say(text)
 
 
 def warn_beside_a_bar(text: str) -> None:
-    with stages():
+    with progress_bar():
         print(text, file=sys.stderr)
 
 

@@ -103,7 +103,7 @@ def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
     [
         (("--fit", "--find-network"), "--fit and --find-network together"),
         (("--find-network", "--out", "x"), "--find-network writes nothing"),
-        (("--requests", "0"), "--requests 0"),
+        (("--requests", "0"), "Invalid value for '--requests'"),
         (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),
         (("--measured", "nosuch.yaml"), "nosuch.yaml"),
         (("--measured", "small.yaml"), "no scenario of Table I: none of the workloads de-en, fr-en, en-zh"),

@@ -56,7 +56,7 @@ def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("sti", "profile", "s", "--task", "dev.tsv", *QUICK, "--pace-mb", "1", "--out", "p.json")
+    done = simnmt("sti", "profile", "s", "--task", "dev.tsv", *QUICK, "--pace", "1MB/s", "--out", "p.json")
     assert done.status == 0
     assert "written to p.json" in done.err
     assert "sti importance" in done.out
@@ -105,7 +105,7 @@ def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., An
 
 def test_a_translator_is_profiled_by_its_sizes(here: Path, simnmt: Callable[..., Any]) -> None:
     _write_tiny(here)
-    done = simnmt("sti", "profile", "--model", "tiny.json", *QUICK, "--pace-mb", "5", "--out", "p.json")
+    done = simnmt("sti", "profile", "--model", "tiny.json", *QUICK, "--pace", "5MB/s", "--out", "p.json")
     assert done.status == 0
     profile = read_profile(here / "p.json")
     assert profile.sti_cost.layers == 4
@@ -164,7 +164,7 @@ REFUSED = [
     (("s", "--lengths", "8,4"), "out of order"),
     (("s", "--lengths", "four"), "give whole numbers"),
     (("s", "--lengths", "8,99"), "--lengths: 99 tokens where the model takes 40"),
-    (("s", "--pace-mb", "0"), "--pace-mb: no pace"),
+    (("s", "--pace", "0MB/s"), "--pace: no pace"),
     (("s", "--threads", "4096"), "CPUs may be used"),
     (("s", "--into", "dev.tsv"), "dev.tsv"),
     (("s", "--into", "@cpu1-marian"), "is the profile of a model that translates"),

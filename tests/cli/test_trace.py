@@ -74,11 +74,11 @@ def test_a_shipped_series_is_inspected_by_its_name(simnmt: Callable[..., Any]) -
 
 
 def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("trace", "inspect", "atlas.json", "--plot", "page.html")
-    assert done.out.splitlines()[-1] == "plots: page.html"
+    done = simnmt("trace", "inspect", "atlas.json", "--page", "page.html")
+    assert done.out.splitlines()[-1] == "page: page.html"
     assert (folder / "page.html").read_text(encoding="utf-8").endswith("</html>")
-    json.loads(simnmt("trace", "inspect", "atlas.json", "--plot", "page.html", "--json").out)
-    wrong = simnmt("trace", "inspect", "atlas.json", "--plot", "no/such/page.html")
+    json.loads(simnmt("trace", "inspect", "atlas.json", "--page", "page.html", "--json").out)
+    wrong = simnmt("trace", "inspect", "atlas.json", "--page", "no/such/page.html")
     assert (wrong.status, wrong.out) == (2, "")
     assert "no/such/page.html: cannot be written: No such file or directory" in wrong.err
 
@@ -89,7 +89,7 @@ def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt:
         ("import none.json --out x.csv", "none.json: cannot be read: No such file or directory (check the path)"),
         ("import atlas.json", "Missing option '--out'"),
         ("import atlas.json --out atlas.json", "atlas.json would replace what is read (write to another file)"),
-        ("inspect atlas.json --plot ./atlas.json", "atlas.json would replace what is read (write to another file)"),
+        ("inspect atlas.json --page ./atlas.json", "atlas.json would replace what is read (write to another file)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
         ("import atlas.json --out x.csv --reply last", "Invalid value for '--reply': "),
         ("import atlas.json --out x.csv --kind real", "--kind real: no such kind (one of measured, synthetic"),

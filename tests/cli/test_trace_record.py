@@ -70,7 +70,10 @@ def test_a_recording_is_a_network_that_a_scenario_runs_on(
         ({"host": "no.such.name"}, "--host no.such.name: cannot be resolved: Name or service not known (check the name, or"),
         ({"host": "a" * 300 + ".b"}, "--host aaa"),
         ({"duration": "0"}, "--duration 0: records nothing (give 60s, 10m or 2h)"),
-        ({"duration": "long"}, "--duration long: is no such quantity (write it as 600s, 10m, 2h, 1d or 500ms)"),
+        (
+            {"duration": "long"},
+            "Invalid value for '--duration': 'long' is not such a quantity; write it as 600s, 10m, 2h, 1d or 500ms",
+        ),
         ({"interval": "1ms"}, "--interval 0.001 s (give 10 ms to 240 s)"),
         ({"duration": "999999d"}, "4,319,995,680,000 probes in one recording, more than 10,000,000"),
         ({"transfer": "1kB"}, "--transfer 1,000 bytes (give 10 kB to 1000 MB)"),

@@ -206,20 +206,20 @@ CASES = {
         "decoder: {beam: 4}",
         {},
         "s.yaml:11:63: devices.cloud.decoder: profile everything was not measured with beam 4, only with 1, 5 "
-        "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
+        "(give beam: 1 or 5, or measure it with simnmt calibrate --part decoder)",
     ),
     "a profile that knows no variants": (
         FUSED,
         {"decoder": None},
         "s.yaml:11:63: devices.cloud.decoder: profile everything has no variants of its decoder (block decoder) "
-        "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
+        "(calibrate with --part decoder --out and the profile's file, or name a profile that has them)",
     ),
     "a combination that cannot be composed": (
         "decoder: {merge: true}",
         {"decoder": decoder_block([DecoderSettings(), DecoderSettings(merge=True, gemm="int16")])},
         "s.yaml:11:63: devices.cloud.decoder: beam 1, states merged was not measured in profile everything, and cannot be "
         "composed: some of its options were only ever measured together, so that their single effects are unknown "
-        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
+        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --part decoder)",
     ),
 }
 

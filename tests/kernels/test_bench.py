@@ -396,7 +396,7 @@ def test_what_this_command_cannot_measure_ends_it_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: pytest.fail("the box was measured first"))
-    monkeypatch.setattr(sys, "argv", ["simnmt", "kernels", "bench", "--only", "triton_best", *options])
+    monkeypatch.setattr(sys, "argv", ["simnmt", "kernels", "bench", "--part", "triton_best", *options])
     status = command_line._status()  # main would leave this process without its signals
     told = capsys.readouterr()
     assert (status, told.out, told.err.count("\n")) == (2, "", 1)
@@ -442,7 +442,7 @@ def test_the_list_names_level_and_contract() -> None:
 def test_the_bench_prints_json_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
     monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: ROOFLINE)
-    found = json.loads(told("bench", "--json", "--rounds", "1", "--only", "fake"))
+    found = json.loads(told("bench", "--json", "--rounds", "1", "--part", "fake"))
     assert {"kernel", "case", "baseline", "ratio", "target", "roofline_share"} <= set(found["results"][0])
     assert found["roofline"]["copy_bytes_per_s"] == 10.0
     text = told("bench", "--rounds", "1")

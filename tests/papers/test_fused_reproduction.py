@@ -98,7 +98,7 @@ def test_without_a_profile_with_a_fused_variant_the_papers_figures_remain() -> N
     bare = reproduce(profiles=[profile("silent")])
     assert len(bare.claims) == 5 and not bare.speeds
     report = bare.report()
-    assert any("calibrate --only decoder" in note for note in report.notes)
+    assert any("calibrate --part decoder" in note for note in report.notes)
     assert "published" in report.text() and "Amdahl" in report.text()
     page = report.page()
     assert 'id="tables-2-3-drawn"' in page and 'id="figures-1-5"' not in page and 'id="speeds"' not in page

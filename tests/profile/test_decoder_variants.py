@@ -215,38 +215,38 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
         None,
         FUSED,
         "profile everything has no variants of its decoder (block decoder) "
-        "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
+        "(calibrate with --part decoder --out and the profile's file, or name a profile that has them)",
     ),
     "a beam that was not measured": (
         decoder_block(),
         DecoderSettings(beam=3, fused=True),
         "profile everything was not measured with beam 3, only with 1, 5 "
-        "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
+        "(give beam: 1 or 5, or measure it with simnmt calibrate --part decoder)",
     ),
     "a technique that was not measured": (
         decoder_block(),
         DecoderSettings(gemm="int16"),
         "profile everything was not measured with gemm int16, only with null "
-        "(give gemm: null, or measure it with simnmt calibrate --only decoder)",
+        "(give gemm: null, or measure it with simnmt calibrate --part decoder)",
     ),
     "another number of kept embeddings": (
         decoder_block([PLAIN, DecoderSettings(embeddings="frequent")]),
         DecoderSettings(embeddings="frequent", frequent_words=500),
         "profile everything was not measured with embeddings frequent 500, only with computed, frequent 8000 "
-        "(give embeddings: computed or frequent 8000, or measure it with simnmt calibrate --only decoder)",
+        "(give embeddings: computed or frequent 8000, or measure it with simnmt calibrate --part decoder)",
     ),
     "options that were measured together alone": (
         decoder_block([PLAIN, BOTH]),
         MERGED,
         "beam 1, states merged was not measured in profile everything, and cannot be composed: some of its options were only "
         "ever measured together, so that their single effects are unknown "
-        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
+        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --part decoder)",
     ),
     "batches alone": (
         decoder_block(batches=(8, 32)),
         FUSED,
         "beam 1, fused was not measured at batch 1 in profile everything, so its time for a single sentence is unknown "
-        "(take another variant, or measure it with simnmt calibrate --only decoder)",
+        "(take another variant, or measure it with simnmt calibrate --part decoder)",
     ),
 }
 

@@ -206,7 +206,7 @@ def _notes(reproduction: Reproduction) -> list[str]:
         *reproduction.left_out,
     ]
     if not reproduction.decoders:
-        limitations.append("No device profile at hand has a fused output layer: `simnmt calibrate --only decoder` measures it.")
+        limitations.append("No device profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it.")
     if reproduction.real:
         real_speed = reproduction.real[0]
         limitations.append(

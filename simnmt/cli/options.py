@@ -1,0 +1,151 @@
+"""Options of the command line: how a verb declares them, what verbs share, and the values that users write as text.
+
+One name has one meaning in all verbs: `--out` the output, `--page` an HTML page, `--json` figures instead of text, `--part` a
+part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew. Sizes and rates take units.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+
+from simnmt.base import shipped_files
+from simnmt.base.errors import shorten
+
+Settings = TypeVar("Settings")
+
+
+def option(metavar: str | None, text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
+    """Return an option that takes a value; without `names` it is called as the parameter of the verb.
+
+    `group`: heading in the help of this option and of those after it.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=group, **settings)
+
+
+def flag(name: str, text: str, group: str | None = None) -> Any:
+    """Return an option that takes no value; `group` as in `option`."""
+    return typer.Option(name, help=text, rich_help_panel=group)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Return an argument that is given by its place."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Settings:
+    """Return the settings of a verb: each field from the option of the same name, or its default if the option is not given.
+
+    Args:
+        context: the call of the verb.
+        kind: the dataclass or pydantic model of the settings.
+        others: fields whose option has another name or form; None keeps the default.
+    """
+    names = getattr(kind, "model_fields", None) or [field.name for field in fields(cast(Any, kind))]
+    values = {name: context.params[name] for name in names if name in context.params} | others
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None}
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print the only output of a verb that was called with `--json`."""
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def _quantity(text: str | float, units: Mapping[str, float], remedy: str) -> float:
+    if not isinstance(text, str):  # the option's default
+        return text
+    match = re.fullmatch(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z]*) *", text, re.ASCII)
+    per_unit = None if match is None else units.get(match[2].lower())
+    if match is None or per_unit is None:
+        raise typer.BadParameter(f"{shorten(text)!r} is not such a quantity; {remedy}")
+    return float(match[1]) * per_unit
+
+
+_SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def parse_seconds(text: str | float) -> float:
+    """Return the seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`."""
+    return _quantity(text, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return the bytes of `256kB`, `1MB`, `64KiB` or 0."""
+    return 0 if text == "0" else round(_quantity(text, _BYTES, "write it as 256kB, 1MB or 64KiB"))
+
+
+def parse_rate(text: str) -> float:
+    """Return the bytes per second of `200MB/s`."""
+    if not text.strip().endswith("B/s"):  # 200Mb/s are bits
+        raise typer.BadParameter(f"{shorten(text)!r} is not a rate in bytes; write it as 200MB/s, with kB, MB or GB")
+    return _quantity(text.strip().removesuffix("/s"), _BYTES, "write it as 200MB/s, with kB, MB or GB")
+
+
+def parse_milliseconds(text: str) -> float:
+    """Return the seconds of a positive number of milliseconds."""
+    milliseconds = _number(text)
+    if not 0.0 < milliseconds < math.inf:
+        raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive number of milliseconds")
+    return milliseconds / 1e3
+
+
+def parse_share(text: str) -> float:
+    """Return the share that a percentage such as `2%` stands for."""
+    number = text.strip().removesuffix("%")
+    share = _number(number) / 100.0 if number != text.strip() else math.nan
+    if not 0.0 < share < 1.0:
+        raise typer.BadParameter(f"{shorten(text)!r} is not a percentage between 0 and 100; write 2% for two percent")
+    return share
+
+
+def parse_integers(text: str) -> Sequence[int]:
+    """Return the whole numbers of a list such as `2,6,32`."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{shorten(text)!r} is not a list; give whole numbers, as in 2,6,32") from None
+
+
+def json_keys(keys: str | None) -> tuple[str, str] | None:
+    """Return the two keys of `de:en`, or None if the option is not given."""
+    if keys is None:
+        return None
+    src, _, tgt = keys.partition(":")
+    if not (src and tgt):
+        raise typer.BadParameter("give two keys with a colon between, e.g. de:en", param_hint="--keys")
+    return src, tgt
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def profile_path(profile: str | Path) -> Path:
+    """Return the file of a device profile given by its path or as `@name` of a shipped one."""
+    return shipped_files.find("calibration", str(profile)) if str(profile).startswith("@") else Path(profile)
+
+
+AsJson = Annotated[bool, flag("--json", "Print JSON in SI units and nothing else.")]
+Device = Annotated[str, option("cpu|cuda", "Where the model runs.", "--device")]
+Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]", "--threads", min=1)]
+Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "--page")]
+Seed = Annotated[int, option("S", "Same seed, same bytes.", "--seed", min=0)]
+Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0)]
+Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]

@@ -1,0 +1,74 @@
+"""Values of options: times, sizes and rates with units, dates, lists."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from simnmt.cli.options import parse_bytes, parse_integers, parse_milliseconds, parse_rate, parse_seconds, parse_share
+from simnmt.network.errors import TraceError
+from simnmt.network.recording.recorder import RecordingPlan
+from simnmt.network.trace_options import parse_moment_s
+
+READERS = (parse_seconds, parse_bytes, parse_rate, parse_milliseconds, parse_share, parse_integers)
+
+
+@pytest.mark.parametrize(
+    ("text", "length_s"),
+    [("600", 600), ("600s", 600), ("10m", 600), ("10 min", 600), ("2h", 7200), ("1d", 86_400), ("500ms", 0.5), ("0", 0)],
+)
+def test_lengths_of_time(text: str, length_s: float) -> None:
+    assert parse_seconds(text) == length_s
+
+
+@pytest.mark.parametrize(("text", "size"), [("256kB", 256_000), ("1MB", 1_000_000), ("2 GB", 2e9), ("64KiB", 65_536), ("0", 0)])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
+def test_rates(text: str, bytes_per_s: float) -> None:
+    assert parse_rate(text) == bytes_per_s
+
+
+def test_milliseconds_shares_and_lists() -> None:
+    assert parse_milliseconds("2.5") == 0.0025
+    assert parse_share("2%") == 0.02
+    assert parse_integers("2,6,32") == (2, 6, 32)
+
+
+@pytest.mark.parametrize("text", ["", "ten", "10 parsecs", "-5s", "nan", "inf", "5\nm", "200", "200Mb/s", "-1MB/s", "2", "0x2"])
+def test_an_unknown_form_is_refused_with_the_forms_that_are_known(text: str) -> None:
+    valid = {parse_seconds: {"200", "2"}, parse_milliseconds: {"200", "2"}, parse_integers: {"200", "2"}}
+    for read in READERS:
+        if text not in valid.get(read, ()):
+            with pytest.raises(typer.BadParameter, match=r"write|give") as refused:
+                read(text)
+            assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "unix_s"),
+    [
+        ("2018-05-03", 1_525_305_600),
+        ("2018-05-03T15:00", 1_525_359_600),
+        ("2018-05-03 15:00:30", 1_525_359_630),
+        ("2018-05-03T15:00+02:00", 1_525_352_400),
+        ("1525359600", 1_525_359_600),
+    ],
+)
+def test_moments(text: str, unix_s: int) -> None:
+    assert parse_moment_s(text, "--start") == unix_s
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2018-13-03", "03/05/2018", "12"])
+def test_what_is_no_date_is_refused(text: str) -> None:
+    with pytest.raises(TraceError, match=r"^--start .*is no date"):
+        parse_moment_s(text, "--start")
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "interval_s", "probes"), [(10, 1, 10), (0.5, 1, 1), (1, 0.1, 10), (10.5, 1, 11), (3, 0.03, 100)]
+)
+def test_probes_go_out_while_the_time_runs(duration_s: float, interval_s: float, probes: int) -> None:
+    assert RecordingPlan("h", 1, duration_s, interval_s).probes == probes
