@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.profile.decoder_settings import DecoderSettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # asking what a box can do must work without numpy
     from simnmt.kernels.packed_products import Clipping
+    from simnmt.profile.decoder_settings import DecoderSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,4 +112,4 @@ def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, sim
 def test_a_precision_is_a_percentage(simnmt: Callable[..., Any], folder: Path, given: str) -> None:
     done = simnmt("run", "small.yaml", "--until-precision", given)
     assert done.status == 2
-    assert done.err == f"simnmt: --until-precision {given}: not a percentage between 0 and 100 (write 2% for two percent)\n"
+    assert f"'--until-precision': {given!r} is not a percentage between 0 and 100; write 2% for two percent" in done.err

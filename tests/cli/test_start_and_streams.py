@@ -43,6 +43,21 @@ def test_help_waits_for_no_library(tmp_path: Path, arguments: list[str]) -> None
     assert not found & {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "torch"}
 
 
+def test_the_shell_completes_verbs_and_options_without_a_library(tmp_path: Path) -> None:
+    for words, expected in (("simnmt calib", "calibrate"), ("simnmt sti plan --prel", "--preload")):
+        completion = {"_SIMNMT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        run = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", "from simnmt.cli import main; main()"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | completion,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert expected in run.stdout.split()
+        assert "numpy" not in run.stderr and "torch" not in run.stderr
+
+
 def test_a_run_imports_no_torch_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
     """A torch that leaves a trace stands in for the real one, which need not be installed."""
     (folder / "decoy").mkdir()

@@ -167,12 +167,13 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(writte
     ("words", "what"),
     [
         (("--requests", "50"), "50 requests: too few"),
-        (("--measure", "0"), "--measure 0: no sentence"),
+        (("--measure", "0"), "Invalid value for '--measure'"),
         (("--model", "gru-512"), "--model gru-512 without --measure"),
         (("--profile", "nowhere.json"), "nowhere.json"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line_and_write_nothing(written: Path, words: tuple[str, ...], what: str) -> None:
     done = run(*words)
-    assert isinstance(done.exception, InputError) and what in str(done.exception) and "\n" not in str(done.exception)
+    fault = str(done.exception) if isinstance(done.exception, InputError) else done.stderr.splitlines()[-1]
+    assert done.exit_code and what in fault and "\n" not in fault
     assert [path.name for path in written.iterdir()] == ["mine.json"]
