@@ -20,6 +20,7 @@ from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import load_model  # noqa: E402
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, load_clusters  # noqa: E402
+from simnmt.streaming.store.shard_format import decode, dequantised  # noqa: E402
 from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
 from simnmt.streaming.store.writer import write_store  # noqa: E402
 from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases  # noqa: E402
@@ -107,9 +108,8 @@ def test_a_changed_store_is_used_or_refused_in_one_line(tmp_path: Path) -> None:
                 store.resident()
                 store.beside()
                 store.check()
-                store.weights()
                 for record in store.index.records[:3]:
-                    store.shard(record.layer, record.slice, record.bits)
+                    dequantised(decode(store.read(record)))
         except InputError as error:
             assert_short_lines(error)
 

@@ -35,7 +35,7 @@ from simnmt.streaming.plan.submodel import PlanError  # noqa: E402
 from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
 from simnmt.streaming.store.writer import write_store  # noqa: E402
 from tests.streaming.made_encoder import made_weights  # noqa: E402
-from tests.streaming.whole_logits import logits_of  # noqa: E402
+from tests.streaming.whole_logits import logits_of, stored_layer  # noqa: E402
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
 LENGTH, ENLARGED = 6, 20_000
@@ -89,7 +89,7 @@ def reference(store: ShardStore, plan: StreamingPlan, token_ids: Any, mask: Any)
         hidden = encoder.embed(token_ids, mask)
         for layer in plan.layer_indices:
             slices = {piece: plan.bits[layer, piece] for _, piece in plan.shards_of(layer)}
-            hidden = encoder.layer(hidden, mask, layer, list(slices), store.layer_buffer(layer, slices))
+            hidden = encoder.layer(hidden, mask, layer, list(slices), stored_layer(store, layer, slices))
         return encoder.logits(hidden, mask)
 
 

@@ -35,6 +35,7 @@ from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
 from simnmt.streaming.store.writer import write_store  # noqa: E402
 from tests.streaming.made_encoder import made_weights, stored  # noqa: E402
 from tests.streaming.random_weights import random_weights  # noqa: E402
+from tests.streaming.whole_logits import stored_layer, stored_weights  # noqa: E402
 
 WEIGHTS = random_weights()
 
@@ -84,12 +85,13 @@ def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
                     assert dequantised(packed).tobytes() == expected[index].tobytes()
                     error = float(((expected[index].astype(float) - shards[index]) ** 2).sum())
                     assert record.squared_error == pytest.approx(error, rel=1e-5)
-            assert [store.shard(layer, index, 32).tobytes() for index in range(4)] == [each.tobytes() for each in shards]
+            for index, shard in enumerate(shards):
+                assert dequantised(decode(store.read(store.record(layer, index, 32)))).tobytes() == shard.tobytes()
 
 
 def test_a_store_gives_its_model_again(written: Path) -> None:
     with ShardStore.open(written) as store:
-        again = store.weights()
+        again = stored_weights(store)
         assert again.fingerprint == WEIGHTS.fingerprint == store.fingerprint
         assert (again.configuration.kind, again.origin, again.random) == ("elastic", "made", True)
         assert store.label_names == ("no", "yes")
@@ -131,7 +133,7 @@ def test_sizes_of_sti_05() -> None:
 
 def test_a_layer_of_mixed_fidelities_lies_as_it_is_computed_with(written: Path) -> None:
     with ShardStore.open(written) as store:
-        buffer = store.layer_buffer(1, {3: 2, 0: 32})
+        buffer = stored_layer(store, 1, {3: 2, 0: 32})
         rows = WEIGHTS.layer(1).q.numpy()
         assert buffer.segment("q")[4:].tobytes() == rows[:4].tobytes()
         low = dequantised(decode(store.read(store.record(1, 3, 2))))
@@ -174,7 +176,7 @@ def test_a_record_in_anothers_place_is_told_though_its_checksum_fits(copied: Pat
     with ShardStore.open(copied) as store:
         told = r"shards\.bin: shard 0 of layer 0 at 32 bits: another one lies in its place \(shard the model again"
         with pytest.raises(StoreError, match=told):
-            store.shard(0, 0, 32)
+            store.read(store.record(0, 0, 32))
         with pytest.raises(StoreError, match=told):
             store.check()
 
@@ -364,7 +366,7 @@ def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
         assert store.bits == (2, 6)
         assert isinstance(store.record(0, 0, 6), Record)
         with pytest.raises(StoreError, match=r"no shards of 32 bits, but of 2, 6"):
-            store.weights().layer(0)
+            stored_weights(store).layer(0)
         with pytest.raises(StoreError, match=r"no shards of 4 bits.*\(shard it with --bits\)"):
             store.mean_size(4)
         assert store.mean_size(2) == np.mean([each.size for each in store.index.records if each.bits == 2])

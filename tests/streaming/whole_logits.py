@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
-from simnmt.streaming.store.shard_format import LayerBuffer, shard_of
+from simnmt.streaming.encoder.encoder_configuration import EncoderWeights, LayerWeights
+from simnmt.streaming.store.shard_format import FULL, SEGMENTS, LayerBuffer, decode, dequantised, shard_of
+from simnmt.streaming.store.shard_store import ShardStore
 
 
 @torch.inference_mode()
@@ -27,3 +28,23 @@ def logits_of(
             buffer.put(position, shard_of(geometry, matrices, number))
         hidden = encoder.layer(hidden, mask, index, list(chosen), buffer)
     return encoder.logits(hidden, mask)
+
+
+def stored_layer(store: ShardStore, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
+    """Return a layer's shards by slice, each at its bits, in the mapping's order: the reference of the pipeline."""
+    buffer = LayerBuffer(store.geometry, len(bits))
+    for position, (index, width) in enumerate(bits.items()):
+        buffer.put(position, dequantised(decode(store.read(store.record(layer, index, width)))))
+    return buffer
+
+
+def stored_weights(store: ShardStore) -> EncoderWeights:
+    """Return the model of a store in full precision."""
+
+    def layer_weights(layer: int) -> LayerWeights:
+        buffer = stored_layer(store, layer, dict.fromkeys(range(store.geometry.heads), FULL))
+        parts = {name: torch.from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
+
+    index = store.index
+    return EncoderWeights(store.configuration, store.resident(), layer_weights, origin=index.origin, random=index.random)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import EndOfSentence
@@ -79,13 +79,9 @@ def profile_store(
         if into.plane.s_per_tgt_token > 0.0:
             _refuse_into(into, "a model that translates", "a classifier")
         _check_unit(into, (into.length_unit.src,), named.unit, pieces)
-    account = EngineAccount(
-        model=store.index.origin or store.kind,
-        architecture=asdict(store.configuration),
-        weights="random" if store.index.random else "checkpoint",
-        vocab=max(2, store.configuration.classes),
-        **_engine(settings),
-    )
+    name, configuration = store.index.origin or store.kind, store.configuration
+    weights: Literal["random", "checkpoint"] = "random" if store.index.random else "checkpoint"
+    account = _account(settings, name, asdict(configuration), weights, max(2, configuration.classes))
     with _watched(settings) as watch:
         sti, execution = classifier_blocks(store, settings, progress)
     if task is not None:
@@ -114,13 +110,7 @@ def profile_model(
         if into.plane.s_per_tgt_token == 0.0:
             _refuse_into(into, "a classifier", "a model that translates")
         _check_unit(into, (into.length_unit.src, into.length_unit.tgt), named.unit)
-    account = EngineAccount(
-        model=model,
-        architecture=architecture.model_dump(mode="json"),
-        weights="random",
-        vocab=architecture.vocab,
-        **_engine(settings),
-    )
+    account = _account(settings, model, architecture.model_dump(mode="json"), "random", architecture.vocab)
     with _watched(settings) as watch:
         sti, execution = translator_blocks(architecture, folder, settings, progress)
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
@@ -184,15 +174,21 @@ def _watched(settings: StiSettings) -> Iterator[_Watch]:
     watch.conditions = profile_assembly.conditions_block([before], after, None, cpus)
 
 
-def _engine(settings: StiSettings) -> dict[str, Any]:
-    return {
-        "backend": "simnmt",
-        "compute_type": "float32",
-        "device": "cpu",
-        "device_name": cpu_name(),
-        "threads": settings.threads,
-        "versions": {"torch": version("torch")},
-    }
+def _account(
+    settings: StiSettings, model: str, architecture: Mapping[str, object], weights: Literal["random", "checkpoint"], vocab: int
+) -> EngineAccount:
+    return EngineAccount(
+        backend="simnmt",
+        model=model,
+        architecture=dict(architecture),
+        weights=weights,
+        compute_type="float32",
+        device="cpu",
+        device_name=cpu_name(),
+        threads=settings.threads,
+        versions={"torch": version("torch")},
+        vocab=vocab,
+    )
 
 
 def _assemble_profile(

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -15,24 +15,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, from_numpy
+from torch import Tensor
 
 from simnmt.base.files import MOST_MODEL_BYTES, check_regular, read_bounded
 from simnmt.nmt.checkpoint import TensorFileError, read_tensors
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming import page_cache
-from simnmt.streaming.encoder.encoder_configuration import EncoderWeights, LayerWeights
 from simnmt.streaming.encoder.tokenizer import Tokenizer, tokenizer_from
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.index import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
 from simnmt.streaming.store.shard_format import (
     FULL,
-    SEGMENTS,
-    LayerBuffer,
     Record,
     aligned_bytes,
-    decode,
-    dequantised,
     header,
     record_size,
 )
@@ -163,17 +158,6 @@ class ShardStore:
         if head != wanted or record.size != record_size(head.weights, head.bits, head.outliers):
             raise StoreError(f"{_called(record)}: another one lies in its place", path=self.path / SHARDS, remedy=AGAIN)
 
-    def shard(self, layer: int, index: int, bits: int) -> NDArray[np.float32]:
-        """A shard's weights as they are computed with, verified."""
-        return dequantised(decode(self.read(self.record(layer, index, bits))))
-
-    def layer_buffer(self, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
-        """A layer's shards by slice, each at its bits, in the mapping's order: what the reference computes with."""
-        buffer = LayerBuffer(self.geometry, len(bits))
-        for position, (index, shard_bits) in enumerate(bits.items()):
-            buffer.put(position, self.shard(layer, index, shard_bits))
-        return buffer
-
     def resident(self) -> dict[str, Tensor]:
         """What always is in memory: embeddings, norms, biases and the classifier, float32; verified."""
         self._check_file(RESIDENT)
@@ -183,15 +167,6 @@ class ShardStore:
                 return read_tensors(path)[0]
         except TensorFileError:  # its digest detects accidents; anybody can write one that fits
             raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
-
-    def weights(self) -> EncoderWeights:
-        """The model, its layers read anew, in full precision, each time they are asked for.
-
-        Raises `StoreError` for a store without 32 bits, once a layer is asked for.
-        """
-        return EncoderWeights(
-            self.configuration, self.resident(), self._layer, origin=self.index.origin, random=self.index.random
-        )
 
     def beside(self) -> dict[str, bytes]:
         """The files that were stored along, by name: a tokenizer's. Raises `StoreError` where one is not what was written."""
@@ -235,11 +210,6 @@ class ShardStore:
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
-
-    def _layer(self, layer: int) -> LayerWeights:
-        buffer = self.layer_buffer(layer, dict.fromkeys(range(self.geometry.heads), FULL))
-        parts = {name: from_numpy(buffer.segment(name)) for name in SEGMENTS}
-        return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
 
     def _check_file(self, name: str) -> None:
         path = self.path / name
