@@ -7,7 +7,6 @@ cell) are understood. The writer adds `# simnmt rtt series, version 1`. Errors n
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import re
@@ -19,7 +18,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.errors import short_repr, shorten
+from simnmt.base.csv_table import CsvTable, parse_number
+from simnmt.base.errors import InputError, short_repr, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.series import (
@@ -59,7 +59,7 @@ class Samples:
     """Samples that were lost: those without a value, or as many as the header counts where these are more."""
 
 
-class Rows:
+class Rows(CsvTable):
     """The rows of a file with its notes and column names, and complaints that know line and column."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
@@ -76,8 +76,8 @@ class Rows:
         if self._start == len(self._lines):
             raise TraceError("empty file", path=path, remedy="give column names and one row per sample")
         header = self._lines[self._start].rstrip("\r")
-        self._separator = max(",;\t", key=header.count)
-        self.names = [cell.strip() for cell in self._cells(header)]
+        self._line = self._start + 1
+        self._begin(header)
         self.kind: Kind = self._kind()
         self.lost = self._lost()
 
@@ -107,72 +107,45 @@ class Rows:
         what = f"kind {short_repr(stated_kind)} in the header is none of {', '.join(get_args(Kind))}"
         raise TraceError(what, path=self.path, remedy="correct the line # kind:")
 
-    def _cells(self, line: str) -> list[str]:
-        if '"' not in line:
-            return line.split(self._separator)
-        try:
-            return next(csv.reader([line], delimiter=self._separator))
-        except csv.Error:
-            return [line]
-
     @property
     def source(self) -> str:
         """Where the file says that it came from, else the file's name."""
         return shorten(self.notes.get("source"), _LONGEST_NOTE) or f"file {shorten(self.path.name)}"
 
-    @property
-    def header_line(self) -> int:
-        """The line that names the columns, 1 for the first."""
-        return self._start + 1
-
-    def refuse_numbers(self, column: str = "time_s, rtt_ms") -> None:
-        """Complain if the first row names no columns but is one of numbers."""
-        if all(_is_number(name) for name in self.names):
-            what = "the first row holds numbers, not column names"
-            raise self.wrong(what, self.header_line, 0, f"name the columns above it: {column}, ...")
-
     def index(self, column: str) -> int:
         """Where the column stands."""
-        here = self.header_line
         if self.names.count(column) > 1:
-            raise self.wrong(f"two columns are named {shorten(column)}", here, self.names.index(column), "rename one")
+            raise self.wrong_column(f"two columns are named {shorten(column)}", self.names.index(column), "rename one")
         if column in self.names:
             return self.names.index(column)
         self.refuse_numbers(column)
         hint = did_you_mean(column, self.names, f"columns: {format_list(map(shorten, self.names), ',')}", shown=shorten)
-        raise self.wrong(f"no column {shorten(column)}", here, 0, hint)
+        raise self.wrong_column(f"no column {shorten(column)}", 0, hint)
 
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        """Line number and cells of every row that is not blank."""
-        width = len(self.names)
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yield the cells of every row that is not blank."""
         for line, text in enumerate(self._lines[self._start + 1 :], self._start + 2):
-            cells = self._cells(text.rstrip("\r"))
-            if len(cells) != width:
-                if not text.strip():
-                    continue
-                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
-                raise self.wrong(what, line, 0, "complete the row or remove it")
-            if width == 1 and not text.strip():
-                continue
-            yield line, cells
+            self._line = line
+            if self._read_row(text.rstrip("\r")):
+                yield self.cells
 
-    def number(self, line: int, cells: list[str], index: int, remedy: str = "write numbers with a decimal point") -> float:
-        """The cell as a number, NaN and infinities included."""
-        cell = cells[index]
-        try:
-            # float() takes 1_000; no measuring tool writes that.
-            if "_" not in cell:
-                return float(cell)
-        except ValueError:
-            pass
-        what = f"{shorten(self.names[index])} is {short_repr(cell.strip())}, not a number"
-        raise self.wrong(what, line, index, remedy)
+    def number(self, index: int, remedy: str = "write numbers with a decimal point") -> float:
+        """Return a cell of the current row as a number, NaN and infinities included."""
+        number = parse_number(self.cells[index])
+        if number is None:
+            what = f"{shorten(self.names[index])} is {short_repr(self.cells[index].strip())}, not a number"
+            raise self.wrong(what, index, remedy)
+        return number
 
-    def wrong(self, what: str, line: int, index: int, remedy: str) -> TraceError:
-        """The complaint about cell `index` of that line."""
-        before = self._cells(self._lines[line - 1])[:index]
-        column = 1 + sum(len(cell) + 1 for cell in before)
-        return TraceError(what, path=self.path, line=line, column=column, remedy=remedy)
+    def fault(self, what: str, *, column: int, remedy: str) -> TraceError:
+        """Return an error at a column of the current row."""
+        return TraceError(what, path=self.path, line=self._line, column=column, remedy=remedy)
+
+    def wrong_column(self, what: str, index: int, remedy: str) -> InputError:
+        """Return an error at a column's name."""
+        self._line = self._start + 1
+        self.cells = self._split(self._lines[self._start].rstrip("\r"))
+        return self.wrong(what, index, remedy)
 
 
 def read_samples(
@@ -191,17 +164,17 @@ def read_samples(
     values: list[float] = []
     before = -math.inf
     lost = 0
-    for line, cells in rows:
-        time = rows.number(line, cells, time_at)
+    for cells in rows:
+        time = rows.number(time_at)
         if not abs(time) < _NO_TIME:
-            raise rows.wrong(f"{time_column} is {shorten(cells[time_at])}", line, time_at, "give every row a finite time")
+            raise rows.wrong(f"{time_column} is {shorten(cells[time_at])}", time_at, "give every row a finite time")
         if time == before:
-            raise rows.wrong(f"time {shorten(cells[time_at])} stands twice", line, time_at, f"keep one row per time; {_MEND}")
+            raise rows.wrong(f"time {shorten(cells[time_at])} stands twice", time_at, f"keep one row per time; {_MEND}")
         if time < before:
             what = f"time {shorten(cells[time_at])} is earlier than the row before"
-            raise rows.wrong(what, line, time_at, f"sort the rows by time; {_MEND}")
+            raise rows.wrong(what, time_at, f"sort the rows by time; {_MEND}")
         before = time
-        value = math.nan if not cells[value_at].strip() else rows.number(line, cells, value_at)
+        value = math.nan if not cells[value_at].strip() else rows.number(value_at)
         if math.isnan(value) or (zero_is_lost and value == 0.0):
             lost += 1
             if not values:
@@ -209,10 +182,10 @@ def read_samples(
             value = values[-1]
         elif not 0.0 < value < math.inf:
             what = f"{value_column} is {shorten(cells[value_at])}, but {means} is positive and finite"
-            raise rows.wrong(what, line, value_at, "leave the cell empty where a sample was lost")
+            raise rows.wrong(what, value_at, "leave the cell empty where a sample was lost")
         elif value > most:
             what = f"{value_column} is {shorten(cells[value_at])}, but {means} is at most {most:,.10g}"
-            raise rows.wrong(what, line, value_at, "correct the cell, or leave it empty where a sample was lost")
+            raise rows.wrong(what, value_at, "correct the cell, or leave it empty where a sample was lost")
         times.append(time)
         values.append(value)
     if not values:
@@ -254,14 +227,6 @@ def write_series(
     write_texts({Path(path): series_text(series, notes=notes, decimals=decimals, lost=lost)})
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def read_rtt_csv(
     path: str | os.PathLike[str],
     *,
@@ -289,7 +254,7 @@ def read_rtt_csv(
     check_rtt_unit(rtt_s, unit, f"of {rtt_column}", path, remedy)
     if rtt_unit is None and not rows.ours and (why := like_seconds_read_as_ms(rtt_s)):
         asked = f"state the unit: {{csv: {shorten(Path(path).name)}, rtt_unit: s}} if they are seconds, rtt_unit: ms if not"
-        raise rows.wrong(f"{shorten(rtt_column)}: {why}", rows.header_line, rows.index(rtt_column), asked)
+        raise rows.wrong_column(f"{shorten(rtt_column)}: {why}", rows.index(rtt_column), asked)
     return RttSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rtt_s, samples.lost)
 
 

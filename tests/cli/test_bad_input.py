@@ -179,7 +179,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "office.csv",
             b"0,50\n1,60\n",
-            "{here}/office.csv:1:1: the first row holds numbers, not column names (name the columns above it: time_s, ...)",
+            "{here}/office.csv:1:1: the first row holds numbers, not column names (name the columns above it, e.g. time_s)",
         ),
         (
             "office.csv",

@@ -330,8 +330,8 @@ BAD = {
     "an infinity": ("t_s\n0\ninf\n", r"trace:3:1: t_s is 'inf' \("),
     "nan": ("t_s\n0\nnan\n", r"trace:3:1: t_s is 'nan' \("),
     "an underscore": ("t_s\n0\n1_0\n", r"trace:3:1: t_s is '1_0' \("),
-    "a short row": ("t_s,who\n0,a\n7\n", r"trace:3:1: 1 cell, but the first row names 2 \(complete the row"),
-    "a long row": ("t_s,who\n0,a\n7,b,c\n", r"trace:3:1: 3 cells, but the first row names 2 \("),
+    "a short row": ("t_s,who\n0,a\n7\n", r"trace:3:1: 1 cell, but the first row names 2 columns \(complete the row"),
+    "a long row": ("t_s,who\n0,a\n7,b,c\n", r"trace:3:1: 3 cells, but the first row names 2 columns \("),
     "no such day": ("TIMESTAMP\n2023-02-28 01:02:03\n2023-02-30 01:02:03\n", r"trace:3:1: there is no day 2023-02-30 \("),
     "no such hour": (
         "TIMESTAMP\n2023-02-28 01:02:03\n2023-02-28 25:02:03\n",

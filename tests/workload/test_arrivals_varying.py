@@ -218,7 +218,7 @@ def test_replications_begin_elsewhere_on_a_series_but_not_on_a_day(tmp_path: Pat
         ("t_s,rate_rps\n0,1\n9,many\n", r"r\.csv:3:3: rate_rps is 'many' \("),
         ("t_s,rate_rps\n0,1\n9,1_0\n", r"r\.csv:3:3: rate_rps is '1_0' \("),
         ("t_s,rate_rps\n0,1\n0,1\n", r"r\.csv:3:1: t_s 0 is not after the row before \(sort the rows"),
-        ("t_s,rate_rps\n0,1\n9\n", r"r\.csv:3:1: 1 cell, but the first row names 2 \(complete"),
+        ("t_s,rate_rps\n0,1\n9\n", r"r\.csv:3:1: 1 cell, but the first row names 2 columns \(complete"),
         ("t_s,rate_rps\n0,1\n", r"r\.csv: fewer than two rows \("),
         ("t_s,rate_rps\n0,0\n9,0\n", r"r\.csv: rate_rps is nowhere above 0 \("),
         ("t_s,rate_rps\n0,\n9,\n", r"r\.csv: rate_rps is nowhere above 0 \("),

@@ -120,12 +120,12 @@ def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]
     loss = find(rows.names, LOSS)
     loss_at = rows.index(loss[0]) if loss else None
     shared = len({column.quantity == "rtt" for column in columns}) > 1
-    for line, cells in rows:
-        time_s = time_of(line, cells)
+    for cells in rows:
+        time_s = time_of(cells)
         for column in columns:
             value = math.nan
             if cells[column.at].strip().lower() not in _MISSING:
-                value = rows.number(line, cells, column.at)
+                value = rows.number(column.at)
             elif shared and column.quantity == "rtt" and (loss_at is None or cells[loss_at].strip().lower() in _MISSING):
                 continue
             if value <= 0.0:
@@ -177,7 +177,7 @@ def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64
     if why := like_seconds_read_as_ms(rtt_s):
         name = shorten(column.name)
         remedy = f"state the unit: --column rtt={name}:s if they are seconds, --column rtt={name}:ms if not"
-        raise rows.wrong(f"column {name}: {why}", rows.header_line, column.at, remedy)
+        raise rows.wrong_column(f"column {name}: {why}", column.at, remedy)
 
 
 def _pauses(rate_bps: NDArray[np.float64]) -> list[str]:
@@ -215,7 +215,7 @@ def _value_columns(rows: Rows, how: ReadOptions) -> list[_Column]:
             unit = "ms" if quantity == "rtt" else "kbps"
             if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
                 remedy = f"say it by --column {ROLE[quantity]}={shorten(name)}:mbps"
-                raise rows.wrong(f"column {shorten(name)} names no unit", rows.header_line, at, remedy)
+                raise rows.wrong_column(f"column {shorten(name)} names no unit", at, remedy)
         columns.append(_Column(quantity, name, at, unit, guessed, how.column(ROLE[quantity]).unit is not None))
     return columns
 
@@ -243,36 +243,36 @@ def _unit(rows: Rows, quantity: Quantity, name: str, how: ReadOptions) -> str | 
     unit = how.column(ROLE[quantity]).unit or stated_unit
     if unit is not None and (unit in RATES) is (quantity == "rtt"):
         what = f"column {shorten(name)} is in {unit}, which is no unit of the {NOUN[quantity]}"
-        raise rows.wrong(what, rows.header_line, rows.index(name), "choose another column")
+        raise rows.wrong_column(what, rows.index(name), "choose another column")
     return unit
 
 
 def _only(rows: Rows, what: str, names: Sequence[str], role: str) -> str:
     if len(names) == 1:
         return names[0]
-    rows.refuse_numbers()
+    rows.refuse_numbers("time_s, rtt_ms")
     if names:
         text = f"{format_list(map(shorten, names), ',')} could each be {what}"
-        raise rows.wrong(text, rows.header_line, rows.index(names[0]), f"choose by --column {role}={shorten(names[0])}")
+        raise rows.wrong_column(text, rows.index(names[0]), f"choose by --column {role}={shorten(names[0])}")
     text = f"no column is called like {what}: {format_list(map(shorten, rows.names), ',')}"
-    raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
+    raise rows.wrong_column(text, 0, f"name it by --column {role}=NAME")
 
 
-def _time_reader(rows: Rows, time_at: int, how: ReadOptions, granted: list[str]) -> Callable[[int, list[str]], float]:
+def _time_reader(rows: Rows, time_at: int, how: ReadOptions, granted: list[str]) -> Callable[[list[str]], float]:
     """What reads a row's time; a unit that it has to guess it adds to `granted`."""
     unit = how.column("time").unit or split_unit(rows.names[time_at])[1]
     if unit in RATES:
         what = f"column {shorten(rows.names[time_at])} is in {unit}, which is no unit of a time"
-        raise rows.wrong(what, rows.header_line, time_at, "choose another column")
+        raise rows.wrong_column(what, time_at, "choose another column")
     per_unit = None if unit is None else _PER_UNIT[unit]
     form: Literal["dates", "numbers"] | None = None
 
-    def time_of(line: int, cells: list[str]) -> float:
+    def time_of(cells: list[str]) -> float:
         nonlocal per_unit, form
         time_s = parse_date_s(cells[time_at])
         here: Literal["dates", "numbers"] = "numbers" if math.isnan(time_s) else "dates"
         if here == "numbers":
-            time = rows.number(line, cells, time_at, "write numbers, or dates with the year first")
+            time = rows.number(time_at, "write numbers, or dates with the year first")
             if per_unit is None and math.isfinite(time):
                 guessed = epoch_unit(time)
                 granted.append(_guess(rows.names[time_at], guessed))
@@ -281,10 +281,10 @@ def _time_reader(rows: Rows, time_at: int, how: ReadOptions, granted: list[str])
         form = form or here
         if form != here:
             what = f"{shorten(rows.names[time_at])} is {short_repr(cells[time_at].strip())}, but the rows before give {form}"
-            raise rows.wrong(what, line, time_at, "write all times in one form")
+            raise rows.wrong(what, time_at, "write all times in one form")
         if not abs(time_s) < _NO_TIME_S:
             what = f"{shorten(rows.names[time_at])} is {shorten(cells[time_at])}, which is no time"
-            raise rows.wrong(what, line, time_at, "give every row a time, and its unit by --column time=NAME:UNIT")
+            raise rows.wrong(what, time_at, "give every row a time, and its unit by --column time=NAME:UNIT")
         return time_s
 
     return time_of

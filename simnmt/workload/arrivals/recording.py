@@ -190,7 +190,7 @@ def _columns(table: TraceTable, *, with_sizes: bool) -> tuple[array[float], arra
     return times, sizes
 
 
-def _ascending(table: TraceTable, time_at: int) -> Iterator[tuple[float, list[bytes]]]:
+def _ascending(table: TraceTable, time_at: int) -> Iterator[tuple[float, list[str]]]:
     """Time and cells of each row, no time before the last."""
     rows = iter(table)
     first = next(rows, None)
@@ -218,7 +218,7 @@ def _json_columns(lines: TraceLines, rows: Iterator[bytes]) -> tuple[array[float
         time_ms = _json_number(lines, row, "timestamp")
         time_s = time_ms / 1e3
         if time_s > MAX_TIME_S:
-            raise lines.fault(f"timestamp is {cell_text(repr(time_ms).encode())}", remedy=other_unit(time_ms, "milliseconds"))
+            raise lines.fault(f"timestamp is {cell_text(repr(time_ms))}", remedy=other_unit(time_ms, "milliseconds"))
         if time_s < before:
             raise lines.fault("timestamp is earlier than in the row before", remedy="sort the rows by time")
         before = time_s
@@ -232,7 +232,7 @@ def _json_number(lines: TraceLines, row: dict[str, object], key: str) -> float:
     number = row.get(key)
     if isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number < 1e300:
         return float(number)
-    what = f"{key} is {cell_text(json.dumps(number).encode())}" if key in row else f"no {key}"
+    what = f"{key} is {cell_text(json.dumps(number))}" if key in row else f"no {key}"
     raise lines.fault(what, remedy="give a number, 0 or above")
 
 

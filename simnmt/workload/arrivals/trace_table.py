@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import date
 
+from simnmt.base.csv_table import CsvTable, parse_number
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.errors import ArrivalsError
 from simnmt.workload.text_lines import ByteLines, Kept
@@ -26,7 +28,7 @@ def trace_lines(path: str | os.PathLike[str], *, kept: Kept = "nothing") -> Trac
     return ByteLines(path, ArrivalsError, "one row", kept=kept)
 
 
-class TraceTable:
+class TraceTable(CsvTable):
     """A CSV file whose first row names its columns; commas, semicolons or tabs separate the cells.
 
     It may open with `#` lines, of which `# kind: ...` and `# source: ...` are kept in `notes`. Raises `ArrivalsError` for a
@@ -38,12 +40,9 @@ class TraceTable:
         self.lines = lines
         self.notes: dict[str, str] = {}
         self._rows = rows
-        header = self._header(first)
-        self._separator = max((b",", b";", b"\t"), key=header.count)
-        self.names = [cell.strip().strip(b'"').decode("utf-8", "replace") for cell in header.split(self._separator)]
-        self._cells: list[bytes] = header.split(self._separator)
+        self._begin(self._header(first))
 
-    def _header(self, text: bytes) -> bytes:
+    def _header(self, text: bytes) -> str:
         while text.startswith(b"#") or not text.strip():
             key, colon, value = text.lstrip(b"# ").decode("utf-8", "replace").partition(":")
             if colon:
@@ -52,11 +51,11 @@ class TraceTable:
             if following is None:
                 raise self.lines.fault("no rows", remedy="give column names, and one row below them for each time")
             text = following
-        return text
+        return text.decode("utf-8", "replace")
 
     def _note(self, key: str, value: str) -> None:
         if key == "kind" and (value := value.lower()) not in KINDS:
-            what = f"kind {cell_text(value.encode())} is none"
+            what = f"kind {cell_text(value)} is none"
             raise self.lines.fault(what, remedy="write # kind: measured or synthetic, or leave it out")
         if key in ("kind", "source"):  # the others might be any number
             self.notes.setdefault(key, value)
@@ -74,37 +73,21 @@ class TraceTable:
         position = self.index(*wanted)
         if position is not None:
             return position
-        if any(_is_number(name) for name in self.names):
-            what = "the first row holds numbers, not column names"
-            raise self.wrong(what, 0, f"name the columns above it, e.g. {wanted[0]}")
+        self.refuse_numbers(wanted[0])
         hint = did_you_mean(wanted[0], self.names, "columns: " + ", ".join(self.names[:8]))
         raise self.wrong(f"no column {wanted[0]}", 0, hint)
 
-    def __iter__(self) -> Iterator[list[bytes]]:
-        """The cells of every row that is not blank."""
-        separator, width = self._separator, len(self.names)
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yield the cells of every row that is not blank."""
         for text in self._rows:
-            cells = text.split(separator)
-            if len(cells) != width:
-                if not text.strip():
-                    continue
-                self._cells = cells
-                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width}"
-                raise self.wrong(what, 0, "complete the row or remove it")
-            if width == 1 and not text.strip():
-                continue
-            self._cells = cells
-            yield cells
+            if self._read_row(text.decode("utf-8", "replace")):
+                yield self.cells
 
     def number(self, index: int) -> float:
         """A cell of the current row as a finite number of at least 0."""
-        cell = self._cells[index]
-        try:
-            number = float(cell)
-        except ValueError:
-            number = -1.0
-        # float() takes 1_000; no logging tool writes that.
-        if 0.0 <= number < float("inf") and b"_" not in cell:
+        cell = self.cells[index]
+        number = parse_number(cell)
+        if number is not None and 0.0 <= number < math.inf:
             return number
         raise self.wrong(f"{self.names[index]} is {cell_text(cell)}", index, "give a number, 0 or above, with a decimal point")
 
@@ -112,18 +95,17 @@ class TraceTable:
         """The same, as a time."""
         time_s = self.number(index)
         if time_s > MAX_TIME_S:
-            raise self.wrong(f"{self.names[index]} is {cell_text(self._cells[index])}", index, other_unit(time_s, "seconds"))
+            raise self.wrong(f"{self.names[index]} is {cell_text(self.cells[index])}", index, other_unit(time_s, "seconds"))
         return time_s
 
-    def wrong(self, what: str, index: int, remedy: str) -> ArrivalsError:
-        """The complaint about cell `index` of the current row."""
-        column = 1 + sum(len(cell) + 1 for cell in self._cells[:index])
+    def fault(self, what: str, *, column: int, remedy: str) -> ArrivalsError:
+        """Return an error at a column of the current row."""
         return self.lines.fault(what, column=column, remedy=remedy)
 
 
-def cell_text(cell: bytes) -> str:
-    """A cell for a message, shortened."""
-    text = ascii(cell.strip().decode("utf-8", "replace"))
+def cell_text(cell: str) -> str:
+    """Return a cell for a message, shortened."""
+    text = ascii(cell.strip())
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 4] + "...'"
 
 
@@ -135,50 +117,44 @@ def other_unit(time: float, unit: str) -> str:
     return f"give {unit}: no epoch has so many"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-Clock = Callable[[list[bytes]], float]
+Clock = Callable[[list[str]], float]
 """The cells of the table's current row -> seconds."""
 
-_MOMENT = re.compile(rb"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(0\d|1[0-4]):?([0-5]\d))?")
+_MOMENT = re.compile(
+    r"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(0\d|1[0-4]):?([0-5]\d))?", re.ASCII
+)
 
 
-def row_clock(table: TraceTable, time_at: int, first: list[bytes]) -> Clock:
+def row_clock(table: TraceTable, time_at: int, first: list[str]) -> Clock:
     """The clock of the column `time_at`, known by the first row. It raises `ArrivalsError` for what it cannot tell."""
-    if _MOMENT.match(first[time_at].strip(b' "')):
+    if _MOMENT.match(first[time_at].strip(' "')):
         return _calendar(table, time_at)
     return lambda cells: table.seconds(time_at)
 
 
 def _calendar(table: TraceTable, time_at: int) -> Clock:
     """Seconds since the day before the first: a Unix time in a float would lose the tenths of a microsecond."""
-    days: dict[bytes, float] = {}
+    days: dict[str, float] = {}
     eve = 0
 
-    def seconds(cells: list[bytes]) -> float:
+    def seconds(cells: list[str]) -> float:
         nonlocal eve
-        match = _MOMENT.fullmatch(cells[time_at].strip(b' "'))
+        match = _MOMENT.fullmatch(cells[time_at].strip(' "'))
         if match is None:
             what = f"{table.names[time_at]} is {cell_text(cells[time_at])}, among date-times"
             raise table.wrong(what, time_at, "give all times as 2023-11-16 18:15:46.68, a zone as +02:00")
         day, hour, minute, second, sign, zone_hour, zone_minute = match.groups()
         if day not in days:
             try:
-                ordinal = date.fromisoformat(day.decode()).toordinal()
+                ordinal = date.fromisoformat(day).toordinal()
             except ValueError:
-                raise table.wrong(f"there is no day {day.decode()}", time_at, "correct the date") from None
+                raise table.wrong(f"there is no day {day}", time_at, "correct the date") from None
             eve = eve or ordinal - 1
             days[day] = (ordinal - eve) * 86_400.0
         time_s = days[day] + int(hour) * 3600 + int(minute) * 60 + float(second)
         if sign:
             offset_s = int(zone_hour) * 3600 + int(zone_minute) * 60
-            time_s += offset_s if sign == b"-" else -offset_s
+            time_s += offset_s if sign == "-" else -offset_s
         return time_s
 
     return seconds
