@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simnmt.nmt.devices import full_device_name
-from simnmt.nmt.engine import Engine, EngineRequest
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
+    from simnmt.nmt.engine import Engine
     from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
@@ -19,7 +19,7 @@ def supported_types(backend: str, device: str) -> list[str]:
 
     Raises `NmtError` where there is no such device, `ImportError` where a library is missing or does not load.
     """
-    # Here, so that asking costs no library before it is asked of.
+    # Imported here, so that a missing library is reported only if its backend is asked for.
     if backend == "torch":
         from simnmt.nmt import torch_engine
 
@@ -66,9 +66,11 @@ def load_engine(
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
     if direction is not None and (backend != "torch" or vocabulary is None):
         raise NmtError(f"direction {direction} where there is no bundle of clusters", remedy="leave direction out")
+    from simnmt.nmt.engine import EngineRequest  # needs numpy, which `supported_types` must not
+
     request = EngineRequest(model, place, threads, compute_type, seed, fused, vocabulary, direction, decoder)
     try:
-        # Here, so that naming an engine's work needs no torch.
+        # Imported here: only the backend that is loaded needs its library.
         if backend == "torch":
             from simnmt.nmt.torch_engine import load_torch_engine
 
