@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -100,10 +100,6 @@ class ElasticRecipe:
             return self.rate * share / self.warmup
         fallen = min((share - self.warmup) / (1.0 - self.warmup), 1.0)
         return self.rate * 0.5 * (1.0 + math.cos(math.pi * fallen))
-
-    def as_json(self) -> dict[str, Any]:
-        """Every field."""
-        return asdict(self)
 
 
 def _bad(name: str, value: object, remedy: str) -> StreamingError:

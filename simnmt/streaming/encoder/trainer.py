@@ -6,7 +6,7 @@ A batch holds examples of similar length; the seed and the epoch decide the orde
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def train(
     if len(set(task.labels.tolist())) < 2:
         what = f"every example is labelled {task.label_names[int(task.labels[0])]}: there is nothing to tell apart"
         raise StreamingError(what, path=task.path, remedy="give examples of two classes")
-    identity = {"recipe": recipe.as_json(), "task": task.sha256}
+    identity = {"recipe": asdict(recipe), "task": task.sha256}
     TrainingFolder(out, PIECES_FILE).refuse_other(identity)  # before a folder is made
     with training_place(out, device, threads) as where:
         return _train(task, TrainingFolder(out, PIECES_FILE), recipe, dev, where, tell, identity)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +104,6 @@ class Execution:
 
     def as_json(self) -> dict[str, Any]:
         """Times alone."""
-        fields = ("layer", "io_begin_s", "io_end_s", "begin_s", "wait_s", "unpack_s", "forward_s", "bytes_read")
         return {
             "latency_s": self.latency_s,
             "stall_s": self.stall_s,
@@ -113,7 +112,7 @@ class Execution:
             "bytes_read": self.bytes_read,
             "peak_bytes": self.peak_bytes,
             "cold": self.cold,
-            "layers": [{name: getattr(layer, name) for name in fields} for layer in self.layers],
+            "layers": [asdict(layer) for layer in self.layers],
         }
 
 
