@@ -78,7 +78,7 @@ class StreamingConfiguration(Configuration):
     """What a cold start reads first of all, beside the plan's shards; left out: what the profile's block `sti` says is in no
     shard (embeddings, norms, head); 0: that outlives the shards."""
     similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Of the most shards that can be computed in time, the share that a deeper submodel may lack and be taken."""
+    """Prefer a deeper submodel if it has at most this share fewer shards than the largest one that meets the deadline."""
     fills_deadline: bool = False
     """Beyond the paper: whether the pipeline may wait for reads as long as the deadline allows."""
     src_len: Tokens | None = None
