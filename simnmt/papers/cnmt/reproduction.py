@@ -31,7 +31,7 @@ from simnmt.papers.cnmt.table_one import (
 from simnmt.papers.cnmt.table_replay import Part, Prepared, Progress
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table
+from simnmt.papers.kit.table import Column, Figure, Table, percent
 from simnmt.results.result import doubtful_profiles
 
 TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
@@ -169,7 +169,7 @@ def _network_table(rows: Sequence[NetworkRow]) -> Table:
             Column("profiles", "profiles"),
             Column("data, network", lambda row: name_cell((row.workload, row.network))),
             Column("mean RTT, ms", "mean_rtt_ms", digits=1),
-            Column("oracle sends away, %", "oracle_offloaded_share", digits=1, scale=100.0),
+            percent("oracle sends away, %", "oracle_offloaded_share", 1),
             Column("series", "kind", kind=True),
         ],
         note="The paper’s traces are not public, so the shapes are synthetic. The level of CP1 under the inferred profiles is "

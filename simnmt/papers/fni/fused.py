@@ -27,13 +27,14 @@ from simnmt.papers.fni.offline import (
     Speed,
     run_tasks,
     speed_chart,
+    speed_table,
 )
 from simnmt.papers.fni.published import OutputTimes
 from simnmt.papers.fni.stages import Key, SetStages, over_plain, speeds, stages
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.page import ChartSection, grouped
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table
+from simnmt.papers.kit.table import Column, Figure, Table, derived_table, percent
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.report.charts import Chart, bar_chart, bar_series
@@ -281,17 +282,7 @@ def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: S
     shares = [ShareRow(*key, *part) for key, cell in reproduction.stages.items() for part in cell.shares.items()]
     return [
         _output_table([*published.TABLES, *(cell.layer for cell in reproduction.stages.values())]),
-        Table(
-            "derived",
-            "What follows from the printed figures",
-            published.derived(),
-            [
-                Column("what", "what"),
-                Column("value", lambda row: f"{row.value:.3f} times" if row.unit == "times" else f"{row.value:.1f} %"),
-                Column("beside it", "meaning", words=True),
-            ],
-            published=True,
-        ),
+        derived_table(published.derived()),
         Table("shares", "Shares of the time (figures 1, 5)", shares, keys="device beam set=test_set part share"),
         _speed_table(compared),
         Table(
@@ -301,7 +292,7 @@ def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: S
             [
                 Column("set, source", lambda row: case_name(row.beam, row.test_set)),
                 Column("how", "kind", kind=True),
-                Column("layer's share, %", "output_share", digits=1, scale=100.0),
+                percent("layer's share, %", "output_share", 1),
                 Column("its speed-up", "layer_ratio", digits=3),
                 Column("predicted", "predicted", digits=3),
                 Column("product left alone", "predicted_product_left_alone", digits=3),
@@ -389,7 +380,6 @@ def _change(value: float, printed: float | None) -> Figure:
 
 
 def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
-    groups = grouped(rows, "speed.device", "speed.beam", "speed.test_set").values()
     heads = {
         "fused": "mini, fused",
         "topped up": "topped up",
@@ -398,30 +388,16 @@ def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
         "maxi: topped up": "maxi, topped up",
         "maxi: both": "maxi, topped up, fused",
     }
-    return Table(
-        "speeds",
-        "Speed, fused and topped up (figures 3, 4, 9, 10)",
-        rows,
-        [
-            Column("set, device", lambda group: _group_name(group["mini"])),
-            Column("mini/s", "mini.speed.sentences_per_s", digits=1),
-            *(
-                Column(head, f"{name}.gain.ratio.mean", digits=3, cell=lambda group, name=name: _speed_cell(group[name]))  # type: ignore[misc]
-                for head, name in heads.items()
-            ),
-        ],
-        note="All sentences at hand: sentences a second with mini-batching, and speeds over it, with maxi-batching over that. "
-        "Square brackets hold the least and the greatest over seeds.",
-        keys="device=speed.device beam=speed.beam batch=decoder.batch set=speed.test_set strategy=speed.strategy "
-        "name=speed.name fused how=choice.how fidelity sentences_per_s=speed.sentences_per_s against "
-        "relative=gain.ratio.mean relative_least=gain.ratio.low relative_greatest=gain.ratio.high published",
-        shown=[{row.name: row for row in group} for group in groups],
-        on_terminal=True,
+    columns = [
+        Column(head, f"{name}.gain.ratio.mean", 3, cell=lambda group, name=name: _speed_cell(group[name]))  # type: ignore[misc]
+        for head, name in heads.items()
+    ]
+    note = (
+        "All sentences at hand: sentences a second with mini-batching, and speeds over it, with maxi-batching over that. "
+        "Square brackets hold the least and the greatest over seeds."
     )
-
-
-def _group_name(row: FusedSpeed) -> str:
-    return f"{case_name(row.speed.beam, row.speed.test_set)}, {row.speed.device}, batches of {row.decoder.batch}"
+    title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
+    return speed_table(title, rows, columns, note, "name", "name fused how=choice.how fidelity against published")
 
 
 def _speed_cell(row: FusedSpeed) -> Figure:

@@ -17,6 +17,8 @@ from simnmt.batching.batcher import schedule
 from simnmt.experiment.processes import run_in_processes
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
+from simnmt.papers.kit.page import grouped
+from simnmt.papers.kit.table import Column, Table, read_value
 from simnmt.report.charts import Chart, bar_chart, bar_series
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
@@ -259,6 +261,42 @@ class ComparedSpeed:
     def extrapolated(self) -> bool:
         """Whether the speed rests on more than measured costs."""
         return self.decoder.extrapolates(self.speed.test_set)
+
+
+def speed_table(title: str, rows: Sequence[ComparedSpeed], columns: Sequence[Column], note: str, name: str, keys: str) -> Table:
+    """Return a table with a line for each device, beam and set.
+
+    Args:
+        title: of the table.
+        rows: the speeds.
+        columns: of a line, which maps the names of its speeds to them.
+        note: of the table.
+        name: the attribute that names a speed.
+        keys: further JSON keys of a speed.
+    """
+    groups = grouped(rows, "speed.device", "speed.beam", "speed.test_set").values()
+    first = [
+        Column("set, device (* extrapolated)", lambda line: _speed_name(line["mini"])),
+        Column("mini/s", "mini.speed.sentences_per_s", 1),
+    ]
+    return Table(
+        "speeds",
+        title,
+        rows,
+        [*first, *columns],
+        note,
+        keys="device=speed.device beam=speed.beam batch=decoder.batch set=speed.test_set strategy=speed.strategy "
+        "sentences_per_s=speed.sentences_per_s relative=gain.ratio.mean relative_least=gain.ratio.low "
+        f"relative_greatest=gain.ratio.high {keys}",
+        shown=[{read_value(row, name): row for row in group} for group in groups],
+        on_terminal=True,
+    )
+
+
+def _speed_name(row: ComparedSpeed) -> str:
+    mark = "*" if row.extrapolated else ""
+    name = f"{SETS[row.speed.test_set].name}, beam {row.speed.beam}{mark}"
+    return f"{name}, {row.speed.device}, batches of {row.decoder.batch}"
 
 
 def speed_chart(rows: Sequence[ComparedSpeed], unit: str, reading: str) -> Chart:

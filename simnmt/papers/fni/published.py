@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.papers.kit.amdahl import end_to_end, share_needed
+from simnmt.papers.kit.table import Derived
 
 _PAPER = "Faster Neural Machine Translation Inference, anonymous ACL submission"
 TOPUP_REFERENCE = (
@@ -187,17 +188,6 @@ NEAR_PRODUCT = 0.02
 """By how much the gain of both may differ from the product of the gain of each."""
 NEAR_SHARE = 0.10
 """By how much a share of the time may differ from `nearly 70 %`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """One figure that follows from printed ones."""
-
-    what: str
-    value: float
-    unit: str
-    """`times` or `%`."""
-    meaning: str
 
 
 def derived() -> tuple[Derived, ...]:

@@ -296,38 +296,16 @@ def _occupancy_table(reproduction: Reproduction) -> Table:
 
 
 def _speed_table(rows: Sequence[offline.ComparedSpeed]) -> Table:
-    groups = grouped(rows, "speed.device", "speed.beam", "speed.test_set").values()
-    return Table(
-        "speeds",
-        "Speed with all sentences at hand (figures 6, 7)",
-        rows,
-        [
-            Column("device (* extrapolated)", lambda group: _speed_name(group["mini"])),
-            Column("mini/s", "mini.speed.sentences_per_s", digits=1),
-            *(
-                Column(
-                    strategy.key,
-                    f"{strategy.key}.gain.ratio.mean",
-                    digits=3,
-                    interval=(f"{strategy.key}.gain.ratio.low", f"{strategy.key}.gain.ratio.high"),
-                )
-                for strategy in offline.OFFLINE[1:]
-            ),
-        ],
-        note="Sentences a second with mini-batching, and the speed of the others over it; square brackets hold the least and "
-        "the greatest over seeds.",
-        keys="device=speed.device beam=speed.beam batch=decoder.batch extrapolated set=speed.test_set strategy=speed.strategy "
-        "name sentences_per_s=speed.sentences_per_s relative=gain.ratio.mean relative_least=gain.ratio.low "
-        "relative_greatest=gain.ratio.high mean_active=speed.mean_active encode_share=speed.shares.encode "
-        "refill_share=speed.shares.refill decode_share=speed.shares.decode",
-        shown=[{row.speed.strategy: row for row in group} for group in groups],
-        on_terminal=True,
-    )
-
-
-def _speed_name(row: offline.ComparedSpeed) -> str:
-    mark = "*" if row.extrapolated else ""
-    return f"{case_name(row.speed.beam, row.speed.test_set)}{mark}, {row.speed.device}, batches of {row.decoder.batch}"
+    columns = [
+        Column(key, f"{key}.gain.ratio.mean", 3, interval=(f"{key}.gain.ratio.low", f"{key}.gain.ratio.high"))
+        for key in [strategy.key for strategy in offline.OFFLINE[1:]]
+    ]
+    note = "Sentences a second with mini-batching, and the speed of the others over it; square brackets hold the least and the "
+    note += "greatest over seeds."
+    keys = "extrapolated name mean_active=speed.mean_active encode_share=speed.shares.encode "
+    keys += "refill_share=speed.shares.refill decode_share=speed.shares.decode"
+    title = "Speed with all sentences at hand (figures 6, 7)"
+    return offline.speed_table(title, rows, columns, note, "speed.strategy", keys)
 
 
 def _refill_table(rows: Sequence[offline.RefillLimit]) -> Table:

@@ -25,6 +25,7 @@ from simnmt.papers.fvp.published import (
 )
 from simnmt.papers.kit.amdahl import share_needed
 from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
+from simnmt.papers.kit.table import Derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +75,6 @@ def implied_share(row: Projection) -> float:
     """Return the share of the whole time in the projection that Table 3's gain at beam 2 and its ratio imply (FVP-20)."""
     (cell,) = (cell for cell in ROWS if (cell.model, cell.row, cell.test_set, cell.beam) == (row.model, row.direction, 1, 2))
     return share_needed(1.0 + cell.gain_percent / 100.0, row.ratio)
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A figure that follows from printed ones."""
-
-    what: str
-    value: float
-    unit: str
-    meaning: str
 
 
 def derived() -> list[Derived]:

@@ -16,7 +16,7 @@ from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means
 from simnmt.papers.fvp.study import Decoded, Part, Study, format_clusters
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import Column, Table, percent, record
+from simnmt.papers.kit.table import Column, Table, derived_table, percent, record
 from simnmt.report.typography import number
 
 SHOWN_DIGITS = 16
@@ -44,7 +44,7 @@ def all_tables(studies: Sequence[Study], benches: Sequence[ProjectionBench]) -> 
         _per_cluster(studies),
         _bench(benches),
         _break_even(benches),
-        _derived(),
+        derived_table(derived()),
         _runs(studies),
         _studied(studies),
     ]
@@ -478,12 +478,6 @@ def _break_even(benches: Sequence[ProjectionBench]) -> Table:
     )
     columns = [*LAYER, CLUSTERS, *(Column(head, share(key), 0) for key, head in heads.items())]
     return Table("break-even", "Above which share all columns win", rows, columns, note, small="date")
-
-
-def _derived() -> Table:
-    columns = [Column("figure", "what"), Column("value", "value"), Column("unit", "unit")]
-    columns.append(Column("beside it", "meaning", words=True))
-    return Table("derived", "What follows from the printed figures", derived(), columns, published=True)
 
 
 def _runs(studies: Sequence[Study]) -> Table:

@@ -181,6 +181,24 @@ class Table:
         return f"{self.title}\n{format_table([column.head for column in columns], rows)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A figure that follows from printed ones."""
+
+    what: str
+    value: float
+    unit: str
+    meaning: str
+    """What the figure is compared with, or rests on."""
+
+
+def derived_table(rows: Sequence[Derived]) -> Table:
+    """Return the table of figures that follow from printed ones."""
+    columns = [Column("figure", "what"), Column("value", "value"), Column("unit", "unit")]
+    columns.append(Column("beside it", "meaning", words=True))
+    return Table("derived", "What follows from the printed figures", rows, columns, published=True)
+
+
 def row_record(row: Any) -> dict[str, Any]:
     """Return the row's JSON: its method `record`, a mapping's items, or a dataclass's fields."""
     if isinstance(row, Mapping):

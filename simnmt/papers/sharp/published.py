@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simnmt.papers.kit.table import Derived
+
 REFERENCE = (
     "Devlin, Sharp Models on Dull Hardware: Fast and Accurate Neural Machine Translation Decoding on the CPU, EMNLP 2017: "
     "tables 1 and 2, figure 1, sections 4 and 5"
@@ -132,15 +134,6 @@ FC_OVER_GRU = 6
 """Matrices of a GRU layer to one of a fully connected one (section 5; SHARP-13)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """One figure that follows from printed ones."""
-
-    what: str
-    value: float
-    meaning: str
-
-
 def speed_over(one: str, other: str) -> float:
     """Return the printed speed of one system of Table 2 over another's."""
     first, second = BY_KEY[one].words_per_s, BY_KEY[other].words_per_s
@@ -161,19 +154,19 @@ def derived() -> tuple[Derived, ...]:
     per_fc = {key: layers_ms / (4 if key[0] == "S4" else 8) for key, layers_ms in fc.items()}
     gru_ms = 1e3 * (seconds_per_word("S2") - seconds_per_word("S1"))
     wide = {key: layer_ms * (1024 / 768) ** 2 for key, layer_ms in per_fc.items()}
-    figures = [Derived(f"ms of one 768-FC layer, from {a} and {b}", ms, "SHARP-13") for (a, b), ms in sorted(per_fc.items())]
+    figures = [Derived(f"one 768-FC layer, from {a} and {b}", ms, "ms", "SHARP-13") for (a, b), ms in sorted(per_fc.items())]
     figures += [
-        Derived(f"a 1024-GRU layer over a 1024-FC layer, FC from {a} and {b}", gru_ms / ms, "6 by matrices")
+        Derived(f"a 1024-GRU layer over a 1024-FC layer, FC from {a} and {b}", gru_ms / ms, "times", "6 by matrices")
         for (a, b), ms in sorted(wide.items())
     ]
     figures += [
-        Derived("E1's speed over half of S4's", 2 * speed_over("E1", "S4"), "two members, one after the other: 1"),
-        Derived("E2's speed over a third of S4's", 3 * speed_over("E2", "S4"), "three members, one after the other: 1"),
-        Derived("E1's speed over S7's", speed_over("E1", "S7"), "over 3 times, by the text"),
-        Derived("S4's speed over S2's", speed_over("S4", "S2"), "similar cost, by the text"),
-        Derived("BLEU of S4 over S1", BY_KEY["S4"].bleu - BY_KEY["S1"].bleu, "1.2, by the text"),
-        Derived("BLEU of S2 over S1", BY_KEY["S2"].bleu - BY_KEY["S1"].bleu, "half of it, by the text"),
-        Derived("BLEU of E1 over S4", BY_KEY["E1"].bleu - BY_KEY["S4"].bleu, "0.9, by the text"),
+        Derived("E1's speed over half of S4's", 2 * speed_over("E1", "S4"), "times", "two members in turn: 1"),
+        Derived("E2's speed over a third of S4's", 3 * speed_over("E2", "S4"), "times", "three members in turn: 1"),
+        Derived("E1's speed over S7's", speed_over("E1", "S7"), "times", "over 3 times, by the text"),
+        Derived("S4's speed over S2's", speed_over("S4", "S2"), "times", "similar cost, by the text"),
+        Derived("BLEU of S4 over S1", BY_KEY["S4"].bleu - BY_KEY["S1"].bleu, "points", "1.2, by the text"),
+        Derived("BLEU of S2 over S1", BY_KEY["S2"].bleu - BY_KEY["S1"].bleu, "points", "half of it, by the text"),
+        Derived("BLEU of E1 over S4", BY_KEY["E1"].bleu - BY_KEY["S4"].bleu, "points", "0.9, by the text"),
     ]
     return tuple(figures)
 

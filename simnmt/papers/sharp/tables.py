@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from simnmt.papers.kit.page import ChartSection, Row, Rows, bars, curve, line_chart
-from simnmt.papers.kit.table import Column, Figure, Table
+from simnmt.papers.kit.table import Column, Figure, Table, derived_table, percent, record
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
 from simnmt.report.typography import DASH, significant, typeset_interval
@@ -30,7 +30,7 @@ def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list
         _context(),
         _products(speeds),
         _activations(speeds),
-        _derived(),
+        derived_table(published.derived()),
     ]
 
 
@@ -58,23 +58,13 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
             Column("rung", "name"),
             Column("activations", "activations"),
             Column("published, words/s", "published_words_per_s", digits=0),
-            Column(
-                "published factor",
-                "published_factor",
-                digits=3,
-                small=lambda row: f"printed {row['printed_factor']:.2f}",
-            ),
+            Column("published factor", "published_factor", 3, small=lambda row: f"printed {row['printed_factor']:.2f}"),
             Column("measured, words/s", "words_per_s", digits=1),
             Column("measured factor", "factor", digits=3),
             Column("measured over the rung before", "step", digits=3, cell=_step_cell),
-            Column(
-                "decoder alone, factor",
-                "decoder_factor",
-                digits=3,
-                small=lambda row: f"source {significant(row['source_ms'], 3)} ms",
-            ),
+            Column("decoder alone, factor", "decoder_factor", 3, small=_source),
             Column("predicted factor", "predicted_factor", digits=2),
-            Column("same words so far, %", "agreement", digits=2, scale=100.0),
+            percent("same words so far, %", "agreement", 2),
             Column("translations", "translations"),
         ],
         note="Words a second, source side included, one thread; each rung on top of those before it. From the fifth on with "
@@ -89,16 +79,10 @@ def _rung(speeds: SharpSpeeds, times: Sequence[DecoderTime], place: int, shares:
     exact_settings = time.settings.model_copy(update={"candidates": None})
     low, step, high = (None, None, None) if before is None else _quartiles(time, before)
     return {
-        "rung": rung.key,
-        "name": rung.name,
-        "activations": time.settings.activations,
+        **record(rung, "rung=key name published_words_per_s=words_per_s printed_factor published_factor=factor"),
+        **record(time, "activations=settings.activations words_per_s ms_per_word=word_s*1e3 multiply_adds distinct_share"),
         "settings": time.settings.describe(),
-        "published_words_per_s": rung.words_per_s,
-        "printed_factor": rung.printed_factor,
-        "published_factor": rung.factor,
         "published_step": rung.step,
-        "words_per_s": time.words_per_s,
-        "ms_per_word": 1e3 * time.word_s,
         "factor": time.over(times[0]),
         "decoder_factor": time.decoder_over(times[0]),
         "source_ms": 1e3 * statistics.median(time.source_s),
@@ -106,13 +90,15 @@ def _rung(speeds: SharpSpeeds, times: Sequence[DecoderTime], place: int, shares:
         "step_low": low,
         "step_high": high,
         "predicted_factor": predicted_ladder(speeds, times)[place],
-        "multiply_adds": time.multiply_adds,
         "exact": exact_settings.exact,
         "adds_noise": not rung.exact,
         "translations": _translations(rung.exact, first=before is None),
         "agreement": shares.get(exact_settings),
-        "distinct_share": time.distinct_share,
     }
+
+
+def _source(row: Row) -> str:
+    return f"source {significant(row['source_ms'], 3)} ms"
 
 
 def _step_cell(row: Row) -> Figure:
@@ -165,7 +151,7 @@ def _amdahl(speeds: SharpSpeeds) -> Table:
         [row],
         [
             Column("rung", lambda _: "+ 16-bit product"),
-            Column("share of products, %", "share", digits=1, scale=100.0),
+            percent("share of products, %", "share", 1),
             Column("products’ gain", "product_gain", digits=2),
             Column("predicted end to end", lambda row: "none" if row["predicted"] is None else row["predicted"], digits=3),
             Column("measured end to end", "measured", digits=3),
@@ -178,17 +164,9 @@ def _amdahl(speeds: SharpSpeeds) -> Table:
 
 def _agreement(agreements: Sequence[RungAgreement]) -> Table:
     rows = [
-        {
-            "rung": agreement.key,
-            "settings": agreement.settings.describe(),
-            "exact": agreement.settings.exact,
-            "tokens": agreement.tokens,
-            "tokens_same_share": agreement.share,
-            "sentences": agreement.sentences,
-            "sentences_same": agreement.sentences_same,
-            "distinct_share": agreement.distinct_share,
-            "bleu": agreement.bleu,
-        }
+        {"settings": agreement.settings.describe()}
+        | record(agreement, "rung=key exact=settings.exact tokens tokens_same_share=share sentences sentences_same")
+        | record(agreement, "distinct_share bleu")
         for agreement in agreements
     ]
     return Table(
@@ -198,10 +176,10 @@ def _agreement(agreements: Sequence[RungAgreement]) -> Table:
         [
             Column("rungs", "rung"),
             Column("so far", lambda row: "exact" if row["exact"] else "not exact"),
-            Column("words the same, %", "tokens_same_share", digits=3, scale=100.0),
+            percent("words the same, %", "tokens_same_share", 3),
             Column("of words", "tokens", digits=0),
             Column("sentences the same", lambda row: f"{row['sentences_same']:,} of {row['sentences']:,}"),
-            Column("distinct states, %", "distinct_share", digits=1, scale=100.0),
+            percent("distinct states, %", "distinct_share", 1),
             Column("BLEU", "bleu", digits=4),
         ],
         note="Beside the baseline, whole vocabulary. Words: the likeliest along the baseline’s translations; sentences are "
@@ -227,10 +205,7 @@ def _stages(speeds: SharpSpeeds) -> Table:
             "rung": time in rungs,
             "settings": time.settings.describe(),
             "source_ms": 1e3 * statistics.median(time.source_s) / time.words,
-            "prepare_ms": 1e3 * time.stage_s.prepare_s / time.words,
-            "body_ms": 1e3 * time.stage_s.body_s / time.words,
-            "product_ms": 1e3 * time.stage_s.product_s / time.words,
-            "search_ms": 1e3 * time.stage_s.search_s / time.words,
+            **{key: 1e3 * getattr(time.stage_s, key.replace("_ms", "_s")) / time.words for key in _STAGES},
         }
         for time in (*rungs, *speeds.systems)
         if time.stage_s is not None
@@ -273,17 +248,13 @@ def _systems(speeds: SharpSpeeds) -> Table:
         time = measured.get(system.key)
         compared = time is not None and first is not None
         rows.append(
-            {
-                "key": system.key,
-                "name": system.name,
-                "bleu": system.bleu,
-                "published_words_per_s": system.words_per_s,
+            record(system, "key name bleu published_words_per_s=words_per_s")
+            | record({"time": time}, "words_per_s=time.words_per_s multiply_adds=time.multiply_adds")
+            | {
                 "published_factor": published.speed_over(system.key, "S1"),
-                "words_per_s": None if time is None else time.words_per_s,
                 "source_ms": None if time is None else 1e3 * statistics.median(time.source_s),
                 "factor": time.over(first) if compared else None,  # type: ignore[union-attr, arg-type]
                 "predicted_factor": predicted_over(time, first) if compared else None,  # type: ignore[arg-type]
-                "multiply_adds": None if time is None else time.multiply_adds,
                 "exact": None if time is None else time.settings.model_copy(update={"candidates": None}).exact,
             }
         )
@@ -323,9 +294,9 @@ def _systems_chart(rows: Rows) -> ChartSection:
 
 
 def _context() -> Table:
-    rows = [{"name": system.name, "bleu": system.bleu, "remark": system.remark} for system in published.CONTEXT]
-    columns = [Column("system", "name"), Column("BLEU", "bleu", digits=1), Column("speed", "remark")]
-    return Table("context", "Table 2: others' systems, as published", rows, columns, published=True)
+    columns = [Column("system", "name"), Column("BLEU", "bleu", 1), Column("speed", "remark")]
+    title = "Table 2: others' systems, as published"
+    return Table("context", title, published.CONTEXT, columns, published=True, keys="name bleu remark")
 
 
 _PRODUCTS = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us": "torch", "numpy_us": "numpy"}
@@ -334,14 +305,9 @@ _PRODUCTS = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us":
 def _products(speeds: SharpSpeeds) -> Table:
     """Microseconds of one product, and ratios; the paper's curve is not in its text."""
     rows = [
-        {
-            "batch": product.batch,
-            "cold": product.cold,
-            **{f"{name}_us": 1e6 * product.median_s(name) for name in product.seconds},
-            "library": product.best_library,
-            "over_library": product.ratio("library"),
-            "over_packed": product.ratio("float32"),
-        }
+        record(product, "batch cold library=best_library")
+        | {f"{name}_us": 1e6 * product.median_s(name) for name in product.seconds}
+        | {"over_library": product.ratio("library"), "over_packed": product.ratio("float32")}
         for product in speeds.products
     ]
     return Table(
@@ -383,9 +349,3 @@ def _activations(speeds: SharpSpeeds) -> Table:
     return Table(
         "activations", "Sigmoid and tanh", rows, [Column("method", "way"), Column("ns", "ns", significant=3)], note=note
     )
-
-
-def _derived() -> Table:
-    rows = [{"what": figure.what, "value": figure.value, "meaning": figure.meaning} for figure in published.derived()]
-    columns = [Column("what", "what"), Column("value", "value", significant=3), Column("beside it", "meaning")]
-    return Table("derived", "What follows from the printed figures", rows, columns, published=True)
