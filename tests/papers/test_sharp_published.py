@@ -31,7 +31,7 @@ def test_no_baseline_gives_all_printed_factors() -> None:
 def test_layers_and_ensembles_recomputed() -> None:
     """SHARP-13, SHARP-14, SHARP-15."""
     found = {each.what: each.value for each in derived()}
-    layers = [value for what, value in found.items() if what.startswith("ms of one 768-FC layer")]
+    layers = [value for what, value in found.items() if what.startswith("one 768-FC layer")]
     assert [round(value, 3) for value in layers] == [0.169, 0.221]
     ratios = sorted(round(value, 1) for what, value in found.items() if what.startswith("a 1024-GRU layer"))
     assert ratios == [4.4, 5.8]
