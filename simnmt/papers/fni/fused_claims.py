@@ -19,6 +19,7 @@ from simnmt.papers.kit.claim import (
     UNKNOWN,
     ClaimRecord,
     holds_if,
+    printed_claim,
     sign_verdict,
     verdict_over_cases,
     worst_verdict,
@@ -38,33 +39,30 @@ def paper_claims() -> list[ClaimRecord]:
     printed = [(row, row.printed_product_percent) for row in TABLES if row.printed_product_percent is not None]
     off = [(row, percent) for row, percent in printed if abs(percent - row.product_percent) > 0.06]
     return [
-        ClaimRecord(
+        printed_claim(
             "FNI-15 (d)",
             "The percentages of Tables 2 and 3 follow from their seconds",
             "; ".join(f"{percent:+.1f} %" for _, percent in off),
             "; ".join(f"{row.product_percent:+.2f} %, {case_name(row.beam, row.test_set)}" for row, _ in off),
-            holds_if(not off),
+            not off,
             "seven of the eight do; a decimal point slipped",
-            basis="published",
         ),
-        ClaimRecord(
+        printed_claim(
             "FNI-16 (m)",
             "Fusing and topping up together gain as much as both in turn (OpenSubtitles)",
             f"{100 * published.BOTH_GAIN['opensubtitles']:.0f} %",
             f"{both:.1f} % from 1.41 times 1.12",
-            holds_if(abs(both / 100.0 - published.BOTH_GAIN["opensubtitles"]) <= published.NEAR_PRODUCT),
+            abs(both / 100.0 - published.BOTH_GAIN["opensubtitles"]) <= published.NEAR_PRODUCT,
             f"of {100 * published.FUSED_GAIN['opensubtitles']:.0f} % and {100 * published.TOPUP_GAIN:.0f} %, each 'up to'",
-            basis="published",
         ),
-        ClaimRecord(
+        printed_claim(
             "FNI-17 (d)",
             "The share of the output layer, Table 2 and the gain of translating Europarl agree",
             f"at most {100 * published.FUSED_GAIN['europarl']:.0f} % faster, "
             f"with nearly {100 * published.OUTPUT_SHARE:.0f} % of the time",
             "; ".join(f"{value:.1f} % at beam {beam}" for beam, value in implied.items()),
-            holds_if(max(implied.values()) <= 100 * published.FUSED_GAIN["europarl"] + 1.0),
+            max(implied.values()) <= 100 * published.FUSED_GAIN["europarl"] + 1.0,
             "Amdahl's prediction of the printed share and seconds is beyond what is claimed",
-            basis="published",
         ),
     ]
 

@@ -24,7 +24,7 @@ from simnmt.papers.fvp.published import (
     means,
 )
 from simnmt.papers.kit.amdahl import share_needed
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, printed_claim
 from simnmt.papers.kit.table import Derived
 
 
@@ -122,7 +122,7 @@ def _projection() -> list[ClaimRecord]:
     mean, largest = mean_percent("dense"), max(row.active_percent for row in rows_of("dense"))
     shares = {model: [100 * implied_share(row) for row in rows_of(model)] for model in MODELS}
     return [
-        _printed(
+        printed_claim(
             "FVP-21 (a)",
             "On average 12.39 % of the columns of ZCode Dense are active",
             "12.39 %",
@@ -137,7 +137,7 @@ def _projection() -> list[ClaimRecord]:
             [row.ratio for row in TABLE_2],
             f"ZCode Dense {spans['dense']}, M3 {spans['m3']}, by Table 2",
         ),
-        _printed(
+        printed_claim(
             "FVP-21 (c)",
             "At most about 15 % of the columns are active",
             f"{100 * published.MOST_ACTIVE:.0f} %",
@@ -145,7 +145,7 @@ def _projection() -> list[ClaimRecord]:
             not beyond,
             "in Table 2; half a point allowed",
         ),
-        _printed(
+        printed_claim(
             "FVP-20 (a)",
             "The projection takes about 25 % of the time or more",
             f"{100 * published.PROJECTION_SHARE:.0f} %",
@@ -166,7 +166,7 @@ def _gains() -> list[ClaimRecord]:
     return [
         _spanned("FVP-21 (d)", "ZCode Dense gains {} end to end", ("13.0 to 25.7 %", 12.95, 25.75), dense, "Table 3"),
         _spanned("FVP-21 (e)", "ZCode M3 gains {} end to end", ("6 to 8.8 %", 5.5, 8.85), sparse, "Table 3"),
-        _printed(
+        printed_claim(
             "FVP-20 (b)",
             "With the large vocabulary beam 1, batch 1 gains more than beam 2, batch 20",
             "",
@@ -183,7 +183,7 @@ def _bleu_kept() -> ClaimRecord:
         f"{cell.bleu_change:+.2f} ({MODELS[cell.model]} {cell.row}, set {cell.test_set}, beam {cell.beam})"
         for cell in (changes[0], changes[-1])
     )
-    return _printed(
+    return printed_claim(
         "FVP-20 (c)",
         "BLEU is kept",
         "maintaining the BLEU score",
@@ -198,7 +198,7 @@ def _averages(identifier: str, table: int) -> ClaimRecord:
     odd = {_label(average): average for average in averages if not average.follows}
     mixed = sum(average.follows == "by sentences" for average in averages)
     why = f"of {len(averages)}, {len(averages) - len(odd) - mixed} are simple means"
-    return _printed(
+    return printed_claim(
         identifier,
         f"The averages of Table {table} are means of its directions",
         "; ".join(f"{label} {average.value:.2f}" for label, average in odd.items()),
@@ -216,7 +216,7 @@ def _label(average: Mean) -> str:
 
 def _size() -> ClaimRecord:
     billions = {model: preset.parameters / 1e9 for model, preset in PRESETS.items()}
-    return _printed(
+    return printed_claim(
         "FVP-13",
         "The printed shapes give the printed numbers of parameters",
         "0.7 and 5 billion",
@@ -230,7 +230,7 @@ def _people() -> list[ClaimRecord]:
     same = sum(abs(scores.difference - scores.printed_difference) <= 0.005 for scores in TABLE_6)
     claim, ours = "The differences of Table 6 follow from its scores", f"{same} of {len(TABLE_6)}"
     return [
-        _printed("FVP-19 (a)", claim, "", ours, same == len(TABLE_6), ""),
+        printed_claim("FVP-19 (a)", claim, "", ours, same == len(TABLE_6), ""),
         ClaimRecord(
             "FVP-19 (b)",
             "Paid annotators score translations with clusters no lower, and higher out of English",
@@ -243,16 +243,12 @@ def _people() -> list[ClaimRecord]:
     ]
 
 
-def _printed(identifier: str, claim: str, theirs: str, recomputed: str, verdict: bool, why: str) -> ClaimRecord:
-    return ClaimRecord(identifier, claim, theirs, recomputed, holds_if(verdict), why, basis="published")
-
-
 def _spanned(identifier: str, claim: str, span: tuple[str, float, float], values: Sequence[float], why: str) -> ClaimRecord:
     """Return the claim that all values lie in a printed span: its text, and its ends before rounding."""
     text, low, high = span
     percent = " %" if text.endswith("%") else ""
     kept = min(values) >= low and max(values) < high
-    return _printed(identifier, claim.format(text), text, f"{_span(values)}{percent}", kept, why)
+    return printed_claim(identifier, claim.format(text), text, f"{_span(values)}{percent}", kept, why)
 
 
 def _span(values: Sequence[float]) -> str:

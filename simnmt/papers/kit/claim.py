@@ -110,6 +110,11 @@ def holds_if(condition: bool) -> str:
     return HOLDS if condition else FAILS
 
 
+def printed_claim(identifier: str, claim: str, published: str, ours: str, condition: bool, why: str) -> ClaimRecord:
+    """Return the record of a claim that the paper's printed figures decide."""
+    return ClaimRecord(identifier, claim, published, ours, holds_if(condition), why, basis="published")
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedClaim:
     """One claim with its records on all devices, models or data sets that it was judged on."""

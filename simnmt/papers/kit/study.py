@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
@@ -68,25 +68,26 @@ class PartClock:
         )
 
 
-Study = TypeVar("Study", bound=Configuration)
+Study = TypeVar("Study", bound=BaseModel)
 
 
-def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
-    """Read and check the file of a study of this kind; raises `CalibrationError` naming the place and the key."""
+def read_study(
+    path: str | os.PathLike[str], kind: type[Study], what: str = "study", remedy: str = "make the study again with this version"
+) -> Study:
+    """Read and check the file of a study or of another measurement; raises `CalibrationError` naming the place and the key."""
     try:
         text = read_bounded(path).decode("utf-8")
     except OSError as error:
-        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
+        raise CalibrationError(f"cannot read the {what}: {error.strerror}", path=path, remedy="name a readable file") from None
     except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
+        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy=f"a {what} is a JSON file") from None
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        what = f"no study: {key}: {message}" if key else f"no study: {message}"
-        raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
+        raise CalibrationError(f"no {what}: {f'{key}: ' if key else ''}{message}", path=path, remedy=remedy) from None
 
 
 def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:

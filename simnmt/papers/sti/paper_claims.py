@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, printed_claim
 from simnmt.papers.sti import published
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
 from simnmt.streaming.plan.timeline import Timeline, load_then_run, timeline
@@ -111,17 +111,13 @@ DERIVED = [
 ]
 
 
-def _record(identifier: str, claim: str, theirs: str, ours: str, verdict: bool, why: str) -> ClaimRecord:
-    return ClaimRecord(identifier, claim, theirs, ours, holds_if(verdict), why, basis="published")
-
-
 def _rounds(value: float, printed: float, decimals: int) -> bool:
     """Return True if the value rounds to the printed one, or was cut off there."""
     return abs(value - printed) <= 0.5 * 10.0**-decimals + 1e-9
 
 
 PAPER_CLAIMS = [
-    _record(
+    printed_claim(
         "STI-21 (a)",
         "Loading a layer while the one before is computed leaves the processor idle for more than 72 % of the time",
         "more than 72 %",
@@ -130,7 +126,7 @@ PAPER_CLAIMS = [
         IDLE > 100 * published.STALLED,
         "our timeline over 339 ms of loading and 95 ms of computation a layer; 71.98 % rounds to the printed 72",
     ),
-    _record(
+    printed_claim(
         "STI-22 (g)",
         "The mean gains follow from the eight that are printed",
         f"{published.DEMAND_GAIN:g} on demand, {published.FULL_GAIN:g} over StdPL-full, {published.LOW_GAIN:g} over "
@@ -142,7 +138,7 @@ PAPER_CLAIMS = [
         and _rounds(MEAN_GAIN, published.MEAN_GAIN, 1),
         "the last as the mean of both groups, those on demand and PreloadModel",
     ),
-    _record(
+    printed_claim(
         "STI-22 (h)",
         f"STI gains {INTRODUCTION} points over pipelines",
         INTRODUCTION,
@@ -150,7 +146,7 @@ PAPER_CLAIMS = [
         published.INTRO_GAINS[0] - 0.05 <= LEAST_GAIN,
         "the least mean printed, over StdPL-6 on Jetson; single cells are in Table 5, which is lost",
     ),
-    _record(
+    printed_claim(
         "STI-23 (a)",
         "A buffer of 1 MB, or 5 MB, is 204 times less than the whole model in memory",
         f"{FULL_PRINTED} times",
@@ -158,7 +154,7 @@ PAPER_CLAIMS = [
         _rounds(FULL_RATIO, published.MEMORY["PreloadModel-32"], 0),
         "all layers in float32 over the buffer, mean of both boards",
     ),
-    _record(
+    printed_claim(
         "STI-23 (b)",
         "The same is 41 times less than the whole model at 6 bits",
         f"{SIX_BITS_PRINTED} times",
@@ -166,7 +162,7 @@ PAPER_CLAIMS = [
         _rounds(SIX_BITS_RATIO, published.MEMORY["PreloadModel-6"], 0),
         f"indices of 6 bits, {SIX_BITS_MB:.1f} MB; 41 implies 68 MB, more than dictionary and outliers add",
     ),
-    _record(
+    printed_claim(
         "STI-05",
         "Five low versions take 215 MB",
         f"{published.STORE_MB:g} MB",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from simnmt.base import shipped_files
-from simnmt.base.errors import InputError
-from simnmt.base.files import read_bounded
 from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
+from simnmt.papers.kit.study import read_study
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -143,16 +142,8 @@ def shipped_pipeline() -> PipelineMeasurement | None:
 
 def read_pipeline(path: Path) -> PipelineMeasurement:
     """Read a measurement of `benchmarks.sti_pipeline`; raise `InputError` for any other file."""
-    try:
-        return PipelineMeasurement.model_validate_json(read_bounded(path))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message = f"no measurement of a pipeline: {f'{key}: ' if key else ''}{first['msg']}"
-        remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
-        raise InputError(message, path=path, remedy=remedy) from None
+    remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
+    return read_study(path, PipelineMeasurement, "measurement of a pipeline", remedy)
 
 
 def _faster(measured: PipelineMeasurement) -> Judgement:
