@@ -9,17 +9,7 @@ from itertools import product
 
 from simnmt.papers.cnmt import published
 from simnmt.papers.cnmt.table_one import Cell, TableRun, name_cell
-from simnmt.papers.kit.claim import (
-    FAILS,
-    HOLDS,
-    UNCLEAR,
-    UNKNOWN,
-    ClaimRecord,
-    Effect,
-    holds_if,
-    verdict_among,
-    worst_verdict,
-)
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, Effect, holds_if, verdict_among, worst_verdict
 from simnmt.results.number_text import percent_interval
 from simnmt.results.statistics import CONFIDENCE, Estimate
 

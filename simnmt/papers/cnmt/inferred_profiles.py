@@ -55,11 +55,7 @@ _REMARK = (
 )
 
 
-def profiles(
-    fit: TableOneFit,
-    *,
-    ratios: Sequence[Ratio] = (),
-) -> list[DeviceProfile]:
+def profiles(fit: TableOneFit, *, ratios: Sequence[Ratio] = ()) -> list[DeviceProfile]:
     """Return the gateway's and the cloud's profile of every fitted data set; `ratios`: of a run with them, for the errors."""
     errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
     made = []

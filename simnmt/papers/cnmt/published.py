@@ -66,12 +66,7 @@ class ImpliedRatios:
     @property
     def pairs(self) -> dict[str, tuple[float, float]]:
         """Policy -> total time over the gateway's, as the Naive row and as the C-NMT row imply it."""
-        return {
-            "cloud": self.server,
-            "oracle": self.oracle,
-            "naive": (self.naive, self.naive),
-            "cnmt": (self.cnmt, self.cnmt),
-        }
+        return {"cloud": self.server, "oracle": self.oracle, "naive": (self.naive, self.naive), "cnmt": (self.cnmt, self.cnmt)}
 
     @property
     def targets(self) -> dict[str, float]:

@@ -48,10 +48,7 @@ class TableRun:
 
     @classmethod
     def of(
-        cls,
-        rows: Iterable[Row],
-        gaps: Iterable[Row] = (),
-        totals_s: Mapping[RunName, Sequence[float]] | None = None,
+        cls, rows: Iterable[Row], gaps: Iterable[Row] = (), totals_s: Mapping[RunName, Sequence[float]] | None = None
     ) -> TableRun:
         """Read a run's rows, its gap analysis and its totals by replication; what Table I does not know is left out."""
         table_rows = [

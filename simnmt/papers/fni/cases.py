@@ -70,12 +70,7 @@ def undecided(case: Case, reason: str) -> Case:
 
 
 def device_claim(
-    decoders: Sequence[Decoder],
-    identifier: str,
-    claim: str,
-    published: str,
-    cases: Iterable[Case],
-    notes: Iterable[str] = (),
+    decoders: Sequence[Decoder], identifier: str, claim: str, published: str, cases: Iterable[Case], notes: Iterable[str] = ()
 ) -> ClaimRecord:
     """Return the record of a claim on one device. `notes`: further sentences of `why`, empty ones are left out."""
     cases = list(cases)

@@ -299,13 +299,7 @@ def _decoder_or_reason(profile: DeviceProfile, beam: int, batch: int) -> FusedDe
     doubts = step_doubts(profile, "decoder")
     plain, fused = (replace(decoder, batch=most, doubts=doubts) for decoder in (plain, fused))
     return FusedDecoder(
-        plain,
-        fused,
-        plain_choice,
-        fused_choice,
-        profile.model.vocab,
-        profile.decoder.src_len,
-        against_step(profile),
+        plain, fused, plain_choice, fused_choice, profile.model.vocab, profile.decoder.src_len, against_step(profile)
     )
 
 

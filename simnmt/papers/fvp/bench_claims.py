@@ -78,10 +78,7 @@ def _break_even(bench: ProjectionBench) -> str:
 
 
 FIT = Claim(
-    "FVP-09",
-    f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average",
-    "",
-    _fit,
+    "FVP-09", f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average", "", _fit
 )
 CPU = Claim(
     "FVP-15 (b)",

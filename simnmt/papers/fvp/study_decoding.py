@@ -237,11 +237,7 @@ class StretchedRounds(Generic[T]):
 
 
 def measure_stretches(
-    guard: RoundGuard,
-    sentences: Sentences,
-    rounds: int,
-    stretch_size: int,
-    run: Callable[[int, Sentences, Checkpoint], T],
+    guard: RoundGuard, sentences: Sentences, rounds: int, stretch_size: int, run: Callable[[int, Sentences, Checkpoint], T]
 ) -> StretchedRounds[T]:
     """Measure rounds over a text, stretch by stretch, each stretch again while the guard calls it disturbed.
 

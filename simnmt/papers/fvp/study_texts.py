@@ -126,11 +126,7 @@ def studied_texts(directions: Sequence[Direction]) -> tuple[StudiedText, ...]:
     """Return every text that the study reads, with its role, SHA-256 and line count."""
     return tuple(
         StudiedText(
-            label=direction.label,
-            role=role,
-            name=path.name,
-            sha256=sha256_of(path),
-            lines=TextLines(path, pipes=False).drain(),
+            label=direction.label, role=role, name=path.name, sha256=sha256_of(path), lines=TextLines(path, pipes=False).drain()
         )
         for direction in directions
         for role, path in direction.files.items()

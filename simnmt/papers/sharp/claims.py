@@ -212,7 +212,7 @@ def _products(speeds: SharpSpeeds) -> list[ClaimRecord]:
             f"the same way, where half the bytes can give 2, and nothing is asked: {format_ratios(hot, 'float32')}; "
             f"weights from memory {format_ratios(cold, 'float32')}",
             "SHARP-18",
-        ),
+        )
     ]
 
 

@@ -264,12 +264,7 @@ CLAIMS = (
         f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
         _memory,
     ),
-    Claim(
-        "STI-24 (a)",
-        "Plans compute as many shards as the model in memory does",
-        "as high as PreloadModel",
-        _equal_work,
-    ),
+    Claim("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel", _equal_work),
     *(
         Claim(
             f"STI-24 ({letter})",
