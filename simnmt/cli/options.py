@@ -55,10 +55,6 @@ def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Setti
     )
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def print_json(document: Mapping[str, Any]) -> None:
     """Print the only output of a verb that was called with `--json`."""
     print(json.dumps(document, indent=1, allow_nan=False))

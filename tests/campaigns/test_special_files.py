@@ -119,17 +119,17 @@ WITH_PIPES = {
 """Readers that take a pipe, and so wait for what is written to it."""
 
 WRITTEN = {
-    "init path", "run out", "calibrate out", "calibrate plot", "profile inspect plot", "corpus table out",
+    "init path", "run out", "calibrate out", "calibrate page", "profile inspect page", "corpus table out",
     "reproduce cnmt out", "reproduce topup out", "reproduce fused out", "reproduce sharp out", "reproduce vocab out",
-    "reproduce sti out", "trace import out", "trace inspect plot", "trace synth out", "trace synth params_out",
+    "reproduce sti out", "trace import out", "trace inspect page", "trace synth out", "trace synth params_out",
     "trace fetch out", "trace fetch cache", "trace record out", "nmt train out", "nmt translate out", "sti train out",
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
-    "doctor folder",
+    "doctor disk",
 }  # fmt: skip
 """Parameters that name a file or folder to write to; what stands there already is the subject of tests/base/test_files.py."""
 NO_FILES = {
-    None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "H", "TIME",
-    "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first", "B,B...",
+    None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
+    "TIME", "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first", "B,B...",
     "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
 }  # fmt: skip
 """What the help calls parameters of text that name no file."""
@@ -168,6 +168,7 @@ def parameter_of(command: str) -> str:
     verb = next(tuple(words[:length]) for length in (2, 1) if tuple(words[:length]) in by_verb)
     described = parameters(by_verb[verb])
     options = {option: name for name, (_, about) in described.items() for option in (about.default, *(about.param_decls or ()))}
+    options |= {f"--{name.replace('_', '-')}": name for name, (_, about) in described.items() if about.default is ...}
     positional = [name for name, (_, about) in described.items() if isinstance(about, typer.models.ArgumentInfo)]
     given = list[str]()
     rest = words[len(verb) :]

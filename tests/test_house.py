@@ -1,0 +1,39 @@
+"""The size of the house: `python -m benchmarks.house` prints the same counts, with places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks import house
+
+
+@pytest.fixture(scope="module")
+def size() -> Iterator[dict[str, Any]]:
+    yield house.size()
+    house._nodes.cache_clear()
+
+
+def test_the_number_of_files_stays_readable(size: dict[str, Any]) -> None:
+    assert size["files"] <= 420
+
+
+def test_no_function_has_a_body_of_more_than_sixty_lines(size: dict[str, Any]) -> None:
+    assert size["long_functions"] == {}
+
+
+def test_no_name_says_nothing_of_its_value(size: dict[str, Any]) -> None:
+    assert (size["empty_names"], size["empty_modules"]) == ({}, [])
+    assert house.empty_names("def told(each):\n    for found in each:\n        its = found\n") == {
+        "told": 1,
+        "each": 1,
+        "found": 1,
+        "its": 1,
+    }
+
+
+def test_dictionaries_of_anything_are_rare_in_signatures(size: dict[str, Any]) -> None:
+    assert size["loose_dictionaries"] <= 100
+    assert house.loose_dictionaries("def f(a: dict[str, Any], b: list[dict[str, Any]]) -> dict[str, Any]: ...") == 3
