@@ -44,6 +44,12 @@ def test_relative_links_lead_to_files_that_exist(page: Path) -> None:
     assert broken(page) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_prose_is_wrapped_at_100_columns(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert [line for line in prose.splitlines() if len(line) > 100 and " " in line.strip("- ") and line[0] not in "|!#<"] == []
+
+
 def test_links_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path.resolve() / "root")
     page = tmp_path / "root" / "page.md"

@@ -57,7 +57,7 @@ class RecordingPlan:
         if self.method not in get_args(Method):
             raise TraceError(f"--method {self.method}: no such method", remedy=f"one of {', '.join(get_args(Method))}")
         if self.port is not None and not 0 < self.port < 65_536:
-            raise TraceError(f"--port {self.port}: is no port", remedy="give 1 to 65535, as the responder printed it")
+            raise TraceError(f"--port {self.port} is not a valid port (1-65535)", remedy="give what the responder printed")
         if self.port is None and self.method == "tcp":
             raise TraceError("--port is missing", remedy="give the one that `simnmt trace respond` printed")
         if not self.duration_s > 0.0:

@@ -327,7 +327,7 @@ def _who(address: str) -> str:
 
 def _listening(bind: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
-        raise TraceError(f"--port {port}: is no port", remedy="give 1 to 65535, or 0 for any that is free")
+        raise TraceError(f"--port {port} is not a valid port (1-65535)", remedy="give 0 for any that is free")
     place = f"{bind} port {port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
