@@ -62,7 +62,7 @@ def measure(
 ) -> dict[str, float | None]:
     """Return the numbers of one run.
 
-    `lost_s`: what each judged request lost by going where it went (`misroutes.lost_s`), NaN for the others; None if misroutes
+    `lost_s`: what each judged request lost by going where it went (`request_log.lost_s`), NaN for the others; None if misroutes
     are not known. A load is the work that a
     device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
     grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
