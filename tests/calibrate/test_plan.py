@@ -192,13 +192,12 @@ def test_what_is_larger_than_something_too_large_is_out_of_reach() -> None:
 
 
 def test_parts_are_named_in_any_order() -> None:
-    assert parse_parts("disk, execution") == ("execution", "disk")
+    assert parse_parts(["disk", "execution"]) == ("execution", "disk")
 
 
-@pytest.mark.parametrize(("text", "said"), [("step,disc", "no part is called disc"), (" , ", "nothing to measure")])
-def test_unknown_parts_are_refused(text: str, said: str) -> None:
-    with pytest.raises(CalibrationError, match=said):
-        parse_parts(text)
+def test_unknown_parts_are_refused() -> None:
+    with pytest.raises(CalibrationError, match="no part is called disc"):
+        parse_parts(["step", "disc"])
 
 
 @pytest.mark.parametrize(
