@@ -381,8 +381,10 @@ class DiskBlock(Configuration):
     @property
     def cost(self) -> DiskCost:
         """The cost model that the block describes."""
-        table = ReadTable(*np.array([(sample.bytes, sample.median_s) for sample in self.samples], np.float64).T)
-        return DiskCost(self.s_fixed, self.bytes_per_s, self.paced_bytes_per_s, table if self.form == "table" else None)
+        table = None
+        if self.form == "table":  # the linear form may have no samples
+            table = ReadTable(*np.array([(sample.bytes, sample.median_s) for sample in self.samples], np.float64).T)
+        return DiskCost(self.s_fixed, self.bytes_per_s, self.paced_bytes_per_s, table)
 
 
 class EnergyBlock(Configuration):

@@ -35,6 +35,11 @@ def test_an_exact_disk_misses_no_size_left_out() -> None:
     assert fitted(SIZE[:15], 0.001 + SIZE[:15] / 1e8).heldout_error is None
 
 
+def test_a_linear_disk_needs_no_samples() -> None:
+    block = DiskBlock(kind="synthetic", s_fixed=0.001, bytes_per_s=1e8, cold=True)
+    assert block.cost.seconds(np.array([1e8])).tolist() == [pytest.approx(1.001)]
+
+
 def test_a_disk_whose_rate_rises_with_the_size_becomes_a_table() -> None:
     """Read ahead, large reads go three times as fast: no line does so, the held-out sizes say by how much."""
     size = np.repeat(2 ** np.arange(18, 26), 5)
