@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
+from abc import ABC, abstractmethod
 
 from simnmt.base.errors import InputError
 
 
-class CsvTable:
+class CsvTable(ABC):
     """Column names and cells of the current row; a room's subclass reads the lines and makes the errors."""
 
     names: list[str]
     cells: list[str]
 
+    @abstractmethod
     def fault(self, what: str, *, column: int, remedy: str) -> InputError:
         """Return the room's error at a column of the current row."""
-        raise NotImplementedError
 
     def wrong(self, what: str, index: int, remedy: str) -> InputError:
         """Return the error about cell `index` of the current row."""

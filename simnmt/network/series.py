@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -66,7 +67,7 @@ _LONE_SAMPLE_LAP_S = 1.0
 
 # eq=False: a generated __eq__ would compare arrays, which raises.
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class Series(ABC):
     """Samples over one lap, each held until the next; after the lap it begins again, and before time 0 it has already run.
 
     A lost sample has no meaning for a request, so the value before it holds on and the loss is counted; outages belong to a
@@ -130,9 +131,9 @@ class Series:
         return float(np.average(self.value, weights=np.diff(self.time_s, append=self.duration_s)))
 
     @property
+    @abstractmethod
     def csv_values(self) -> Column:
         """Values in the unit of `csv_column`."""
-        raise NotImplementedError
 
     def _wrong(self, what: str, remedy: str | None = None) -> TraceError:
         return TraceError(f"{self.quantity} series {self.name}: {what}", remedy=remedy)

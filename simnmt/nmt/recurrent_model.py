@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -156,13 +157,13 @@ class RecurrentDecoder(NeuralModel):
     source_width: int
     """Width of `RecurrentState.source`."""
 
+    @abstractmethod
     def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
         """See `StepModel`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def zeros(self, rows: int, like: Tensor) -> Kept:
         """What all recurrent layers of the decoder keep before the first step, where it is zeros."""
-        raise NotImplementedError
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
         """The encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.

@@ -6,6 +6,7 @@ one, as top-up batching needs them (FNI-08). A search chooses the tokens of all 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -231,7 +232,7 @@ class StepModel(Protocol):
         """Empty slots with room for so many rows; it grows by doubling, but to no more than `most_rows` while these suffice."""
 
 
-class NeuralModel(nn.Module):
+class NeuralModel(nn.Module, ABC):
     """What the step models of torch share: the special tokens, and an output layer called `projection`.
 
     A subclass adds `body`, `encode`, `start`, `reorder` and `slots` of `StepModel`, and a `forward` for training.
@@ -273,9 +274,9 @@ class NeuralModel(nn.Module):
         assert isinstance(layer, nn.Linear | HalfLinear)
         return layer
 
+    @abstractmethod
     def body(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
         """See `StepModel`."""
-        raise NotImplementedError
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """How much each step looks at each source position, [batch, tgt_len, src_len], summing to 1; fed as `forward` is.
