@@ -1,4 +1,4 @@
-"""The claims on the sharp decoder hold on what the paper prints, and flip where a number is tampered with."""
+"""The claims on the sharp decoder hold on the paper's own figures, and fail if one figure is changed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, pr
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.papers.sharp_stand_ins import PRODUCTS, ROUNDS, as_published
 
-MEASURED = ("SHARP-11 (a)", "SHARP-11 (b)", "SHARP-08", "SHARP-18", "SHARP-15 (a)", "SHARP-15 (b)", "SHARP-17", "SHARP-13", "SHARP-14")  # fmt: skip  # noqa: E501
+MEASURED = (
+    *("SHARP-11 (a)", "SHARP-11 (b)", "SHARP-08", "SHARP-18", "SHARP-15 (a)"),
+    *("SHARP-15 (b)", "SHARP-17", "SHARP-13", "SHARP-14"),
+)
 
 
 def verdicts(speeds: SharpSpeeds, *, quick: bool = False) -> dict[str, str]:
-    records: list[ClaimRecord] = all_claims(speeds, quick=quick)
+    return {identifier: record.verdict for identifier, record in by_identifier(all_claims(speeds, quick=quick)).items()}
+
+
+def by_identifier(records: list[ClaimRecord]) -> dict[str, ClaimRecord]:
     assert len({record.id for record in records}) == len(records)
-    return {record.identifier: record.verdict for record in records}
+    return {record.identifier: record for record in records}
 
 
-def test_what_can_be_measured_holds_on_what_the_paper_prints() -> None:
-    found = verdicts(as_published())
-    assert {found[bare] for bare in MEASURED if bare != "SHARP-11 (b)"} == {"holds"}
-    assert found["SHARP-11 (c)"] == "does not hold", "its printed factors do not follow from its speeds"
-    assert {found[f"SHARP-17 ({letter})"] for letter in "abcd"} | {
-        found["SHARP-09"],
-        found["SHARP-10 (a)"],
-        found["SHARP-10 (b)"],
-        found["SHARP-11 (b)"],
+def test_measured_claims_hold_on_the_printed_figures() -> None:
+    outcomes = verdicts(as_published())
+    assert {outcomes[bare] for bare in MEASURED if bare != "SHARP-11 (b)"} == {"holds"}
+    assert outcomes["SHARP-11 (c)"] == "does not hold", "its printed factors do not follow from its speeds"
+    assert {outcomes[f"SHARP-17 ({letter})"] for letter in "abcd"} | {
+        outcomes["SHARP-09"],
+        outcomes["SHARP-10 (a)"],
+        outcomes["SHARP-10 (b)"],
+        outcomes["SHARP-11 (b)"],
     } == {"not measurable here"}
 
 
@@ -51,45 +57,42 @@ def test_what_can_be_measured_holds_on_what_the_paper_prints() -> None:
         ("SHARP-14", {"systems": {"E1": 115.5}}),  # 1.98 times one
     ],
 )
-def test_a_claim_flips_when_its_number_is_tampered_with(bare: str, changed: dict[str, Any]) -> None:
+def test_a_claim_fails_if_its_figure_is_changed(bare: str, changed: dict[str, Any]) -> None:
     assert verdicts(as_published(**changed))[bare] == "does not hold"
 
 
-def test_the_ladder_is_judged_with_its_source_side_and_says_both_figures() -> None:
-    """SHARP-11: without the source side the gain is larger, and it is not what the paper's words a second say."""
+def test_the_ladder_is_judged_with_its_source_side_and_shows_both_figures() -> None:
+    """SHARP-11: without the source side the gain is larger; the paper's words a second include the source side."""
     slow_source = as_published()
     ladder = {
-        way: [replace(each, source_s=tuple(0.05 * share for share in ROUNDS)) for each in rungs]
-        for way, rungs in slow_source.ladder.items()
+        activations: [replace(rung, source_s=tuple(0.05 * factor for factor in ROUNDS)) for rung in rungs]
+        for activations, rungs in slow_source.ladder.items()
     }
-    (record,) = [each for each in all_claims(replace(slow_source, ladder=ladder)) if each.identifier == "SHARP-11 (b)"]
+    record = by_identifier(all_claims(replace(slow_source, ladder=ladder)))["SHARP-11 (b)"]
     alone = (28 / 95 - 0.05) / (28 / 418 - 0.05)
     assert record.ours.startswith("4.40;") and f"Without the source side {alone:.2f}" in record.ours
-    (below,) = [
-        each for each in all_claims(as_published(rungs={"merge": 379.0})) if each.identifier == "SHARP-11 (b)"
-    ]  # 3.99 with it, more without
-    assert below.verdict == "does not hold"
+    below = verdicts(as_published(rungs={"merge": 379.0}))  # 3.99 times with the source side, more without it
+    assert below["SHARP-11 (b)"] == "does not hold"
 
 
-def test_speed_bought_with_other_words_is_no_speed() -> None:
+def test_the_ladder_fails_if_a_trained_model_loses_words() -> None:
     """SHARP-11 with SHARP-10: all rungs keep 99.9 % of a trained model's words, or the claim does not hold."""
     for same, verdict in ((9_995, "holds"), (9_980, "does not hold")):
-        own = [agreement("baseline", 10_000), agreement("merge", same, gemm="int16")]
-        found = {each.identifier: each.verdict for each in all_claims(as_published(), own)}
-        assert found["SHARP-11 (b)"] == verdict
+        agreements = [agreement("baseline", 10_000), agreement("merge", same, gemm="int16")]
+        assert by_identifier(all_claims(as_published(), agreements))["SHARP-11 (b)"].verdict == verdict
 
 
-def test_speed_alone_does_not_make_the_ladder_hold_and_its_lack_is_enough_to_fail() -> None:
-    """SHARP-11 asks for the speed with the agreement of SHARP-10, which only a trained model tells."""
-    [record] = [each for each in all_claims(as_published()) if each.identifier == "SHARP-11 (b)"]
+def test_without_a_trained_model_the_ladder_can_fail_but_not_hold() -> None:
+    """SHARP-11 needs the speed and the agreement of SHARP-10, which only a trained model shows."""
+    record = by_identifier(all_claims(as_published()))["SHARP-11 (b)"]
     assert record.verdict == "not measurable here" and "speed alone" in record.why and "--model" in record.why
     assert verdicts(as_published(rungs={"merge": 379.0}))["SHARP-11 (b)"] == "does not hold"
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_quick_look_and_the_fallback_decide_nothing(quick: bool) -> None:
-    found = verdicts(as_published(level="avx512" if quick else None), quick=quick)
-    assert {found[bare] for bare in MEASURED} == {"not measurable here"}
+    outcomes = verdicts(as_published(level="avx512" if quick else None), quick=quick)
+    assert {outcomes[bare] for bare in MEASURED} == {"not measurable here"}
 
 
 def test_a_ratio_is_judged_by_its_quartiles() -> None:
@@ -98,9 +101,9 @@ def test_a_ratio_is_judged_by_its_quartiles() -> None:
     assert ratio_verdict([0.9, 0.8, 0.7], lambda ratio: ratio > 1.0) == "does not hold"
 
 
-def test_a_gru_layer_over_a_fully_connected_one_as_table_2_implies() -> None:
+def test_the_ratio_of_layer_times_is_the_one_that_table_2_implies() -> None:
     """SHARP-13: 1/242 - 1/418 over a fourth of 1/229 - 1/271, scaled from 768 to 1024."""
-    ratios = layer_ratios({each.key: each for each in as_published().systems})
+    ratios = layer_ratios({system.key: system for system in as_published().systems})
     assert ratios == pytest.approx([5.78] * 3, abs=0.01)
 
 
@@ -114,12 +117,13 @@ def test_a_gru_layer_over_a_fully_connected_one_as_table_2_implies() -> None:
     ],
 )
 def test_a_layer_is_judged_round_by_round(gru_s: tuple[float, ...], verdict: str) -> None:
-    """SHARP-13: medians alone would hide that rounds differ; a round in which noise leaves a layer no time tells nothing."""
+    """SHARP-13: medians alone would hide that rounds differ; a round in which noise leaves a layer no time does not count."""
     speeds = as_published()
     fc_s = (768 / 1024) ** 2
     beyond = {"S1": (0.0,) * 3, "S2": gru_s, "S3": (0.0,) * 3, "S4": (4 * fc_s,) * 3}
     systems = [
-        replace(each, sentence_s=tuple(100.0 + more for more in beyond.get(each.key, (0.0,) * 3))) for each in speeds.systems
+        replace(system, sentence_s=tuple(100.0 + more for more in beyond.get(system.key, (0.0,) * 3)))
+        for system in speeds.systems
     ]
     assert verdicts(replace(speeds, systems=systems))["SHARP-13"] == verdict
 
@@ -133,12 +137,12 @@ def test_predictions_count_products_attention_and_activations() -> None:
     counted_s = 10e6 * rate_s + row_s + 1e5 * rate_s + 1_000 * 10e-9
     rest_s = 1 / 95 - counted_s
     last_s = (4e6 * rate_s + row_s) / 2 + 1e5 * rate_s + 1_000 * 0.5e-9
-    found = predicted_ladder(speeds, speeds.ladder["polynomial"])
-    assert found[0] == 1.0
-    assert found[-1] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
+    predictions = predicted_ladder(speeds, speeds.ladder["polynomial"])
+    assert predictions[0] == 1.0
+    assert predictions[-1] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
     assert product_share(speeds) == pytest.approx((1e6 * PRODUCTS["baseline"] * rate_s + row_s) * 95, rel=0.02)
-    foretold = predicted_int16(speeds)
-    assert foretold is not None and 1.0 < foretold < 2.0
+    predicted = predicted_int16(speeds)
+    assert predicted is not None and 1.0 < predicted < 2.0
 
 
 def agreement(key: str, same: int, distinct_share: float = 0.7, bleu: float | None = None, **settings: Any) -> RungAgreement:
@@ -150,14 +154,18 @@ def agreement(key: str, same: int, distinct_share: float = 0.7, bleu: float | No
     [((10_000, 9_995), "holds"), ((9_999, 9_995), "does not hold"), ((10_000, 9_989), "does not hold")],
     ids=["as published", "an exact rung changes a word", "noise changes too many"],
 )
-def test_a_trained_model_decides_on_noise(changed: tuple[int, int], verdict: str) -> None:
+def test_claims_on_noise_are_judged_on_a_trained_model(changed: tuple[int, int], verdict: str) -> None:
     """SHARP-10."""
     exact, noisy = changed
-    own = [agreement("baseline", 10_000), agreement("identities", exact, merge=True), agreement("merge", noisy, gemm="int16")]
-    records = {record.identifier: record.verdict for record in agreement_claims(own, 0.6)}
-    assert records == {"SHARP-10 (a)": verdict, "SHARP-10 (b)": "not measurable here", "SHARP-09": "holds"}
-    few = [*own, agreement("merge", 10_000, 0.55, gemm="int16")]
-    assert {record.identifier: record.verdict for record in agreement_claims(few, 0.6)}["SHARP-09"] == "does not hold"
+    agreements = [
+        agreement("baseline", 10_000),
+        agreement("identities", exact, merge=True),
+        agreement("merge", noisy, gemm="int16"),
+    ]
+    outcomes = {record.identifier: record.verdict for record in agreement_claims(agreements, 0.6)}
+    assert outcomes == {"SHARP-10 (a)": verdict, "SHARP-10 (b)": "not measurable here", "SHARP-09": "holds"}
+    few_states = [*agreements, agreement("merge", 10_000, 0.55, gemm="int16")]
+    assert by_identifier(agreement_claims(few_states, 0.6))["SHARP-09"].verdict == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -165,15 +173,15 @@ def test_a_trained_model_decides_on_noise(changed: tuple[int, int], verdict: str
     [((30.0, 30.0, 30.019), "holds"), ((30.0, 30.0, 29.97), "does not hold"), ((30.0, 30.07, 30.0), "does not hold")],
     ids=["as published", "all rungs change it by 0.03", "one rung does, though the last does not"],
 )
-def test_references_decide_on_bleu(scores: tuple[float, ...], verdict: str) -> None:
+def test_the_claim_on_bleu_is_judged_by_references(scores: tuple[float, ...], verdict: str) -> None:
     """SHARP-10."""
-    ways = ({}, {"gemm": "int16"}, {"gemm": "int16", "activations": "table"})
-    own = [agreement("rung", 10_000, bleu=bleu, **way) for bleu, way in zip(scores, ways, strict=True)]
-    (record,) = [each for each in agreement_claims(own, 0.6) if each.identifier == "SHARP-10 (b)"]
+    settings = ({}, {"gemm": "int16"}, {"gemm": "int16", "activations": "table"})
+    agreements = [agreement("rung", 10_000, bleu=bleu, **rung) for bleu, rung in zip(scores, settings, strict=True)]
+    record = by_identifier(agreement_claims(agreements, 0.6))["SHARP-10 (b)"]
     assert record.verdict == verdict and f"{scores[-1] - scores[0]:+.4f}" in record.ours
 
 
-def test_products_that_alone_take_longer_than_the_whole_word_foretell_nothing() -> None:
-    """XP-07: a share held to 1 would print the product's own gain as a prediction."""
+def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
+    """XP-07: a share limited to 1 would print the product's own gain as a prediction."""
     speeds = as_published(rungs={"baseline": 9_000.0})
     assert product_share(speeds) > 1.0 and predicted_int16(speeds) is None

@@ -1,4 +1,4 @@
-"""The whole reproduction of the sharp decoder in small, and `simnmt reproduce sharp`."""
+"""A small reproduction of the sharp decoder, and `simnmt reproduce sharp`."""
 
 from __future__ import annotations
 
@@ -22,34 +22,28 @@ from tests.papers.sharp_stand_ins import as_published
 
 
 @pytest.fixture
-def found() -> Reproduction:
+def reproduction() -> Reproduction:
     speeds = as_published(table={"activations": 360.0})
     return Reproduction(speeds, False, all_claims(speeds))
 
 
-def test_published_stands_beside_measured_on_every_rung_and_each_is_exact_or_not(found: Reproduction) -> None:
-    tables = {table["id"]: table["rows"] for table in found.report().document()["tables"]}
+def test_every_rung_has_its_published_and_its_measured_speed_and_is_exact_or_not(reproduction: Reproduction) -> None:
+    tables = {table["id"]: table["rows"] for table in reproduction.report().document()["tables"]}
     rows = tables["table-1"]
-    assert [row["rung"] for row in rows] == [
-        "baseline",
-        "int16",
-        "embeddings",
-        "attention",
-        *["activations"] * 2,
-        *["merge"] * 2,
-    ]
+    names = ["baseline", "int16", "embeddings", "attention", *["activations"] * 2, *["merge"] * 2]
+    assert [row["rung"] for row in rows] == names
     assert [row["adds_noise"] for row in rows] == [False, True, False, False, True, True, False, False]
     for row in rows:
-        rung = next(each for each in LADDER if each.key == row["rung"])
+        rung = next(rung for rung in LADDER if rung.key == row["rung"])
         if row["activations"] != "table":
             assert row["words_per_s"] == pytest.approx(rung.words_per_s) and row["factor"] == pytest.approx(rung.factor)
     (slower,) = [row for row in rows if (row["rung"], row["activations"]) == ("activations", "table")]
-    assert slower["step"] == pytest.approx(360 / 342), "the paper's rung, measured, beside the polynomial"
-    assert {row["key"] for row in tables["table-2"]} == {each.key for each in SYSTEMS}
+    assert slower["step"] == pytest.approx(360 / 342), "the paper's rung is measured beside the polynomial"
+    assert {row["key"] for row in tables["table-2"]} == {system.key for system in SYSTEMS}
     assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
 
 
-def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
+def test_a_rung_shows_its_agreement_on_a_trained_model() -> None:
     """XP-03: exact, or how many words stay the same with all rungs so far."""
     speeds = as_published()
     settings = rung_settings(6, None, "polynomial")["merge"]
@@ -59,8 +53,8 @@ def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
         line.split()[:3] == ["+", "merge", "polynomial"] and " 99.90 " in line
         for line in reproduction.report().text().splitlines()
     )
-    found = reproduction.report().document()
-    rows = {(row["rung"], row["activations"]): row["agreement"] for row in found["tables"][1]["rows"]}
+    table = reproduction.report().document()["tables"][1]
+    rows = {(row["rung"], row["activations"]): row["agreement"] for row in table["rows"]}
     assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
 
 
@@ -71,17 +65,17 @@ def test_a_model_without_a_text_is_refused() -> None:
         reproduce(references=Path("translations"))
 
 
-def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:
-    document = found.report().document()
+def test_json_is_finite_and_the_text_shows_both_speeds_and_each_verdict(reproduction: Reproduction) -> None:
+    document = reproduction.report().document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    text = found.report().text()
+    text = reproduction.report().text()
     line, by_amdahl = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
     assert line.split()[4:9] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
     merged = [line for line in text.splitlines() if line.startswith("+ merge")]
     assert len(merged) == 2 and all(line.endswith("  exact over the rung before") for line in merged)
-    (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
-    assert by_amdahl.split()[-2:] == [f"{own['predicted']:.3f}", "2.611"], "XP-07, in the document too"
-    for record in found.claims:
+    (amdahl,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    assert by_amdahl.split()[-2:] == [f"{amdahl['predicted']:.3f}", "2.611"], "XP-07, in the document too"
+    for record in reproduction.claims:
         assert f"{record.verdict.capitalize()}: {record.id}." in text
 
 
@@ -91,34 +85,32 @@ def run(*words: str) -> Any:
 
 def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = []
+    settings = []
 
     def timed(setting: sharp_speeds.Setting, progress: object = None) -> sharp_speeds.SharpSpeeds:
-        asked.append(setting)
+        settings.append(setting)
         return as_published()
 
     monkeypatch.setattr(sharp_speeds, "sharp_speeds", timed)
     done = run("--quick", "--rounds", "2", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
-    assert said.pop("directory") == "deep/out"
-    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == said
+    document = json.loads(done.output)
+    assert document.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == document
     assert (tmp_path / "deep/out/report.html").is_file()
-    assert asked[0].rounds == 2 and asked[0].vocab == sharp_speeds.QUICK.vocab
-    assert any("quick look" in note for note in said["notes"])
+    assert settings[0].rounds == 2 and settings[0].vocab == sharp_speeds.QUICK.vocab
+    assert any("quick look" in note for note in document["notes"])
 
 
-def test_no_round_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero_rounds_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = run("--rounds", "0")
     assert done.exit_code == 2 and "Invalid value for '--rounds'" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_16_bit_products_clip_are_warned_of_once_and_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a trained model, by every rung with 16-bit products."""
+def test_weights_that_16_bit_products_clip_give_one_warning_and_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rung with 16-bit products reports the same weights of the trained model."""
     rungs = rung_settings(6, None, "polynomial")
     agreements = [
         RungAgreement(key, rungs[key], 1_000, 1_000, 10, 10, 0.7, clipping=None if key == "baseline" else Clipping(7, 35_000))

@@ -33,37 +33,42 @@ def page(report: PaperReport) -> str:
     return report.page()
 
 
-def test_every_claim_stands_on_the_page_with_its_verdict(report: PaperReport, document: dict[str, Any], page: str) -> None:
+def test_every_claim_is_on_the_page_with_its_verdict(report: PaperReport, document: dict[str, Any], page: str) -> None:
     shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
     assert sorted(shown) == sorted(record["verdict"] for record in document["claims"])
     assert page == report.page()
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
-def test_a_table_that_loses_to_a_polynomial_is_shown_losing(page: str) -> None:
+def test_a_table_slower_than_a_polynomial_is_shown_as_slower(page: str) -> None:
     section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
     rows = re.findall(r'<tr><th scope="row">\+ SSE, lookup</th><td>(\w+)</td>.*?</tr>', section, re.DOTALL)
     assert rows == ["table", "polynomial"]
     assert "1.053" in section and "1.129" in section and "printed 4.06" in section
 
 
-def test_a_rung_is_said_to_be_exact_over_the_one_before_it_alone(page: str) -> None:
-    """Words a second are of all rungs so far, noise as well: + merge has that of 16 bits."""
+def test_a_rung_is_exact_only_over_the_rung_before_it(page: str) -> None:
+    """Words a second and noise are of all rungs so far: + merge has the noise of 16 bits."""
     section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
     rows = re.findall(r'<tr><th scope="row">([^<]+)</th>(?:(?!</tr>).)*<td>([^<]+)</td></tr>', section, re.DOTALL)
-    told = dict(rows)
-    assert told["baseline"] == "exact" and told["+ 16-bit product"] == told["+ SSE, lookup"] == "adds noise"
-    assert told["+ embeddings"] == told["+ attention"] == told["+ merge"] == "exact over the rung before"
+    translations = dict(rows)
+    assert (
+        translations["baseline"] == "exact"
+        and translations["+ 16-bit product"] == translations["+ SSE, lookup"] == "adds noise"
+    )
+    assert (
+        translations["+ embeddings"] == translations["+ attention"] == translations["+ merge"] == "exact over the rung before"
+    )
 
 
-def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
+def test_the_columns_of_a_table_have_distinct_heads(page: str) -> None:
     for section in re.findall(r'<section id="[^"]*">.*?</section>', page, re.DOTALL):
         heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', section, re.DOTALL)
         assert len(set(heads)) == len(heads), heads
     assert "published factor" in page and "measured factor" in page
 
 
-def test_amdahls_prediction_stands_beside_what_was_measured(page: str) -> None:
+def test_amdahls_prediction_is_beside_the_measured_speed_up(page: str) -> None:
     """XP-07."""
     section = page.partition('<section id="amdahl">')[2].partition("</section>")[0]
     assert "predicted end to end" in section and "2.611" in section

@@ -1,8 +1,8 @@
 """Predict the sharp decoder's speed-ups by counting operations at measured rates (SHARP-11, SHARP-13, SHARP-15, XP-07).
 
-A word costs its products at their measured rate, those over the source states at the rate of one row, attention's sums at the
-rate of float32, activations at theirs, and a remainder: what the baseline takes beyond these. Each rung of the ladder changes
-one or two of them.
+The time of a word is the sum of its products by weights at their measured rate, its products over the source states at the
+rate of one row, attention's sums at the rate of float32, activations at their rate, and a remainder: the baseline's time
+beyond these parts. Each rung of the ladder changes one or two of the parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def product_share(speeds: SharpSpeeds) -> float:
     """Return the share of the baseline's time in products by weights, at the packed float32 product's rate.
 
-    A share above 1 means that products alone ran slower than in the decoder; it predicts nothing then.
+    A share above 1 means that products alone ran slower than in the decoder, and predicts nothing.
     """
     baseline = speeds.ladder["polynomial"][0]
     return _products_s(speeds, baseline) / baseline.word_s
@@ -31,7 +31,7 @@ def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list
     def counted_s(rung: DecoderTime) -> float:
         return (
             _products_s(speeds, rung)
-            + rung.attention * _multiply_add_s(_of_rows(speeds, speeds.setting.beam, cold=False), "float32")
+            + rung.attention * _multiply_add_s(_nearest_product(speeds, speeds.setting.beam, cold=False), "float32")
             + rung.activations * speeds.activation_s[rung.settings.activations]
         )
 
@@ -59,19 +59,16 @@ def predicted_over(system: DecoderTime, other: DecoderTime) -> float:
 
 
 def _products_s(speeds: SharpSpeeds, decoder: DecoderTime) -> float:
-    """Return the seconds of a word's products, at the cache's rate if it holds all weights, else at the memory's.
-
-    A source layer's state weights are read once a position and stay in the cache meanwhile.
-    """
+    """Return the seconds of a word's products, at the rate of the cache if it holds all weights, else of the memory."""
     name, size = ("int16", 2) if decoder.settings.gemm == "int16" else ("float32", 4)
     beam = decoder.settings.beam
     cold = size * decoder.products / beam > speeds.cache_bytes
-    weights_s = decoder.products * _multiply_add_s(_of_rows(speeds, beam, cold=cold), name)
-    return weights_s + decoder.source_recurrent * _multiply_add_s(_of_rows(speeds, 1, cold=False), name)
+    weights_s = decoder.products * _multiply_add_s(_nearest_product(speeds, beam, cold=cold), name)
+    # The state weights of a source layer stay in the cache from one position to the next.
+    return weights_s + decoder.source_recurrent * _multiply_add_s(_nearest_product(speeds, 1, cold=False), name)
 
 
-def _of_rows(speeds: SharpSpeeds, rows: int, *, cold: bool) -> ProductTime:
-    """Return the measured product whose number of rows is nearest."""
+def _nearest_product(speeds: SharpSpeeds, rows: int, *, cold: bool) -> ProductTime:
     return min((product for product in speeds.products if product.cold == cold), key=lambda product: abs(product.batch - rows))
 
 

@@ -1,4 +1,4 @@
-"""The reproduction of the sharp decoder: everything timed on this box, the verdicts, and the report of both."""
+"""Reproduce the sharp decoder: time it on this box, judge the paper's claims, and report both."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what comes next."""
+"""Called with the number of steps done, the number of all steps and the name of the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """The paper's statements, and what this box says of them."""
+    """The timings of this box, and the verdicts on the paper's claims."""
 
     speeds: SharpSpeeds
     quick: bool
     claims: list[ClaimRecord]
     agreements: list[RungAgreement] = field(default_factory=list)
-    """Of each rung on a trained model; empty where none was given."""
+    """One per rung, measured on a trained model; empty without a model."""
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know of the trained model: weights that the 16-bit products clip."""
+        """Warnings about the trained model: weights that the 16-bit products clip."""
         messages = [rung.clipping.warning() for rung in self.agreements if rung.clipping is not None]
         return list(dict.fromkeys(filter(None, messages)))
 
     def report(self) -> PaperReport:
-        """Return what readers get, as JSON, text and page."""
+        """Return the reproduction for JSON, terminal and page."""
         tables = all_tables(self.speeds, self.agreements)
         return PaperReport(
             heading="Sharp models on dull hardware, reproduced",
@@ -72,57 +72,59 @@ def reproduce(
 ) -> Reproduction:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
-    `quick`: a smaller vocabulary, fewer rounds, systems and batches; `rounds`: others than usual; `model` and `text`: a folder
-    with a trained attentional model and sentences to translate, to see what each rung changes; `references`: a translation of
-    each, for BLEU.
-    Raises `InputError` for one of the first two without the other, and for the last without them.
+    Args:
+        quick: use a smaller vocabulary and fewer rounds, systems and batches.
+        rounds: number of rounds; None: the setting's.
+        model: folder of a trained attentional model, to measure what each rung changes.
+        text: file of the sentences that the model translates.
+        references: file with a translation of each sentence, for BLEU.
+        progress: called before each step.
+
+    Raises:
+        InputError: `model` without `text`, `text` without `model`, or `references` without both.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")
     if references is not None and text is None:
         raise InputError("--references without a text", remedy="give --model and --text as well")
-    # Here, so that the published tables need no torch.
+    # Imported here, so that the published tables need no torch.
+    from simnmt.calibrate.sharp_agreement import sharp_agreement
     from simnmt.calibrate.sharp_speeds import QUICK, Setting, sharp_speeds
 
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)
-    agreements = [] if model is None or text is None else _agreements(model, text, references, setting.beam, progress)
+    agreements = []
+    if model is not None and text is not None:
+        agreements = sharp_agreement(model, text, setting.beam, progress=progress, references=references)
     speeds = sharp_speeds(setting, progress)
     return Reproduction(speeds, quick, all_claims(speeds, agreements, quick=quick), agreements)
 
 
-def _agreements(model: str, text: Path, references: Path | None, beam: int, progress: Progress | None) -> list[RungAgreement]:
-    from simnmt.calibrate.sharp_agreement import sharp_agreement
-
-    return sharp_agreement(model, text, beam, progress=progress, references=references)
-
-
 def _notes(reproduction: Reproduction) -> list[str]:
-    """Return what limits the numbers."""
     speeds, setting, level = reproduction.speeds, reproduction.speeds.setting, reproduction.speeds.level
     sentences = [
         f"One thread; beam {setting.beam}, {setting.src_len} source words, {setting.tgt_len} target words of forced length, "
         f"{setting.candidates} candidates of a vocabulary of {speeds.vocab:,}; random weights of the paper's shapes, "
         "with embeddings of 512, which the paper leaves open.",
         "Words a second include the source side (three bidirectional GRU layers of 512; of S7 eight LSTM layers), as the "
-        "paper's do. The same rungs switch its 16-bit products, kept products of embeddings and activations; the decoder alone "
-        "stands beside it.",
-        "Each timed translation follows another one of the same decoder, as in a text: it finds its weights as that left them.",
-        f"All that is compared takes turns, in {len(speeds.systems[0].sentence_s)} rounds or more; figures are medians, "
+        "paper's do. The same rungs switch its 16-bit products, kept products of embeddings and activations; the speed of the "
+        "decoder alone is shown beside it.",
+        "Each timed translation follows another one of the same decoder, as in a text, which left its weights in the caches.",
+        f"All compared decoders take turns, in {len(speeds.systems[0].sentence_s)} rounds or more; figures are medians, "
         "factors medians of the rounds' ratios, and a verdict is clear where their quartiles agree.",
         "The baseline multiplies float32 weights packed as ours are in 16 bits; the paper's is a library that cannot pack.",
         "Predictions: counted multiply-adds at the measured rates of products of as many rows as the beam has (of one row for "
         "the source side's states), with weights from memory where the last cache cannot hold them, counted activations at "
         "theirs, and the rest of the baseline as it is. Those of systems: multiply-adds alone.",
-        "Embeddings: the products of the 8,000 most frequent words are kept, which 95 % of the candidates belong to, as the "
-        "paper says of tokens.",
-        "Exact rungs are identities: the same translations. How many words the others leave the same is asked of a "
-        "trained model (--model, --text), with the whole vocabulary; the paper prints 99.9 % and more.",
+        "Embeddings: the products of the 8,000 most frequent words are kept; 95 % of the candidates are among these words, "
+        "as in the paper 95 % of the tokens are.",
+        "Exact rungs are identities: the same translations. A trained model (--model, --text) shows how many words the other "
+        "rungs leave the same, with the whole vocabulary; the paper prints 99.9 % and more.",
         "BLEU of the paper's systems is shown as published: it needs models trained on 380 million words.",
         f"Compiled kernels: {level}."
         if level
-        else "No compiled kernels: the fallback in numpy ran, whose times say nothing of the paper's techniques.",
+        else "No compiled kernels: the fallback in numpy ran, whose times are no test of the paper's techniques.",
     ]
     sentences += [f"The trained model: {warning}." for warning in reproduction.warnings]
     if reproduction.quick:

@@ -35,14 +35,14 @@ def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list
 
 
 def all_charts(tables: Sequence[Table]) -> list[ChartSection]:
-    """Return the charts of these tables; stages were timed with compiled kernels alone."""
+    """Return the charts of these tables. The chart of stages needs compiled kernels, which alone time them."""
     rows = {table.id: table.rows for table in tables}
     charts = [_ladder_chart(rows["table-1"]), _systems_chart(rows["table-2"]), _products_chart(rows["figure-1"])]
     return charts if not rows["stages"] else [charts[0], _stages_chart(rows["stages"]), *charts[1:]]
 
 
 def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
-    """From the fifth rung on with table and with polynomial activations; `agreement`: None without a trained model (XP-03)."""
+    # From the fifth rung on a rung has two rows: with table and with polynomial activations.
     shares = {agreement.settings: agreement.share for agreement in agreements}
     rows = [
         _rung(speeds, times, place, shares)
@@ -62,14 +62,19 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
             Column("measured, words/s", "words_per_s", digits=1),
             Column("measured factor", "factor", digits=3),
             Column("measured over the rung before", "step", digits=3, cell=_step_cell),
-            Column("decoder alone, factor", "decoder_factor", 3, small=_source),
+            Column(
+                "decoder alone, factor",
+                "decoder_factor",
+                3,
+                small=lambda row: f"source {significant(row['source_ms'], 3)} ms",
+            ),
             Column("predicted factor", "predicted_factor", digits=2),
             percent("same words so far, %", "agreement", 2),
             Column("translations", "translations"),
         ],
         note="Words a second, source side included, one thread; each rung on top of those before it. From the fifth on with "
         "the paper’s lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which later "
-        "ones keep. Small print: quartiles over rounds, what the paper prints, and milliseconds of the source side a sentence.",
+        "rungs keep. Small print: quartiles over rounds, the printed factor, and milliseconds of the source side a sentence.",
         on_terminal=True,
     )
 
@@ -92,24 +97,16 @@ def _rung(speeds: SharpSpeeds, times: Sequence[DecoderTime], place: int, shares:
         "predicted_factor": predicted_ladder(speeds, times)[place],
         "exact": exact_settings.exact,
         "adds_noise": not rung.exact,
-        "translations": _translations(rung.exact, first=before is None),
+        # The noise of earlier rungs stays, whether or not a rung is exact.
+        "translations": "adds noise" if not rung.exact else "exact" if before is None else "exact over the rung before",
         "agreement": shares.get(exact_settings),
     }
-
-
-def _source(row: Row) -> str:
-    return f"source {significant(row['source_ms'], 3)} ms"
 
 
 def _step_cell(row: Row) -> Figure:
     if row["step"] is None:
         return Figure(DASH)
     return Figure(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
-
-
-def _translations(exact: bool, *, first: bool) -> str:
-    """Speeds are of all rungs so far; being exact is a rung's own, and takes away no noise of those before it."""
-    return "adds noise" if not exact else "exact" if first else "exact over the rung before"
 
 
 def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float, float]:
@@ -137,7 +134,6 @@ def _ladder_chart(rows: Rows) -> ChartSection:
 
 
 def _amdahl(speeds: SharpSpeeds) -> Table:
-    """Of the 16-bit product alone (XP-07)."""
     rungs = speeds.ladder["polynomial"]
     row = {
         "share": product_share(speeds),
@@ -197,7 +193,7 @@ _STAGES = {
 
 
 def _stages(speeds: SharpSpeeds) -> Table:
-    """Milliseconds a word by stage; without rows where no compiled kernels ran."""
+    # A decoder that ran without compiled kernels has no stage times and no row.
     rungs = speeds.ladder["polynomial"]
     rows = [
         {
@@ -240,21 +236,20 @@ def _stages_chart(rows: Rows) -> ChartSection:
 
 
 def _systems(speeds: SharpSpeeds) -> Table:
-    """Table 2's own systems; factors are of S1's speed."""
     measured = {time.key: time for time in speeds.systems}
     first = measured.get("S1")
     rows: list[Row] = []
     for system in published.SYSTEMS:
         time = measured.get(system.key)
-        compared = time is not None and first is not None
+        factors = (None, None) if time is None or first is None else (time.over(first), predicted_over(time, first))
         rows.append(
             record(system, "key name bleu published_words_per_s=words_per_s")
             | record({"time": time}, "words_per_s=time.words_per_s multiply_adds=time.multiply_adds")
             | {
                 "published_factor": published.speed_over(system.key, "S1"),
                 "source_ms": None if time is None else 1e3 * statistics.median(time.source_s),
-                "factor": time.over(first) if compared else None,  # type: ignore[union-attr, arg-type]
-                "predicted_factor": predicted_over(time, first) if compared else None,  # type: ignore[arg-type]
+                "factor": factors[0],
+                "predicted_factor": factors[1],
                 "exact": None if time is None else time.settings.model_copy(update={"candidates": None}).exact,
             }
         )
@@ -303,7 +298,6 @@ _PRODUCTS = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us":
 
 
 def _products(speeds: SharpSpeeds) -> Table:
-    """Microseconds of one product, and ratios; the paper's curve is not in its text."""
     rows = [
         record(product, "batch cold library=best_library")
         | {f"{name}_us": 1e6 * product.median_s(name) for name in product.seconds}
