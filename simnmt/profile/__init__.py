@@ -12,7 +12,7 @@ from simnmt.profile.batch_cost import BatchCost, DecodingCost
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_cost import DiskCost, EnergyCost, ReadTable, TokenBucket
+from simnmt.profile.device_cost import ReadTable, TokenBucket
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneFit, fit_plane
@@ -27,9 +27,7 @@ __all__ = [
     "DecoderVariant",
     "DecodingCost",
     "DeviceProfile",
-    "DiskCost",
     "Doubt",
-    "EnergyCost",
     "ExecutionPlane",
     "LognormalResidual",
     "PlaneFit",

@@ -41,7 +41,7 @@ class LinearSurface:
         return value
 
     def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch on plain numbers."""
+        """Return `sum_s` of one batch size as a function of plain numbers."""
         level, slope = self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch
 
         def sum_s(first: int, last: int) -> float:
@@ -52,11 +52,11 @@ class LinearSurface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableSurface:
-    """Bilinear between the cells of a grid.
+    """Bilinear interpolation between the cells of a grid.
 
-    Below the least batch or length, the cost is that of the least. Beyond the greatest batch the last segment is prolonged;
-    beyond the greatest length the trend over all lengths, because the prolonged noise of a single cell would grow without
-    bound. Neither ever falls: no batch becomes free by being too large.
+    Below the least batch or length, the cost is that of the least. Beyond the greatest batch, the last segment is extended;
+    beyond the greatest length, the trend over all lengths, because extending the noise of a single cell would have no bound.
+    Neither ever falls: no batch becomes free by being too large.
     """
 
     batches: Floats
@@ -87,7 +87,7 @@ class TableSurface:
         return total
 
     def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch on plain numbers."""
+        """Return `sum_s` of one batch size as a function of plain numbers."""
         knots = self._knots(np.asarray(batch, np.float64))
         slopes, before = self._slopes(knots).tolist(), self._before(knots).tolist()
         start, value = self.lengths.tolist(), knots.tolist()
@@ -105,7 +105,7 @@ class TableSurface:
         return sum_s
 
     def _knots(self, rows: Floats) -> Floats:
-        """Seconds at each length of the grid; shape (*rows.shape, lengths)."""
+        """Return the seconds at each length of the grid; shape (*rows.shape, lengths)."""
         if self.batches.size == 1:
             return np.broadcast_to(self.cells[0], (*rows.shape, self.lengths.size))
         segment = np.clip(np.searchsorted(self.batches, rows, side="right") - 1, 0, self.batches.size - 2)
@@ -113,27 +113,27 @@ class TableSurface:
         return _between(self.cells[segment], self.cells[segment + 1], ((rows - low) / (high - low))[..., None])
 
     def _slopes(self, knots: Floats) -> Floats:
-        """Seconds per token from each length of the grid on; from the last on, those of the trend."""
+        """Return the seconds per token after each length of the grid; after the last length, those of the trend."""
         if self.lengths.size == 1:
             return np.zeros_like(knots)
         inner = np.diff(knots, axis=-1) / np.diff(self.lengths)
         return np.concatenate([inner, self._trend(knots)], axis=-1)
 
     def _trend(self, knots: Floats) -> Floats:
-        """Seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
+        """Fit the seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
         aside = self.lengths - self.lengths.mean()
         slope: Floats = (knots @ aside / (aside @ aside))[..., None]
         return np.maximum(slope, 0.0)
 
     def _before(self, knots: Floats) -> Floats:
-        """Sum over the lengths from the grid's first up to, and without, each length of the grid."""
+        """Return the sum over the lengths from the grid's first up to, and without, each length of the grid."""
         many = np.diff(self.lengths)
         slopes = self._slopes(knots)[..., :-1]
         segments = many * knots[..., :-1] + slopes * 0.5 * many * (many - 1.0)
         return np.concatenate([np.zeros_like(knots[..., :1]), np.cumsum(segments, axis=-1)], axis=-1)
 
     def _up_to(self, knots: Floats, end: Floats) -> Floats:
-        """Sum over the lengths from the grid's first up to, and without, `end`; below the first length it is negative."""
+        """Return the sum over the lengths from the grid's first up to, and without, `end`; negative below the first length."""
         at = np.searchsorted(self.lengths, end, side="right") - 1
         inside = np.maximum(at, 0)[..., None]
         tables = (knots, self._slopes(knots), self._before(knots))
@@ -144,39 +144,11 @@ class TableSurface:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class SurfaceWithAlone:
-    """A surface whose batch of one has costs of its own: those that agree with whole executions of single sentences.
-
-    A sentence alone is what most requests of an idle server are, and a library may change its kernel from one row to two, so
-    a form that is good over all batch sizes may be several per cent off at 1.
-    """
-
-    alone: TableSurface
-    """A single row, of batch 1."""
-    batched: LinearSurface | TableSurface
-    """From batch 2 on."""
-
-    def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
-        """Return the seconds; broadcasts over its arguments."""
-        rows, tokens = np.broadcast_arrays(np.asarray(batch, np.float64), np.asarray(length, np.float64))
-        return np.where(rows == 1.0, self.alone.seconds(1, tokens), self.batched.seconds(rows, tokens))
-
-    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
-        """Return the sum over the whole lengths first..last, both included; 0 where last < first."""
-        alone = np.asarray(batch, np.float64) == 1.0
-        return np.where(alone, self.alone.sum_s(1, first, last), self.batched.sum_s(batch, first, last))
-
-    def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch on plain numbers."""
-        return self.alone.at_batch(1) if batch == 1 else self.batched.at_batch(batch)
-
-
-Surface = LinearSurface | TableSurface | SurfaceWithAlone
+Surface = LinearSurface | TableSurface
 
 
 def _between(begin: Floats, end: Floats, share: Floats) -> Floats:
-    """From begin (share 0) to end (share 1); held before begin, prolonged beyond end without falling."""
+    """Interpolate from begin (share 0) to end (share 1); constant before begin, extended beyond end without falling."""
     inner = begin + np.clip(share, 0.0, 1.0) * (end - begin)
     value: Floats = inner + np.maximum(share - 1.0, 0.0) * np.maximum(end - begin, 0.0)
     return value
@@ -194,30 +166,34 @@ class BatchCost:
 
     surface: Surface
     batch_range: Range
-    """Measured, both ends included."""
+    """Measured batch sizes, both ends included."""
     length_range: Range
+    alone: TableSurface | None = None
+    """Costs of a batch of one, which agree with whole executions of single sentences; None: those of `surface`.
+
+    Most requests of an idle server are a sentence alone, and a library may change its kernel from one row to two, so a form
+    that is good over all batch sizes may be several per cent off at 1.
+    """
 
     def seconds(self, batch: ArrayLike, length: ArrayLike) -> Floats:
         """Return the seconds of one step, or of encoding once; broadcasts over its arguments."""
-        return self.surface.seconds(batch, length)
+        batched_s = self.surface.seconds(batch, length)
+        return batched_s if self.alone is None else np.where(np.equal(batch, 1), self.alone.seconds(1, length), batched_s)
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
         """Return the seconds of the steps at positions first..last, both included, at a constant batch; 0 if last < first."""
-        return self.surface.sum_s(batch, first, last)
+        batched_s = self.surface.sum_s(batch, first, last)
+        return batched_s if self.alone is None else np.where(np.equal(batch, 1), self.alone.sum_s(1, first, last), batched_s)
 
     def at_batch(self, batch: int) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch on plain numbers: what a simulated server holds per batch size."""
-        return self.surface.at_batch(batch)
+        """Return `sum_s` of one batch size as a function of plain numbers, which a simulated server keeps."""
+        return (self.alone if self.alone is not None and batch == 1 else self.surface).at_batch(batch)
 
     def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
-        """Return a mask of what lies outside the measured ranges, and is extrapolated."""
-        return _outside(batch, self.batch_range) | _outside(length, self.length_range)
-
-
-def _outside(values: ArrayLike, ends: Range) -> NDArray[np.bool_]:
-    numbers = np.asarray(values)
-    outside: NDArray[np.bool_] = (numbers < ends[0]) | (numbers > ends[1])
-    return outside
+        """Return a mask of the batches and lengths outside the measured ranges, whose costs are extrapolated."""
+        rows, tokens, (low, high), (first, last) = np.asarray(batch), np.asarray(length), self.batch_range, self.length_range
+        outside: NDArray[np.bool_] = (rows < low) | (rows > high) | (tokens < first) | (tokens > last)
+        return outside
 
 
 Sum = Callable[[int, int], float]
@@ -227,37 +203,37 @@ Sum = Callable[[int, int], float]
 class DecodingCost:
     """Seconds of the work of a batching server. A row of a batch is a sentence with all of its hypotheses.
 
-    The step at position p is the one that is taken when p tokens are out; in a batch whose sentences joined at different
-    times the position is that of the sentence that has been active longest. Beyond what was measured, costs are
-    extrapolated as `BatchCost` does; `most_batch` is the greatest measured batch.
+    The step at position p is taken when p tokens are out; if the sentences of a batch joined at different times, the position
+    is that of the sentence that has been active longest. Beyond the measured ranges, costs are extrapolated as in
+    `BatchCost`; `most_batch` is the greatest measured batch.
     """
 
     step: BatchCost
-    """Of the usual step."""
+    """Costs of the usual (median) step."""
     encoder: BatchCost
     mean_over_usual: float = 1.0
-    """Mean seconds of a step over those of the usual step: a few steps take much longer, and a server pays their sum."""
+    """Mean seconds of a step over those of the usual step: a few steps take much longer, and a server pays the sum."""
     gap_s_fixed: float = 0.0
     """Between two steps: choosing tokens, bookkeeping."""
     gap_s_per_sentence: float = 0.0
     refill_s_fixed: float = 0.0
-    """Of joining a batch, whatever the number that joins."""
+    """Seconds to let sentences join a batch, whatever their number."""
     refill_s_per_sentence: float = 0.0
-    """Of joining it and, once done, of being dropped."""
+    """Seconds for each sentence that joins, and that is dropped once it is done."""
     leave_s: float = 0.0
-    """Added to a step at whose end some sentence is done, whatever their number: dropping them, before anything else."""
+    """Seconds added to a step that ends some sentence, whatever their number: the server drops them before anything else."""
     packs: bool = False
-    """The encoder is given packed sequences (recurrent); else all are as long as the longest."""
+    """True if the encoder is given packed sequences (recurrent); else all sources are padded to the longest."""
     padding_share: float = 0.0
-    """Share of the padding's cost that an encoder pays all the same which is given packed sequences."""
+    """Share of the padding's cost that an encoder pays although it is given packed sequences."""
     beam: int = 1
     """Hypotheses of each sentence with which the steps were measured."""
     src_len: int | None = None
-    """Source tokens of the longest sentence of a batch, on which attention's part of a step rests; None: not known."""
+    """Source tokens under the measured steps, which decide attention's part of a step; None: unknown."""
     s_per_row_src_token: float = 0.0
-    """What one more of them adds to a step for each sentence."""
+    """Seconds that one more token of the longest source adds to a step for each sentence."""
     _encoders: dict[int, Sum] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Seconds by source length, one entry a batch size that was asked for."""
+    """Cached encoder sums by batch size."""
 
     @property
     def most_batch(self) -> int:
@@ -265,10 +241,10 @@ class DecodingCost:
         return min(self.step.batch_range[1], self.encoder.batch_range[1])
 
     def source_s(self, batch: int, longest: int) -> float:
-        """Return what each step of `batch` sentences takes more where the longest source in the batch has `longest` tokens.
+        """Return the seconds that a longest source of `longest` tokens adds to each step of `batch` sentences.
 
-        Steps were measured with sentences that are all alike, of `src_len` tokens, and the decoder attends to padding too: for
-        shorter sources it is below 0, though a step keeps half of its time at least. 0 where it was not measured.
+        Steps were measured under sources of `src_len` tokens, and the decoder attends to padding too: shorter sources give a
+        negative result, which leaves at least half of the step. 0 if the effect was not measured.
         """
         if self.src_len is None or not self.s_per_row_src_token:
             return 0.0
@@ -276,13 +252,13 @@ class DecodingCost:
         return more_s if more_s >= 0.0 else max(more_s, -0.5 * self.steps_at(batch)(0, 0))
 
     def gap_s(self, batch: int) -> float:
-        """Return the seconds of one step of `batch` sentences beside the model."""
+        """Return the seconds between two steps of `batch` sentences."""
         return self.gap_s_fixed + self.gap_s_per_sentence * batch
 
     def steps_at(self, batch: int) -> Sum:
-        """Seconds of the steps at positions first..last, both included, and of their gaps, at a constant batch.
+        """Return a function of plain numbers: seconds of the steps first..last and their gaps, 0 if last < first.
 
-        A closed form on plain numbers, 0 where last < first: what a server holds per batch size.
+        The function is a closed form, which a server keeps for each batch size.
         """
         usual_s, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
 
@@ -295,7 +271,7 @@ class DecodingCost:
         """Return the seconds of one call of the encoder for sentences of these source lengths; 0 for none.
 
         A packed batch shrinks as sentences end: the whole batch pays up to the shortest length, then the remaining batch pays
-        for the tokens up to each next length. Of what padding would cost beyond that, `padding_share` is added.
+        for the tokens up to each next length. `padding_share` of the further cost of padding is added.
         """
         if not src_lens:
             return 0.0
@@ -328,7 +304,7 @@ class DecodingCost:
         return type(self), tuple(getattr(self, attribute.name) for attribute in fields(self) if attribute.init)
 
     def _sources_s(self, src_len: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`source_s` of batches of one."""
+        """Return `source_s` of batches of one, for an array of lengths."""
         if self.src_len is None:
             return np.zeros_like(src_len)
         return np.maximum(self.s_per_row_src_token * (src_len - self.src_len), -0.5 * self.steps_at(1)(0, 0))
@@ -336,5 +312,5 @@ class DecodingCost:
     def _encoder(self, batch: int) -> Sum:
         known = self._encoders.get(batch)
         if known is None:
-            known = self._encoders[batch] = self.encoder.surface.at_batch(batch)
+            known = self._encoders[batch] = self.encoder.at_batch(batch)
         return known

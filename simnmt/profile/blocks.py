@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.profile.batch_cost import BatchCost, LinearSurface, Surface, SurfaceWithAlone, TableSurface
+from simnmt.profile.batch_cost import BatchCost, LinearSurface, Surface, TableSurface
 from simnmt.profile.decoder_settings import DecoderOptions
-from simnmt.profile.device_cost import DiskCost, ReadTable
+from simnmt.profile.device_cost import ReadTable
 
 
 class ProfileError(InputError):
-    """A device profile that cannot be read, or that does not fit what is asked of it."""
+    """A device profile that cannot be read, or that lacks what is needed."""
 
 
 Kind = Literal["measured", "inferred", "synthetic"]
 LEAST_COST_S = 1e-30
-"""Of a cost that is not zero: far below every rounding error of a fit; ratios to smaller ones overflow."""
+"""Least cost that is not zero: far below every rounding error of a fit; ratios to smaller costs overflow."""
 MOST_WHOLE = 10**15
-"""Of a count, and of any number of an architecture, either sign."""
+"""Bound of a count, and of the magnitude of any number of an architecture."""
 
 
 def _zero_or_a_cost(seconds: float) -> float:
@@ -35,15 +35,25 @@ def _zero_or_a_cost(seconds: float) -> float:
 
 
 Seconds = Annotated[float, Field(ge=0.0, le=10_000.0), AfterValidator(_zero_or_a_cost)]
-"""Of a token or of a request; three hours would be no translation any more."""
+"""Seconds of a token or of a request: at most three hours."""
 Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
-"""Of something that was measured, seconds."""
+"""Measured seconds."""
 Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
 NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
 RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
 Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
 Length = Annotated[int, Field(ge=0, le=10**6)]
+
+
+def _check_rising(values: tuple[float, ...]) -> tuple[float, ...]:
+    if list(values) != sorted(set(values)):
+        raise ValueError("values must rise")
+    return values
+
+
+Rising = AfterValidator(_check_rising)
+"""For a tuple of numbers, each greater than the one before."""
 
 
 def _holds_too_large(value: Any) -> bool:
@@ -66,14 +76,14 @@ class EngineBlock(Configuration):
     threads: Count | None = None
     beam: Count = 1
     fused: bool = False
-    """Whether bias, softmax and search were fused."""
+    """True if bias, softmax and search were fused."""
     decoder: DecoderOptions | None = None
-    """How the sharp decoder was written; null: another backend."""
+    """Options of the sharp decoder; null: another backend."""
     weights: Literal["random", "checkpoint"] = "random"
-    """Times depend on the architecture, not on the weights; what a model says depends on both."""
+    """Times depend on the architecture alone, translations on the weights too."""
     clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
-    """Weights of the sharp decoder's model that its 16-bit products clip, whether or not products are of 16 bits here; null:
-    another backend."""
+    """Weights of the sharp decoder's model that 16-bit products would clip, whatever type its products have; null: another
+    backend."""
     product_weights: Count | None = None
     """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
@@ -103,12 +113,12 @@ class Quantiles(Configuration):
         quantiles_s = (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s)
         known = [quantile_s for quantile_s in quantiles_s if quantile_s is not None]
         if known != sorted(known):
-            raise ValueError("quantiles that do not rise")
+            raise ValueError("quantiles must rise")
         return self
 
     @classmethod
     def of(cls, repeats_s: Sequence[float] | NDArray[np.float64], **fields: object) -> Self:
-        """Return the sample of these repeats; `fields`: those that a derived class adds."""
+        """Return the quantiles of these repeats; `fields`: further fields of a derived class."""
         quantiles_s = np.quantile(repeats_s, (0.0, 0.25, 0.5, 0.75, 0.95)).tolist()
         known = dict(zip(("min_s", "p25_s", "median_s", "p75_s", "p95_s"), quantiles_s, strict=True))
         return cls.model_validate({"repeats": len(repeats_s), **known, "mean_s": float(np.mean(repeats_s)), **fields})
@@ -119,7 +129,7 @@ class CellSample(Quantiles):
 
     src_len: Length
     src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
-    """Mean of the source lengths where inferences of several were summed up; `src_len` is then the nearest whole number."""
+    """Mean source length of inferences of several source lengths; `src_len` is then the nearest whole number."""
     tgt_len: Length
     batch: Count = 1
     beam: Count = 1
@@ -129,7 +139,7 @@ class CellSample(Quantiles):
 
 
 class ExecutionFit(Configuration):
-    """Quality of the execution plane; of an inferred one other keys, such as the assumptions and the spread over seeds."""
+    """Quality of the execution plane; an inferred plane adds other keys, such as its assumptions and the spread over seeds."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -137,27 +147,26 @@ class ExecutionFit(Configuration):
     inferences: Count | None = None
     cells: Count | None = None
     quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Of the repeats of a cell, to which the plane's shape was fitted: 0 is the least, 0.5 the median."""
+    """Quantile of a cell's repeats that the plane's shape was fitted to: 0 is the least, 0.5 the median."""
     level: Positive | None = None
     """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it."""
     r2: RSquared | None = None
     r2_of_means_per_tgt_len: RSquared | None = None
     mse_ms2: NotNegative | None = None
     heldout_error: RelativeError | None = None
-    """Of undisturbed time: mean absolute relative error of the plane of least or median times (of `quantile`), before it is
-    multiplied by the level, on the same times of cells that it was not fitted to. In mode paper of the plane itself, on single
-    inferences."""
+    """Mean absolute relative error of the plane of least or median times (`quantile`), before it is multiplied by the level,
+    on the same times of left-out cells. In mode paper: error of the plane itself on single inferences."""
     heldout_how: str | None = None
-    """What `heldout_error` was judged on."""
+    """The data on which `heldout_error` was judged."""
     heldout_error_six_cells: RelativeError | None = None
-    """Of mode full_grid: the error of a quick calibration, judged by all cells but its six."""
+    """In mode full_grid: error of a quick calibration, judged by all cells but its six."""
     heldout_error_of_means: RelativeError | None = None
-    """Of the plane of the mean, as the profile holds it: shape and level fitted without the cells that judge, and judged on
-    the mean of each one's undisturbed repeats."""
+    """Error of the profile's plane of mean times: shape and level fitted without the left-out cells, judged on the mean of
+    each left-out cell's undisturbed repeats."""
     disturbed_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
     residual_relative_sd_all: NotNegative | None = None
-    """The residual's relative standard deviation had those been kept."""
+    """Relative standard deviation of the residual if those inferences had been kept."""
     condition_number: Positive | None = None
     collinear: bool | None = None
 
@@ -189,39 +198,39 @@ Coefficients = TypeVar("Coefficients", StepCoefficients, EncoderCoefficients)
 
 
 class GridBlock(Configuration, Generic[Coefficients]):
-    """A cost by batch size and one length, as steps and encoders have it."""
+    """A cost of steps or encoders by batch size and one length."""
 
     kind: Kind
     form: Literal["linear", "table"]
-    """Which of the two computes; a table's `seconds` are its cells, a linear one's are what was measured."""
-    batch: Annotated[tuple[Count, ...], Field(min_length=1)]
-    """Sentences; rising. One row of `seconds` each."""
+    """Form that computes. `seconds` are the cells of form table; with form linear they are the measured times."""
+    batch: Annotated[tuple[Count, ...], Field(min_length=1), Rising]
+    """Sentences; one row of `seconds` each."""
     seconds: tuple[tuple[Duration, ...], ...] | None = None
     """Shape (batch, length)."""
     alone_s: tuple[Duration, ...] | None = None
-    """Of a batch of one, by length, in place of what the form computes: reconciled with whole executions of single sentences
-    (see `reconciliation`); null: the form holds for a batch of one too."""
+    """Seconds of a batch of one, by length, which replace those of the form: reconciled with whole executions of single
+    sentences (see `reconciliation`); null: the form holds for a batch of one too."""
     judged_batch: tuple[Count, ...] = ()
-    """Batch sizes that were measured only to judge: no number of either form comes from them. Rising."""
+    """Batch sizes that were measured only to judge both forms, and never fitted; rising."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
-    """What judged: (batch, length, seconds), the seconds by the same quantile of the repeats as the fitted cells'."""
+    """Cells of these batch sizes: (batch, length, seconds), the seconds by the same quantile as the fitted cells."""
     heldout_error: RelativeError | None = None
-    """Of the chosen form: mean absolute relative error on batch sizes that it was not fitted to, as `heldout_how` says."""
+    """Mean absolute relative error of the chosen form on batch sizes that it was not fitted to; see `heldout_how`."""
     heldout_error_linear: RelativeError | None = None
-    """Of the linear form, whichever was chosen; on the same cells as the table's."""
+    """Error of the linear form, chosen or not, on the same cells as that of the table."""
     heldout_error_table: RelativeError | None = None
     heldout_how: str | None = None
     fitted_error_linear: RelativeError | None = None
-    """Of the linear form, on the cells that it was fitted to; a table passes through its own cells."""
+    """Error of the linear form on the cells that it was fitted to; a table has none on its own cells."""
     r2: RSquared | None = None
-    """Of the linear form; a table passes through its own cells, and says nothing by it."""
+    """R2 of the linear form; null for a table, which passes through its own cells."""
     beam: Count = 1
-    """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
+    """Hypotheses of each sentence; a row of the batch is a sentence with all of its hypotheses."""
     repeats: Count | None = None
     left_out: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """Cells that could not be measured, with the reason."""
     notes: tuple[str, ...] = ()
-    """How the rest was measured, where not directly."""
+    """How cells were obtained that were not timed directly."""
     coefficients: Coefficients | None = None
 
     length_name: ClassVar[str]
@@ -241,16 +250,12 @@ class GridBlock(Configuration, Generic[Coefficients]):
             surface = LinearSurface(*self.coefficients.model_dump().values())
         else:
             surface = _table(self.batch, self.lengths, self.seconds)
-        if self.alone_s is not None:
-            surface = SurfaceWithAlone(_table((1,), self.lengths, (self.alone_s,)), surface)
-        return BatchCost(surface, (self.batch[0], self.batch[-1]), (self.lengths[0], self.lengths[-1]))
+        alone = None if self.alone_s is None else _table((1,), self.lengths, (self.alone_s,))
+        return BatchCost(surface, (self.batch[0], self.batch[-1]), (self.lengths[0], self.lengths[-1]), alone)
 
     @model_validator(mode="after")
     def _consistent(self) -> GridBlock[Coefficients]:
         lengths, name, coefficients = self.lengths, self.length_name, self.coefficients
-        for key, values in (("batch", self.batch), (name, lengths)):
-            if list(values) != sorted(set(values)):
-                raise ValueError(f"{key}: values that do not rise")
         if self.seconds is not None and [len(row) for row in self.seconds] != [len(lengths)] * len(self.batch):
             raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(lengths)} ({name}) are needed")
         if self.alone_s is not None and len(self.alone_s) != len(lengths):
@@ -276,13 +281,13 @@ class StepBlock(GridBlock[StepCoefficients]):
     """Time of one decode step of `batch` sentences when `position` tokens are out (FNI-18)."""
 
     length_name: ClassVar[str] = "position"
-    position: Annotated[tuple[Length, ...], Field(min_length=1)]
+    position: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
     src_len: Length | None = None
-    """Source tokens under the steps."""
+    """Source tokens of the timed steps."""
     s_per_row_src_token: Seconds | None = None
-    """What one more source token, of the longest sentence of the batch, adds to a step for each row; null: not measured."""
+    """Seconds that one more token of the longest source of the batch adds to a step for each row; null: not measured."""
     run_over_told: Positive | None = None
-    """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual step (median):
+    """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual (median) step:
     above 1, some steps took much longer."""
 
 
@@ -290,56 +295,56 @@ class EncoderBlock(GridBlock[EncoderCoefficients]):
     """Time to encode `batch` sentences of `src_len` tokens each."""
 
     length_name: ClassVar[str] = "src_len"
-    src_len: Annotated[tuple[Length, ...], Field(min_length=1)]
+    src_len: Annotated[tuple[Length, ...], Field(min_length=1), Rising]
     padding_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Of a recurrent encoder, which is given packed sequences, the share of the padding's cost that is paid all the same (what
-    attention prepares, copies); null: not measured."""
+    """Share of the padding's cost that a recurrent encoder pays although it is given packed sequences (keys of attention,
+    copies); null: not measured."""
 
 
 class Overhead(Configuration):
-    """One cost beside the model's own."""
+    """One cost beside those of the model."""
 
     value: Seconds | None
-    """Seconds; null where it could not be measured."""
+    """Seconds; null if it could not be measured."""
     kind: Kind
     note: str = ""
     heldout_error: RelativeError | None = None
-    """Of the fit that this is a part of: mean absolute relative error on batch sizes that it was not fitted to."""
+    """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
 
 
 class Overheads(Configuration):
-    """Costs beside the model's own (CNMT-12)."""
+    """Costs beside those of the model (CNMT-12)."""
 
     decision_s: Overhead | None = None
-    """Of one decision of the gateway's policy."""
+    """Seconds of one decision of the gateway's policy."""
     tokenisation_s_per_token: Overhead | None = None
     tokenisation_s_fixed: Overhead | None = None
     step_gap_s: Overhead | None = None
-    """Between two decode steps: choosing tokens, stopping, bookkeeping; the part that does not grow with the batch."""
+    """Fixed seconds between two decode steps: choosing tokens, stopping, bookkeeping."""
     step_gap_s_per_sentence: Overhead | None = None
-    """What each sentence of the batch adds to it."""
+    """Seconds between two decode steps for each sentence of the batch."""
     refill_s_fixed: Overhead | None = None
-    """Of encoded sentences joining a batch that is decoded: the part that does not grow with their number."""
+    """Fixed seconds to let encoded sentences join a batch that is being decoded."""
     refill_s_per_sentence: Overhead | None = None
-    """What each of them adds to it, and to the step with which it leaves."""
+    """Seconds for each of these sentences to join, and to leave at the end."""
     leave_s: Overhead | None = None
-    """Added to a step with which some sentence leaves, whatever their number."""
+    """Seconds added to a step that ends some sentence, whatever their number."""
 
     @property
     def known_s(self) -> dict[str, float]:
-        """The costs that were measured, by name; others are missing."""
+        """Measured costs by name, without those that were not measured."""
         parts = ((name, getattr(self, name)) for name in type(self).model_fields)
         return {name: part.value for name, part in parts if part is not None and part.value is not None}
 
 
 class BeamOverrun(Configuration):
-    """How long a beam search runs on beyond its best output: measured with a trained model, for times are of forced lengths."""
+    """Steps of a beam search beyond its best output, counted with a trained model; timings have forced lengths."""
 
     kind: Kind
     steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0)]
     """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
     sentences: Count | None = None
-    """From which it was measured."""
+    """Number of sentences from which it was measured."""
     note: str = ""
 
 
@@ -354,48 +359,48 @@ class DiskBlock(Configuration):
 
     kind: Kind
     form: Literal["linear", "table"] = "linear"
-    """Which computes: s_fixed + bytes / bytes_per_s, or the medians of `samples`, interpolated on logarithmic scales."""
+    """Form that computes: s_fixed + bytes / bytes_per_s, or the medians of `samples`, interpolated on logarithmic scales."""
     s_fixed: Seconds
     bytes_per_s: Positive
-    """Of the linear form, whichever computes."""
+    """Slope of the linear form, whichever form computes."""
     r2: RSquared | None = None
-    """Of the linear form; a table passes through its own medians."""
+    """R2 of the linear form."""
     heldout_error: RelativeError | None = None
-    """Of the form that computes: mean absolute relative error on sizes left out in turn, without the least and the greatest."""
+    """Mean absolute relative error of the form that computes on sizes left out one by one, without the least and greatest."""
     heldout_error_linear: RelativeError | None = None
-    """Of the linear form, whichever computes; on the same sizes as the table's."""
+    """Error of the linear form on the same sizes."""
     heldout_error_table: RelativeError | None = None
     samples: tuple[ReadSample, ...] = ()
     cold: bool
-    """The page cache held nothing of what was read."""
+    """True if the page cache held nothing of what was read."""
     paced_bytes_per_s: Positive | None = None
-    """A slower storage to be imitated: no read is faster than this."""
+    """Rate of a slower storage to be imitated, which no read exceeds."""
 
     @model_validator(mode="after")
     def _can_compute(self) -> DiskBlock:
         sizes = [sample.bytes for sample in self.samples]
         if self.form == "table" and (len(sizes) < 2 or sizes != sorted(set(sizes))):
-            raise ValueError("samples: two at least, of rising bytes, are needed by form table")
+            raise ValueError("samples: form table needs two at least, of rising bytes")
         return self
 
-    @property
-    def cost(self) -> DiskCost:
-        """The cost model that the block describes."""
-        table = None
-        if self.form == "table":  # the linear form may have no samples
-            table = ReadTable(*np.array([(sample.bytes, sample.median_s) for sample in self.samples], np.float64).T)
-        return DiskCost(self.s_fixed, self.bytes_per_s, self.paced_bytes_per_s, table)
+    def seconds(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
+        """Return the seconds of one read of each size, at the pace if there is one; same shape. Never less for more bytes."""
+        size = np.asarray(size_bytes, np.float64)
+        unpaced = self.s_fixed + size / self.bytes_per_s
+        if self.form == "table":
+            unpaced = ReadTable(*np.array([(read.bytes, read.median_s) for read in self.samples], np.float64).T).seconds(size)
+        return unpaced if self.paced_bytes_per_s is None else np.maximum(unpaced, size / self.paced_bytes_per_s)
 
 
 class EnergyBlock(Configuration):
-    """Electric power and energy; what could not be read is null, never 0."""
+    """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
 
     kind: Kind
     source: str
-    """What was read: `nvml`, `rapl`, `ina3221`."""
+    """Counter that was read: `nvml`, `rapl`, `ina3221`."""
     idle_w: Positive | None = None
     active_w: Positive | None = None
-    """While executing, the idle power included."""
+    """Power during execution, the idle power included."""
     j_per_src_token: NotNegative | None = None
     j_per_tgt_token: NotNegative | None = None
     j_fixed: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
@@ -407,12 +412,22 @@ class EnergyBlock(Configuration):
         if any(part is None for part in plane) and any(part is not None for part in plane):
             raise ValueError("j_per_src_token, j_per_tgt_token and j_fixed go together")
         if plane[0] is not None and plane[0] + (plane[1] or 0.0) + max(plane[2] or 0.0, 0.0) <= 0.0:
-            raise ValueError("no request would take any energy; what could not be read is null")
+            raise ValueError("no request would take any energy; give null for what could not be read")
         return self
+
+    def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> NDArray[np.float64] | None:
+        """Return the joules of each execution; broadcasts over its arguments; None if nothing is known.
+
+        The plane in joules if energy was measured per cell, else the active power times the execution time.
+        """
+        if self.j_per_src_token is not None and self.j_per_tgt_token is not None and self.j_fixed is not None:
+            src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+            return np.maximum(self.j_per_src_token * src + self.j_per_tgt_token * tgt + self.j_fixed, 0.0)
+        return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
 
 
 class MeasuringConditions(Configuration):
-    """The state of the box during one measuring session; other keys may stand beside these."""
+    """State of the box during one measuring session; further keys are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -420,29 +435,29 @@ class MeasuringConditions(Configuration):
     governor: str | None = None
     frequency_mhz: Positive | tuple[Positive, ...] | None = None
     others_cpus: NotNegative | None = None
-    """Processors' worth of time that other programs used before or after the session, the greater."""
+    """CPUs' worth of time that other programs used before or after the session, whichever is greater."""
     busy: bool | None = None
-    """Whether that is enough to disturb a measurement; null where nobody watched."""
+    """True if that is enough to disturb a measurement; null if it was not watched."""
     drift: NotNegative | None = None
-    """Greatest relative departure of a reading of the reference cell from the lower quartile of all its readings."""
+    """Greatest relative difference of a reading of the reference cell from the lower quartile of all its readings."""
     disturbed_cells: Annotated[int, Field(ge=0)] | None = None
-    """Cells that stayed disturbed: measured again, they had still no repeat that was free of disturbance."""
+    """Number of cells that still had no undisturbed repeat after they were measured again."""
     disturbed: tuple[Annotated[str, Field(min_length=1, pattern=r"\S")], ...] = ()
-    """Those cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
+    """Names of these cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
 
 
 class LaterConditions(MeasuringConditions):
-    """Of a session that completed a profile."""
+    """State of the box during a session that completed a profile."""
 
     parts: tuple[str, ...] = ()
-    """What was measured in it, as `simnmt calibrate --part` names it; `sti` for `simnmt sti profile`."""
+    """Measured parts, named as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
     date: str | None = None
     """ISO 8601."""
     tool: str | None = None
 
 
 class Conditions(MeasuringConditions):
-    """Of the session that made the profile, and of those that completed it."""
+    """State of the box during the session that made the profile, and during those that completed it."""
 
     later: tuple[LaterConditions, ...] = ()
-    """In their order."""
+    """The completing sessions, first to last."""

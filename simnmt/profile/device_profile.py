@@ -1,13 +1,13 @@
-"""The device profile: what is known of one device running one model, and how it is known (XP-05).
+"""The device profile: costs of one device running one model, with their origin (XP-05).
 
-A profile is a JSON file. Every number in it belongs to a block that says its kind: measured on the device, inferred from
+A profile is a JSON file. Every number belongs to a block that states its kind: measured on the device, inferred from
 published figures, or synthetic.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,24 +34,23 @@ from simnmt.profile.blocks import (
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
-from simnmt.profile.device_cost import DiskCost, EnergyCost
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
 SCHEMA_VERSION = 1
-"""Of the file's form."""
+"""Version of the file's schema."""
 PACKING = ("gru", "bilstm", "attentional")
-"""Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
+"""Kinds of architecture whose encoders are given packed sequences, and pay `padding_share` of the padding at most."""
 
 
 class Device(Configuration):
     """The box."""
 
     name: str
-    """What a reader would call it, such as `NVIDIA Jetson TX2`."""
+    """Common name, such as `NVIDIA Jetson TX2`."""
     details: str = ""
-    """Clocks, threads, library versions: what a repeat of the measurement needs."""
+    """Clocks, threads, library versions, as needed to repeat the measurement."""
 
 
 class Model(Configuration):
@@ -59,16 +58,16 @@ class Model(Configuration):
 
     name: str
     vocab: Annotated[int, Field(ge=2)]
-    """Words of the target vocabulary; decides the bytes of a token on the link (CNMT-03)."""
+    """Words of the target vocabulary, which decide the bytes of a token on the link (CNMT-03)."""
 
 
 class LengthUnit(Configuration):
-    """What one token is; a workload counted otherwise is refused."""
+    """Unit of the lengths; a workload in another unit is refused."""
 
     src: str
     tgt: str
     end_of_sentence: EndOfSentence = "none"
-    """Which lengths count the end-of-sentence token; what is measured counts both: every step, and every token that the encoder
+    """Lengths that count the end-of-sentence token. Measurements count both: every step, and every token that the encoder
     reads."""
 
 
@@ -82,16 +81,16 @@ class ValidRange(Configuration):
     def _ordered(self) -> ValidRange:
         for name, (low, high) in (("src_len", self.src_len), ("tgt_len", self.tgt_len)):
             if not 0 <= low <= high <= 10**9:
-                raise ValueError(f"{name}: [{low}, {high}] is no range")
+                raise ValueError(f"{name}: [{low}, {high}] is not a range within 0 and 1e9")
         return self
 
 
 LEAST_REQUEST_S = 1e-12
-"""Of a source and a target token together; no device is faster, and ratios of smaller times overflow."""
+"""Least time of a request; no device is faster, and ratios of smaller times overflow."""
 
 
 class PlaneCoefficients(Configuration):
-    """The execution plane's coefficients."""
+    """Coefficients of the execution plane."""
 
     s_per_src_token: Seconds
     s_per_tgt_token: Seconds
@@ -113,41 +112,41 @@ class Execution(Configuration):
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     fit: ExecutionFit = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
-    """What was measured, by cell."""
+    """Measured times by cell."""
 
 
 class Reconciliation(Configuration):
-    """How whole executions of single sentences and the costs of encoder, steps and gaps were brought together (XP-01)."""
+    """Correction that makes encoder, steps and gaps agree with whole executions of single sentences (XP-01)."""
 
     kind: Kind
-    """Of the correction: measured where both were measured in the same rounds, inferred where at different times."""
+    """Measured if both were measured in the same rounds, inferred if at different times."""
     pace: Positive
-    """What whole executions took over what encoder, steps and gaps say; all costs of steps, encoders, gaps, joining and
+    """Seconds of whole executions over the sum of encoder, steps and gaps; all costs of steps, encoders, gaps, joining and
     leaving in this profile are already multiplied by it."""
     cells: Count
-    """Of whole executions."""
+    """Cells of whole executions."""
     largest_change: RelativeError
-    """Beside the pace: greatest relative change of an encoder or a step at batch 1, at one of its measured lengths."""
+    """Greatest further relative change of an encoder or a step at batch 1, at one of its measured lengths."""
     error: RelativeError
     """Mean absolute relative error of encoder, steps and gaps on the mean times of whole executions."""
     plane_error: RelativeError
-    """The same of the plane of the profile, which is derived from encoder, steps and gaps."""
+    """Error of the profile's plane, which is derived from encoder, steps and gaps, on the same times."""
     measured_plane: PlaneCoefficients
-    """The plane fitted to whole executions alone, to which `execution.fit` refers."""
+    """Plane fitted to whole executions alone, to which `execution.fit` refers."""
 
 
 class Provenance(Configuration):
-    """Where the numbers come from."""
+    """Origin of the numbers."""
 
     source: str
     date: str
     """ISO 8601."""
     tool: str
-    """What wrote the file, with its version."""
+    """Program that wrote the file, with its version."""
 
 
 class DeviceProfile(Configuration):
-    """One device running one model."""
+    """Costs of one device running one model."""
 
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE]
     name: str
@@ -158,25 +157,25 @@ class DeviceProfile(Configuration):
     execution: Execution
     provenance: Provenance
     engine: EngineBlock | None = None
-    """What executed the model."""
+    """Engine that executed the model."""
     step: StepBlock | None = None
     """Time of one decode step by batch and position."""
     encoder: EncoderBlock | None = None
     """Time of encoding by batch and source length."""
     decoder: DecoderBlock | None = None
-    """Time of whole decode steps by the way in which the decoder is written."""
+    """Time of whole decode steps by variant of the decoder."""
     overheads: Overheads | None = None
     beam_overrun: BeamOverrun | None = None
-    """What a beam takes beyond its best output; null: greedy, or not measured, and then nothing is charged for it."""
+    """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
     reconciliation: Reconciliation | None = None
-    """What made a sentence alone cost the same by the plane and by its steps; null: nothing did."""
+    """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
     disk: DiskBlock | None = None
     sti: StiBlock | None = None
     """The model streamed from the disk in shards."""
     energy: EnergyBlock | None = None
-    """Null where no counter could be read."""
+    """Power and energy; null if no counter could be read."""
     conditions: Conditions | None = None
-    """The state of the box while it was measured."""
+    """State of the box during the measurement."""
 
     @model_validator(mode="after")
     def _of_one_beam(self) -> DeviceProfile:
@@ -187,13 +186,13 @@ class DeviceProfile(Configuration):
 
     @property
     def plane(self) -> ExecutionPlane:
-        """The execution plane, ready to compute; a beam's steps beyond its best output are in the slope."""
+        """The execution plane as a cost model; its slope includes a beam's steps beyond its best output."""
         plane = self.execution.plane
         return ExecutionPlane(plane.s_per_src_token, plane.s_per_tgt_token * self._steps_per_token, plane.s_fixed)
 
     @property
     def of_forced_lengths(self) -> DeviceProfile:
-        """The profile of what was timed: outputs of given lengths, nothing beyond them."""
+        """The profile of timed outputs of forced lengths, without a beam's steps beyond its best output."""
         return self if self.beam_overrun is None else self.model_copy(update={"beam_overrun": None})
 
     @property
@@ -202,28 +201,27 @@ class DeviceProfile(Configuration):
 
     @property
     def residual(self) -> LognormalResidual:
-        """The residual model, ready to compute."""
+        """The residual factor of single executions."""
         return LognormalResidual(self.execution.residual_relative_sd)
 
     @property
     def decoding_cost(self) -> DecodingCost:
-        """Cost of decoding on a batching server, ready to compute. An unmeasured overhead counts as 0 s: check `knows_refills`
-        before refilling batches.
+        """Cost of decoding on a batching server. An unmeasured overhead counts as 0 s: check `knows_refills` before refilling.
 
-        Raises `ProfileError` where the profile knows nothing of decode steps or of the encoder.
+        Raises `ProfileError` if the profile has no costs of decode steps or of the encoder.
         """
         if self.step is None:
             self._lacks("step", "costs of decode steps")
         if self.encoder is None:
             self._lacks("encoder", "costs of encoding")
         known_s = {} if self.overheads is None else self.overheads.known_s
-        many = self._steps_per_token
+        steps_per_token = self._steps_per_token
         return DecodingCost(
             step=self.step.cost,
             encoder=self.encoder.cost,
-            mean_over_usual=many * (self.step.run_over_told or 1.0),
-            gap_s_fixed=many * known_s.get("step_gap_s", 0.0),
-            gap_s_per_sentence=many * known_s.get("step_gap_s_per_sentence", 0.0),
+            mean_over_usual=steps_per_token * (self.step.run_over_told or 1.0),
+            gap_s_fixed=steps_per_token * known_s.get("step_gap_s", 0.0),
+            gap_s_per_sentence=steps_per_token * known_s.get("step_gap_s_per_sentence", 0.0),
             refill_s_fixed=known_s.get("refill_s_fixed", 0.0),
             refill_s_per_sentence=known_s.get("refill_s_per_sentence", 0.0),
             leave_s=known_s.get("leave_s", 0.0),
@@ -231,18 +229,13 @@ class DeviceProfile(Configuration):
             padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,
             src_len=self.step.src_len,
-            s_per_row_src_token=many * (self.step.s_per_row_src_token or 0.0),
+            s_per_row_src_token=steps_per_token * (self.step.s_per_row_src_token or 0.0),
         )
 
     @property
     def knows_refills(self) -> bool:
-        """True if the costs of encoded sentences that join a batch were measured."""
+        """True if the costs of sentences that join a batch were measured."""
         return self.overheads is not None and {"refill_s_fixed", "refill_s_per_sentence"} <= self.overheads.known_s.keys()
-
-    @property
-    def disk_cost(self) -> DiskCost:
-        """Cost of reads from the disk. Raises `ProfileError` if the profile has none."""
-        return self.disk.cost if self.disk is not None else self._lacks("disk", "costs of reading from the disk")
 
     @property
     def sti_cost(self) -> StiCost:
@@ -250,16 +243,14 @@ class DeviceProfile(Configuration):
         return self.sti.cost() if self.sti is not None else self._lacks("sti", "costs of streaming its model", "sti profile")
 
     @property
-    def energy_cost(self) -> EnergyCost | None:
-        """Energy of executions, ready to compute; None where no counter could be read.
+    def energy_cost(self) -> EnergyBlock | None:
+        """Energy of executions; None if no counter could be read.
 
-        A beam's steps beyond its best output are in the joules of a target token, as in the plane's slope.
+        The joules of a target token include a beam's steps beyond its best output, as the plane's slope does.
         """
-        block = self.energy
-        if block is None:
-            return None
-        per_tgt_token = None if block.j_per_tgt_token is None else self._steps_per_token * block.j_per_tgt_token
-        return EnergyCost(block.idle_w, block.active_w, block.j_per_src_token, per_tgt_token, block.j_fixed)
+        if self.energy is None or self.energy.j_per_tgt_token is None:
+            return self.energy
+        return self.energy.model_copy(update={"j_per_tgt_token": self._steps_per_token * self.energy.j_per_tgt_token})
 
     def execution_s(
         self,
@@ -268,9 +259,10 @@ class DeviceProfile(Configuration):
         standard_normal: NDArray[np.float64],
         more_s_per_tgt_token: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """True execution times: the plane times a residual factor; all of shape (requests,), seconds.
+        """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds.
 
-        `more_s_per_tgt_token`: what each request takes above the plane's slope, see `DecoderChoice`; may be below 0.
+        `more_s_per_tgt_token`: seconds per target token of each request above the plane's slope, see `DecoderChoice`; may be
+        below 0.
         """
         plane_s = self.plane.seconds(src_len, tgt_len)
         if more_s_per_tgt_token is not None:
@@ -278,11 +270,10 @@ class DeviceProfile(Configuration):
         return plane_s * self.residual.factor(standard_normal)
 
     def counting(self, end_of_sentence: EndOfSentence) -> DeviceProfile:
-        """Return the profile for lengths that count the end-of-sentence token as asked for.
+        """Return the profile for lengths that count the end-of-sentence token as `end_of_sentence` says.
 
-        What one end-of-sentence token takes, a beam's steps beyond its best output included, moves between the slopes and the
-        fixed parts of time and energy. Raises `ProfileError` where the profile has costs beside its planes, whose steps cannot
-        be counted otherwise.
+        The cost of one end-of-sentence token, a beam's steps beyond its best output included, moves between the slopes and
+        the fixed parts of time and energy. Raises `ProfileError` if the profile has costs of steps, which count every token.
         """
         counted = self.length_unit.end_of_sentence
         if end_of_sentence == counted:
@@ -294,61 +285,51 @@ class DeviceProfile(Configuration):
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
         src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(counted)).tolist()
-        plane, ranges, energy = self.plane, self.valid_range, self.energy_cost
-        fixed_s = plane.s_fixed - src * plane.s_per_src_token - tgt * plane.s_per_tgt_token
-        moved = [(max(low + more, 0), high + more) for (low, high), more in ((ranges.src_len, src), (ranges.tgt_len, tgt))]
-        changed: dict[str, Any] = {
-            "length_unit": self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence}),
-            "execution": self.execution.model_copy(
-                update={"plane": self.execution.plane.model_copy(update={"s_fixed": fixed_s}), "samples": ()}
-            ),
-            "valid_range": ValidRange(src_len=moved[0], tgt_len=moved[1]),
-        }
-        if self.energy is not None and energy is not None and energy.j_fixed is not None:
-            fixed_j = energy.j_fixed - src * (energy.j_per_src_token or 0.0) - tgt * (energy.j_per_tgt_token or 0.0)
-            changed["energy"] = self.energy.model_copy(update={"j_fixed": fixed_j})
-        return self.model_copy(update=changed)
+        ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), strict=True)
+        src_range, tgt_range = ((max(low + more, 0), high + more) for (low, high), more in ranges)
+        return self._recounted((1.0, 1.0), (-src, -tgt), end_of_sentence).model_copy(
+            update={"valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range)}
+        )
 
     def converted(self, src: float, tgt: float, unit: LengthUnit) -> DeviceProfile:
-        """Return the profile for lengths in another unit, whose tokens make `src` and `tgt` tokens of this one's on average.
+        """Return the profile for lengths in another unit, one token of which is `src` or `tgt` tokens of this unit on average.
 
-        An end-of-sentence token stays one token, and is counted as before.
-        Plane, energy and range are converted; costs of steps, encoders and streaming, which are of whole tokens of the first
-        unit, are left out; a beam's steps for a token are kept. Numbers that were measured become inferred.
+        An end-of-sentence token stays one token, and is counted as before. Plane, energy and range are converted, a beam's
+        steps per token kept; costs of steps, encoders and streaming, which are of whole tokens of this unit, are left out.
+        Measured numbers become inferred.
         """
-        plane, energy, counted = self.execution.plane, self.energy, self.length_unit.end_of_sentence
-        many = self._steps_per_token
+        counted, ranges, execution = self.length_unit.end_of_sentence, self.valid_range, self.execution
         src_end, tgt_end = end_tokens(counted)
-        # What is not multiplied of an end-of-sentence token that the lengths count.
-        src_kept, tgt_kept = src_end * (1.0 - src), tgt_end * (1.0 - tgt)
-        execution = self.execution.model_copy(
-            update={
-                "kind": "inferred" if self.execution.kind == "measured" else self.execution.kind,
-                "plane": plane.model_copy(
-                    update={
-                        "s_per_src_token": src * plane.s_per_src_token,
-                        "s_per_tgt_token": tgt * plane.s_per_tgt_token,
-                        "s_fixed": plane.s_fixed + src_kept * plane.s_per_src_token + tgt_kept * many * plane.s_per_tgt_token,
-                    }
-                ),
-                "samples": (),
-            }
+        lengths = ValidRange(
+            src_len=_converted_range(ranges.src_len, src, src_end), tgt_len=_converted_range(ranges.tgt_len, tgt, tgt_end)
+        )
+        kind = "inferred" if execution.kind == "measured" else execution.kind
+        inferred = self.model_copy(update={"length_unit": unit, "execution": execution.model_copy(update={"kind": kind})})
+        # The cost of an end-of-sentence token that the lengths count is not multiplied.
+        moved = inferred._recounted((src, tgt), (src_end * (1.0 - src), tgt_end * (1.0 - tgt)), counted)
+        return moved.model_copy(update={"valid_range": lengths} | dict.fromkeys(("step", "encoder", "decoder", "sti")))
+
+    def _recounted(
+        self, times: tuple[float, float], fixed: tuple[float, float], end_of_sentence: EndOfSentence
+    ) -> DeviceProfile:
+        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts."""
+        plane, energy, fixed_tgt = self.execution.plane, self.energy, fixed[1] * self._steps_per_token
+        plane = PlaneCoefficients.model_construct(
+            s_per_src_token=times[0] * plane.s_per_src_token,
+            s_per_tgt_token=times[1] * plane.s_per_tgt_token,
+            s_fixed=plane.s_fixed + fixed[0] * plane.s_per_src_token + fixed_tgt * plane.s_per_tgt_token,
         )
         if energy is not None and energy.j_fixed is not None:
             j_src, j_tgt = energy.j_per_src_token or 0.0, energy.j_per_tgt_token or 0.0
-            fixed_j = energy.j_fixed + src_kept * j_src + tgt_kept * many * j_tgt
-            joules = {"j_per_src_token": src * j_src, "j_per_tgt_token": tgt * j_tgt, "j_fixed": fixed_j}
+            fixed_j = energy.j_fixed + fixed[0] * j_src + fixed_tgt * j_tgt
+            joules = {"j_per_src_token": times[0] * j_src, "j_per_tgt_token": times[1] * j_tgt, "j_fixed": fixed_j}
             energy = energy.model_copy(update=joules)
-        lengths = ValidRange(
-            src_len=_converted_range(self.valid_range.src_len, src, src_end),
-            tgt_len=_converted_range(self.valid_range.tgt_len, tgt, tgt_end),
-        )
-        unit = unit.model_copy(update={"end_of_sentence": counted})
-        parts = {"length_unit": unit, "valid_range": lengths, "execution": execution, "energy": energy}
-        return self.model_copy(update=parts | dict.fromkeys(("step", "encoder", "decoder", "sti")))
+        execution = self.execution.model_copy(update={"plane": plane, "samples": ()})
+        unit = self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence})
+        return self.model_copy(update={"length_unit": unit, "execution": execution, "energy": energy})
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which requests lie outside the range for which the profile holds."""
+        """Return a mask of the requests outside the profile's valid range."""
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)
 
@@ -360,7 +341,7 @@ class DeviceProfile(Configuration):
 
 
 def _converted_range(ends: tuple[int, int], tokens: float, end: int) -> tuple[int, int]:
-    """Return the range in a unit whose tokens make so many of the range's, beside `end` tokens that end a sentence.
+    """Return the range in a unit, one token of which is `tokens` of the range's; `end` tokens that end a sentence stay.
 
     A length that the range partly covers counts as inside.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -15,11 +14,11 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 LogLikelihood = Annotated[float, Field(ge=-1e9, le=0.0)]
 Slowing = Annotated[float, Field(ge=1.0, le=100.0)]
 Medians = Annotated[tuple[Duration, ...], Field(min_length=1)]
-"""One for each number of shards a layer, from 1 to all of them."""
+"""One value for each number of shards a layer, from 1 to all of them."""
 
 
 class StiGeometry(Configuration):
-    """Of the layers that are sharded (STI-01): one head and an equal part of the feed-forward neurons make a slice."""
+    """Sizes of the sharded layers (STI-01): one head and an equal part of the feed-forward neurons make a slice."""
 
     layers: Annotated[int, Field(ge=1, le=1_000)]
     heads: Annotated[int, Field(ge=1, le=1_000)]
@@ -30,13 +29,11 @@ class StiGeometry(Configuration):
 
     @model_validator(mode="after")
     def _divides(self) -> StiGeometry:
-        for name in ("width", "ffn"):
-            if getattr(self, name) % self.heads:
-                raise ValueError(f"{name}: {getattr(self, name)} cannot be cut into {self.heads} slices")
+        self.ready(self.layers)
         return self
 
     def ready(self, layers: int, *, cross_attention: bool = False) -> ShardGeometry:
-        """The same for computing, with so many layers: a decoder has its own number."""
+        """Return the geometry of `layers` layers; encoder and decoder differ in their number."""
         return ShardGeometry(layers, self.heads, self.width, self.ffn, cross_attention)
 
 
@@ -47,8 +44,6 @@ class ShardReads(ReadSample):
 
 
 class _Reads(Configuration):
-    """Reads of all bitwidths."""
-
     reads: tuple[ShardReads, ...]
     """By bits, rising: 2, 3, 4, 5, 6, 32."""
 
@@ -58,7 +53,7 @@ class _Reads(Configuration):
             raise ValueError(f"reads: one entry for each of {', '.join(map(str, BITS))} bits, in this order, is needed")
         sizes = [read.bytes for read in self.reads]
         if sizes != sorted(set(sizes)):
-            raise ValueError("reads: bytes that do not rise with the bits")
+            raise ValueError("reads: bytes must rise with the bits")
         return self
 
     @property
@@ -83,9 +78,9 @@ class StiIo(_Reads):
     """Of the line s_fixed + bytes / bytes_per_s over the medians."""
     r2: RSquared | None = None
     cold: bool
-    """The page cache held nothing of what was read."""
+    """True if the page cache held nothing of what was read."""
     paced_bytes_per_s: Positive | None = None
-    """A slower storage that was imitated."""
+    """Rate of a slower storage that was imitated."""
     file_system: str | None = None
 
 
@@ -99,21 +94,17 @@ class LayerTimes(Configuration):
     p75_s: Medians | None = None
     p95_s: Medians | None = None
     unpack_s: Medians | None = None
-    """The part that unpacks; its own medians."""
+    """Medians of the part that unpacks."""
     embed_s: Seconds | None = None
-    """Before the first layer; in no T_comp."""
+    """Seconds before the first layer; not part of T_comp."""
     head_s: Seconds | None = None
-    """Classifying, after the last layer; in no T_comp."""
+    """Seconds to classify after the last layer; not part of T_comp."""
 
     @model_validator(mode="after")
     def _rises(self) -> LayerTimes:
-        for name in ("p25_s", "p75_s", "p95_s", "unpack_s"):
-            medians = getattr(self, name)
-            if medians is not None and len(medians) != len(self.seconds):
-                raise ValueError(f"{name}: {len(self.seconds)} values, as many as seconds has, are needed")
         bounds = [quantile_s for quantile_s in (self.p25_s, self.seconds, self.p75_s, self.p95_s) if quantile_s is not None]
-        if any(list(quantiles_s) != sorted(quantiles_s) for quantiles_s in zip(*bounds, strict=True)):
-            raise ValueError("quantiles that do not rise")
+        if any(list(quantiles_s) != sorted(quantiles_s) for quantiles_s in zip(*bounds, strict=False)):
+            raise ValueError("quantiles must rise")  # `StiBlock` compares their numbers with the slices
         return self
 
 
@@ -123,68 +114,69 @@ class StiCompute(Configuration):
     lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1)]
     """By length, rising."""
     repeats: Count | None = None
-    """Rounds, each of which times every layer of a model of every width and length."""
+    """Rounds; each times every layer of a model of every width and length."""
     heldout_error: RelativeError | None = None
-    """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only to judge."""
+    """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only for this."""
     heldout_how: str | None = None
     slowed_by_reads: Annotated[tuple[Slowing, ...], Field(min_length=1)] | None = None
-    """Times as long that layers of 1, 2, ... shards take while the disk reads, whose copies and pages use the same memory and
-    cores; null: no longer."""
+    """Factors on the seconds of layers of 1, 2, ... shards while the disk reads, whose copies and pages use the same memory and
+    cores; null: 1."""
 
     @model_validator(mode="after")
     def _comparable(self) -> StiCompute:
         lengths = [times.length for times in self.lengths]
         if lengths != sorted(set(lengths)):
-            raise ValueError("lengths: values that do not rise")
+            raise ValueError("lengths: values must rise")
         return self
 
 
 class StiDecoder(_Reads):
-    """The sharded layers of an encoder-decoder's second half: self-attention, attention to the source, feed-forward."""
+    """Times of an encoder-decoder's sharded decoder layers: self-attention, attention to the source, feed-forward."""
 
     layers: Annotated[int, Field(ge=1, le=1_000)]
     step_s: Medians
-    """One decoder layer for one token in float32 that lies unpacked in memory, by shards a layer; median."""
+    """Median seconds of one decoder layer for one token, unpacked in memory as float32, by shards a layer."""
     p25_s: Medians | None = None
     p75_s: Medians | None = None
     once_s: Medians | None = None
-    """Once for each request: unpacking a layer's shards at 6 bits, and the source's keys and values; median. In no step."""
+    """Median seconds once per request: unpacking a layer's shards at 6 bits, keys and values of the source. Not in `step_s`."""
     output_s: Seconds | None = None
-    """Embedding a token and the product with the whole vocabulary, in each step: in no layer's time."""
+    """Seconds per step to embed a token and multiply by the whole vocabulary; in no layer's time."""
     src_len: Length
-    """Source tokens under the steps."""
+    """Source tokens of the timed steps."""
     tgt_len: Length
-    """Tokens that were out before the timed step."""
+    """Target tokens before the timed step."""
 
     def cost(self, geometry: StiGeometry) -> DecoderShards:
-        """Ready for a planner."""
+        """Return the times for a planner."""
         shards = geometry.ready(self.layers, cross_attention=True)
         return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s, once_s=self.once_s)
 
 
 class StiImportance(Configuration):
-    """What raising one shard from 2 to 32 bits brings, all others at 2 bits (STI-09); shapes (layers, slices).
+    """Scores of the model with one shard at 32 bits and all others at 2 bits (STI-09); shapes (layers, slices).
 
     A decoder's layers follow the encoder's.
     """
 
     task: str
-    """Name of the file whose examples judged."""
+    """Name of the file with the examples."""
     task_sha256: str
     examples: Count
     majority: Share | None = None
-    """Share of the commonest class among the examples; null in profiles from before it was kept."""
+    """Share of the commonest class among the examples; null if unknown."""
     full_accuracy: Share | None = None
-    """Of all shards at 32 bits; likewise."""
+    """Accuracy with all shards at 32 bits; null if unknown."""
     base_accuracy: Share
+    """Accuracy with all shards at 2 bits."""
     base_log_likelihood: LogLikelihood
-    """Of all shards at 2 bits; natural log of the right class's probability, mean over examples."""
+    """Natural log of the right class's probability with all shards at 2 bits, mean over examples."""
     accuracy: tuple[tuple[Share, ...], ...]
     log_likelihood: tuple[tuple[LogLikelihood, ...], ...]
 
     @property
     def evaluations(self) -> int:
-        """Of the dev set: one for each shard and the base."""
+        """Evaluations of the dev set: one for each shard, and one for the base."""
         return 1 + sum(map(len, self.accuracy))
 
     @property
@@ -199,9 +191,9 @@ class StiBlock(Configuration):
 
     kind: Kind
     model: str
-    """What was sharded, in words."""
+    """Description of the sharded model."""
     fingerprint: str | None = None
-    """SHA-256 of the model's weights, as its store holds it; null where no store was read."""
+    """SHA-256 of the model's weights, from its store; null if no store was read."""
     geometry: StiGeometry
     io: StiIo
     compute: StiCompute
@@ -211,24 +203,19 @@ class StiBlock(Configuration):
     device_name: str = ""
     store_bytes: Count | None = None
     resident_bytes: Count | None = None
-    """Float32 bytes that are in no shard: embeddings, norms, biases, head; null where unknown."""
+    """Float32 bytes that are in no shard: embeddings, norms, biases, head; null if unknown."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _of_one_geometry(self) -> StiBlock:
         slices = self.geometry.heads
         layers = self.geometry.layers + (0 if self.decoder is None else self.decoder.layers)
-        for times in self.compute.lengths:
-            if len(times.seconds) != slices:
-                raise ValueError(f"compute: length {times.length} tells {len(times.seconds)} widths where a layer has {slices}")
-        slowed = self.compute.slowed_by_reads
-        if slowed is not None and len(slowed) != slices:
-            raise ValueError(f"compute.slowed_by_reads: {len(slowed)} widths where a layer has {slices}")
-        if self.decoder is not None:
-            for name in ("step_s", "p25_s", "p75_s", "once_s"):
-                medians = getattr(self.decoder, name)
-                if medians is not None and len(medians) != slices:
-                    raise ValueError(f"decoder.{name}: {len(medians)} widths where a layer has {slices}")
+        by_width = [(f"compute: length {times.length}", times) for times in self.compute.lengths]
+        for place, block in (*by_width, ("compute", self.compute), ("decoder", self.decoder)):
+            for name in ("seconds", "p25_s", "p75_s", "p95_s", "unpack_s", "slowed_by_reads", "step_s", "once_s"):
+                values = getattr(block, name, None)
+                if values is not None and len(values) != slices:
+                    raise ValueError(f"{place}: {name}: {len(values)} values where a layer has {slices} widths")
         if self.importance is not None:
             for name in ("accuracy", "log_likelihood"):
                 table = getattr(self.importance, name)
@@ -250,7 +237,7 @@ class StiBlock(Configuration):
             shard_bytes=self.io.shard_bytes,
             decoder=None if self.decoder is None else self.decoder.cost(self.geometry),
             importance=None if self.importance is None else self.importance.order,
-            embed_s={length: timed[_nearest(length, timed)] for length in lengths} if timed else {},
+            embed_s={length: timed[min(timed, key=lambda other: abs(other - length))] for length in lengths} if timed else {},
             head_s=self._head_s(),
             slowed=self.compute.slowed_by_reads or (),
         )
@@ -261,7 +248,3 @@ class StiBlock(Configuration):
             return self.decoder.output_s or 0.0
         known = [times.head_s for times in self.compute.lengths if times.head_s is not None]
         return sum(known) / len(known) if known else 0.0
-
-
-def _nearest(length: int, known: Iterable[int]) -> int:
-    return min(known, key=lambda other: abs(other - length))

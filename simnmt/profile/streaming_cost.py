@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 BITS = (2, 3, 4, 5, 6, 32)
 """Fidelities of a shard: indices into a dictionary of centroids, and the weights themselves."""
@@ -14,9 +12,9 @@ BITS = (2, 3, 4, 5, 6, 32)
 
 @dataclass(frozen=True, slots=True)
 class ShardGeometry:
-    """Layers of Transformer weights cut into one shard per head: the head and its share of the feed-forward neurons.
+    """Layers of Transformer weights cut into one shard per head: the head and its share of the feed-forward neurons (STI-01).
 
-    Raises `ValueError` where heads do not divide width and neurons.
+    Raises `ValueError` if the heads do not divide the width and the neurons.
     """
 
     layers: int
@@ -26,7 +24,7 @@ class ShardGeometry:
     ffn: int
     """Feed-forward neurons of a layer."""
     cross_attention: bool = False
-    """A decoder's layers, which have a second attention."""
+    """True for the layers of a decoder, which have a second attention."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "width", "ffn"):
@@ -38,26 +36,26 @@ class ShardGeometry:
 
     @property
     def weights_per_shard(self) -> int:
-        """Four matrices of width x head size for each attention, and both feed-forward ones at its share of neurons."""
+        """Weights of one shard: four matrices of width x head size per attention, and its share of both feed-forward ones."""
         attentions = 2 if self.cross_attention else 1
         return (4 * attentions * self.width + 2 * self.ffn) * self.width // self.heads
 
     @property
     def weights_per_layer(self) -> int:
-        """Of all shards; biases and layer norms do not count, for they stay in memory."""
+        """Weights of all shards of a layer, without biases and layer norms, which stay in memory."""
         return self.heads * self.weights_per_shard
 
     @property
     def float32_bytes_per_layer(self) -> int:
-        """Also the working buffer of an executor that computes all shards of a layer (STI-16)."""
+        """Bytes of a layer's weights as float32: the working buffer of an executor that computes all shards (STI-16)."""
         return 4 * self.weights_per_layer
 
     def index_bytes(self, bits: int) -> int:
-        """Of one shard: its packed indices, or its weights at 32 bits; whole bytes. Raises `ValueError`: no such bitwidth."""
+        """Return the bytes of a shard's packed indices, or of its weights at 32 bits. Raises `ValueError` for other `bits`."""
         return -(-self.weights_per_shard * _known(bits) // 8)
 
     def dictionary_bytes(self, bits: int) -> int:
-        """Of one shard: 4 bytes for each centroid; none at 32 bits."""
+        """Return the bytes of a shard's dictionary, 4 for each centroid; 0 at 32 bits."""
         return 0 if _known(bits) == 32 else 4 << bits
 
 
@@ -71,12 +69,12 @@ BERT_BASE = ShardGeometry(layers=12, heads=12, width=768, ffn=3072)
 
 
 Shard = tuple[int, int]
-"""Layer and slice, both from 0; a decoder's layers are numbered on after its encoder's."""
+"""(layer, slice), both from 0; the numbers of a decoder's layers follow its encoder's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderShards:
-    """The decoder's half of an encoder-decoder model. Raises `ValueError` like `StiCost`."""
+    """Times of the decoder's half of an encoder-decoder model."""
 
     geometry: ShardGeometry
     """With cross-attention."""
@@ -87,21 +85,14 @@ class DecoderShards:
     step_s: tuple[float, ...]
     """Seconds of one layer for one token, with 1, 2, .. all of its shards."""
     once_s: tuple[float, ...] | None = None
-    """Seconds of one layer once a request, likewise: unpacking, and the source's keys and values; None: 0."""
-
-    def __post_init__(self) -> None:
-        _check_reads(self.io_s, self.shard_bytes, "decoder: ")
-        _check_computes(self.step_s, self.geometry.heads, "decoder: step_s")
-        if self.once_s is not None:
-            _check_computes(self.once_s, self.geometry.heads, "decoder: once_s")
+    """Seconds of one layer once per request, by shards as `step_s`: unpacking, keys and values of the source; None: 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class StiCost:
-    """Times of a streamed model's shards and layers.
+    """Times of a streamed model's shards and layers, as `StiBlock.cost` makes them; `StiBlock` checks the numbers.
 
-    Raises `ValueError` where a bitwidth or a count of slices is lacking, where a time is not positive and finite, where more
-    bits take less time or memory, and where the importance does not rank every shard once.
+    Times are positive and finite, more bits take no less time and memory, and each bitwidth of `BITS` has its entry.
     """
 
     geometry: ShardGeometry
@@ -115,62 +106,43 @@ class StiCost:
     importance: tuple[Shard, ...] | None = None
     """Every shard once, best first, the decoder's too; None: not measured."""
     embed_s: Mapping[int, float] = field(default_factory=dict)
-    """By the padded lengths of `comp_s`: seconds before the first layer, in which the disk reads; empty: 0."""
+    """Seconds before the first layer, in which the disk reads, by the padded lengths of `comp_s`; empty: 0."""
     head_s: float = 0.0
     """Seconds after the last layer: of an encoder once, to classify; of a decoder in every step, to choose a word."""
     slowed: tuple[float, ...] = ()
-    """Times as long that computing with 1, 2, ... shards a layer takes while the disk reads, since both use the same memory and
-    cores; empty: no longer."""
-
-    def __post_init__(self) -> None:
-        _check_reads(self.io_s, self.shard_bytes, "")
-        if not self.comp_s:
-            raise ValueError("comp_s: no length")
-        for length, seconds in self.comp_s.items():
-            if length < 1:
-                raise ValueError(f"comp_s: {length} is no length")
-            _check_computes(seconds, self.geometry.heads, f"comp_s[{length}]")
-        if self.decoder is not None and self.decoder.geometry.heads != self.geometry.heads:
-            raise ValueError(f"decoder: {self.decoder.geometry.heads} heads beside the encoder's {self.geometry.heads}")
-        if self.importance is not None and sorted(self.importance) != list(self.all_shards()):
-            raise ValueError("importance: does not rank every shard once")
-        if self.embed_s and set(self.embed_s) != set(self.comp_s):
-            raise ValueError("embed_s: other lengths than comp_s")
-        if not all(0.0 <= seconds < math.inf for seconds in (*self.embed_s.values(), self.head_s)):
-            raise ValueError("embed_s, head_s: have to be 0 or more and finite")
-        slowed, heads = self.slowed, self.geometry.heads
-        if slowed and (len(slowed) != heads or not all(1.0 <= factor < math.inf for factor in slowed)):
-            raise ValueError(f"slowed: {heads} numbers are needed, 1 or more each")
+    """Factors, 1 or more, on the seconds of layers of 1, 2, ... shards while the disk reads, which uses the same memory and
+    cores; empty: 1."""
 
     @property
     def layers(self) -> int:
-        """Of encoder and decoder together."""
+        """Layers of encoder and decoder together."""
         return self.geometry.layers + (0 if self.decoder is None else self.decoder.geometry.layers)
 
     def all_shards(self) -> tuple[Shard, ...]:
-        """In layer order, and in slice order within a layer."""
+        """Return all shards in the order of layers and, within a layer, of slices."""
         return tuple((layer, piece) for layer in range(self.layers) for piece in range(self.geometry.heads))
 
     def t_io(self, bits: int, layer: int = 0) -> float:
-        """Seconds to read one shard of that layer."""
-        half = self if self.decoder is None or layer < self.geometry.layers else self.decoder
-        return half.io_s[bits]
+        """Return the seconds to read one shard of that layer."""
+        return self._half(layer).io_s[bits]
 
     def bytes_of(self, bits: int, layer: int = 0) -> int:
-        """Bytes of one shard of that layer, on disk and in the preload buffer."""
-        half = self if self.decoder is None or layer < self.geometry.layers else self.decoder
-        return half.shard_bytes[bits]
+        """Return the bytes of one shard of that layer, on disk and in the preload buffer."""
+        return self._half(layer).shard_bytes[bits]
+
+    def _half(self, layer: int) -> StiCost | DecoderShards:
+        return self if self.decoder is None or layer < self.geometry.layers else self.decoder
 
     def t_comp(self, length: int, slices: int) -> float:
-        """Seconds of one encoder layer of `slices` shards over `length` tokens.
+        """Return the seconds of one encoder layer of `slices` shards over `length` tokens.
 
-        Inputs are padded to the next greater length that was measured; beyond the greatest, its time grows as the length.
+        Inputs are padded to the next measured length; beyond the greatest, its time grows in proportion to the length.
         """
         padded = self._padded(length)
         return self.comp_s[padded][slices - 1] * max(1.0, length / padded)
 
     def t_embed(self, length: int) -> float:
-        """Seconds before the first layer, padded and grown likewise."""
+        """Return the seconds before the first layer, with `length` padded as in `t_comp`."""
         padded = self._padded(length)
         return self.embed_s.get(padded, 0.0) * max(1.0, length / padded)
 
@@ -179,33 +151,13 @@ class StiCost:
         return lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
 
     def step_s(self, slices: int) -> float:
-        """Seconds of one decoder layer of `slices` shards for one token; 0 where there is no decoder."""
+        """Return the seconds of one decoder layer of `slices` shards for one token; 0 without a decoder."""
         return 0.0 if self.decoder is None else self.decoder.step_s[slices - 1]
 
     def slowing(self, slices: int) -> float:
-        """Times as long that computing with so many shards a layer takes beside reads."""
+        """Return the factor by which reads slow layers of `slices` shards."""
         return self.slowed[slices - 1] if self.slowed else 1.0
 
     def once_s(self, slices: int) -> float:
-        """Seconds that one decoder layer of `slices` shards takes once a request besides; 0 where there is none."""
+        """Return the seconds of one decoder layer of `slices` shards once per request; 0 without a decoder."""
         return 0.0 if self.decoder is None or self.decoder.once_s is None else self.decoder.once_s[slices - 1]
-
-
-def _check_reads(io_s: Mapping[int, float], shard_bytes: Mapping[int, int], where: str) -> None:
-    for name, by_bits in (("io_s", io_s), ("shard_bytes", shard_bytes)):
-        lacking = [bits for bits in BITS if bits not in by_bits]
-        if lacking:
-            raise ValueError(f"{where}{name}: nothing for {lacking[0]} bits")
-        values = [float(by_bits[bits]) for bits in BITS]
-        if not all(0.0 < value < math.inf for value in values):
-            raise ValueError(f"{where}{name}: has to be positive and finite")
-        for fewer, more in pairwise(BITS):
-            if by_bits[more] < by_bits[fewer]:
-                raise ValueError(f"{where}{name}: less for {more} bits than for {fewer}")
-
-
-def _check_computes(seconds: Sequence[float], slices: int, where: str) -> None:
-    if len(seconds) != slices:
-        raise ValueError(f"{where}: {len(seconds)} times for 1 to {slices} slices")
-    if not all(0.0 < value < math.inf for value in seconds):
-        raise ValueError(f"{where}: has to be positive and finite")

@@ -157,7 +157,7 @@ def _disk_panels(profile: DeviceProfile) -> list[Panel]:
     ends = (size.min(), size.max()) if size.size else (1e4, 1e8)
     fine = np.geomspace(ends[0], ends[1], 60)
     name = "interpolated table" if block.form == "table" else "fixed part + bytes / bandwidth"
-    marks = [_line(name, fine / 1e6, profile.disk_cost.seconds(fine))]
+    marks = [_line(name, fine / 1e6, block.seconds(fine))]
     if size.size:
         medians = np.array([sample.median_s for sample in block.samples])
         marks.append(_points("median of cold reads", size / 1e6, medians))

@@ -245,7 +245,7 @@ def test_a_file(folder: Path, refused: Callable[..., None], file: str, content: 
         (
             "valid_range",
             {"src_len": [9, 2], "tgt_len": [1, 300]},
-            "{cloud}{here}/cloud.json: valid_range: src_len: [9, 2] is no range...",
+            "{cloud}{here}/cloud.json: valid_range: src_len: [9, 2] is not a range within 0 and 1e9...",
         ),
         (
             "length_unit",

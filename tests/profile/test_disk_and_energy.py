@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.calibrate.fits import fit_disk, fit_energy
-from simnmt.profile.blocks import DiskBlock
-from simnmt.profile.device_cost import DiskCost, EnergyCost, ReadTable, TokenBucket
+from simnmt.profile.blocks import DiskBlock, EnergyBlock, ReadSample
+from simnmt.profile.device_cost import TokenBucket
 
 SIZE = np.repeat(2 ** np.arange(18, 25), 5)
 
@@ -37,7 +37,7 @@ def test_an_exact_disk_misses_no_size_left_out() -> None:
 
 def test_a_linear_disk_needs_no_samples() -> None:
     block = DiskBlock(kind="synthetic", s_fixed=0.001, bytes_per_s=1e8, cold=True)
-    assert block.cost.seconds(np.array([1e8])).tolist() == [pytest.approx(1.001)]
+    assert block.seconds(np.array([1e8])).tolist() == [pytest.approx(1.001)]
 
 
 def test_a_disk_whose_rate_rises_with_the_size_becomes_a_table() -> None:
@@ -53,12 +53,13 @@ def test_a_disk_whose_rate_rises_with_the_size_becomes_a_table() -> None:
 
 
 def test_a_table_of_reads_goes_through_its_sizes_and_on_without_falling() -> None:
-    table = ReadTable(np.array([1e6, 4e6, 16e6]), np.array([0.002, 0.004, 0.003]))
-    cost = DiskCost(9.0, 1.0, table=table)
+    times_s = {1_000_000: 0.002, 4_000_000: 0.004, 16_000_000: 0.003}
+    samples = tuple(ReadSample(bytes=size, min_s=second, median_s=second) for size, second in times_s.items())
+    cost = DiskBlock(kind="measured", form="table", s_fixed=9.0, bytes_per_s=1.0, samples=samples, cold=True)
     assert cost.seconds([1e6, 2e6, 4e6, 16e6]) == pytest.approx([0.002, 0.002 * 2**0.5, 0.004, 0.004])
     assert cost.seconds([0.0, 32e6]) == pytest.approx([0.002, 0.008])
     assert (np.diff(cost.seconds(np.linspace(0.0, 1e9, 500))) >= 0.0).all()
-    assert DiskCost(9.0, 1.0, 1e9, table).seconds(16e6) == pytest.approx(0.016), "paced"
+    assert cost.model_copy(update={"paced_bytes_per_s": 1e9}).seconds(16e6) == pytest.approx(0.016), "paced"
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -70,7 +71,7 @@ def test_no_disk_reads_more_in_less_time(seed: int) -> None:
     except ValueError as error:
         assert "larger reads take no longer" in str(error)
         return
-    line, table = (block.model_copy(update={"form": form}).cost for form in ("linear", "table"))
+    line, table = (block.model_copy(update={"form": form}) for form in ("linear", "table"))
     assert (np.diff(line.seconds(np.linspace(0, 1e9, 50))) > 0.0).all()
     assert (np.diff(table.seconds(np.linspace(0, 1e9, 50))) >= 0.0).all()
     assert line.seconds(0) >= 0.0
@@ -82,7 +83,7 @@ def test_too_few_sizes_are_refused() -> None:
 
 
 def test_a_paced_disk_is_no_faster_than_its_pace() -> None:
-    cost = DiskCost(0.001, 500e6, paced_bytes_per_s=100e6)
+    cost = DiskBlock(kind="measured", s_fixed=0.001, bytes_per_s=500e6, paced_bytes_per_s=100e6, cold=True)
     assert cost.seconds([0, 1e5, 1e8]).tolist() == pytest.approx([0.001, 0.0012, 1.0])
 
 
@@ -131,10 +132,12 @@ def test_a_bucket_refuses_what_makes_no_sense() -> None:
 
 
 def test_energy_is_measured_per_cell_or_by_power_or_unknown_but_never_zero() -> None:
-    by_cell = EnergyCost(idle_w=10.0, active_w=50.0, j_per_src_token=0.1, j_per_tgt_token=0.5, j_fixed=1.0)
+    idle = EnergyBlock(kind="measured", source="rapl", idle_w=10.0)
+    by_power = idle.model_copy(update={"active_w": 50.0})
+    by_cell = by_power.model_copy(update={"j_per_src_token": 0.1, "j_per_tgt_token": 0.5, "j_fixed": 1.0})
     assert by_cell.joules([10, 20], [4, 0], [9.0, 9.0]).tolist() == pytest.approx([4.0, 3.0])  # type: ignore[union-attr]
-    assert EnergyCost(active_w=50.0).joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
-    assert EnergyCost(idle_w=10.0).joules(10, 4, 0.1) is None
+    assert by_power.joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
+    assert idle.joules(10, 4, 0.1) is None
 
 
 def test_energies_per_cell_make_a_plane() -> None:

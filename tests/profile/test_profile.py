@@ -91,8 +91,8 @@ BAD_VALUES = [
     ),
     (("execution", "plane", "s_per_src_token"), 1e-310, "execution.plane.s_per_src_token: 1e-310 s is no cost"),
     (("execution", "plane", "s_per_tgt_token"), 5e-324, "execution.plane.s_per_tgt_token: 4.94066e-324 s is no cost"),
-    (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is no range"),
-    (("valid_range", "tgt_len"), [-1, 3], "valid_range: tgt_len: [-1, 3] is no range"),
+    (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is not a range within 0 and 1e9"),
+    (("valid_range", "tgt_len"), [-1, 3], "valid_range: tgt_len: [-1, 3] is not a range within 0 and 1e9"),
     (("valid_range", "tgt_len"), [1], "valid_range.tgt_len"),
     (("device",), [], "device: "),
 ]

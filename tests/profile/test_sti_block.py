@@ -125,13 +125,13 @@ def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile]
 
 WRONG = [
     (("io", "reads"), sti_block()["io"]["reads"][1:], "sti.io: reads: one entry for each of 2, 3, 4, 5, 6, 32 bits"),
-    (("io", "reads", 1, "bytes"), 1, "sti.io: reads: bytes that do not rise"),
+    (("io", "reads", 1, "bytes"), 1, "sti.io: reads: bytes must rise with the bits"),
     (("io", "reads", 0, "bits"), 7, "sti.io.reads.0.bits: "),
-    (("compute", "lengths", 0, "seconds"), [0.1], "sti: compute: length 16 tells 1 widths where a layer has 12"),
-    (("compute", "lengths", 0, "length"), 64, "sti.compute: lengths: values that do not rise"),
-    (("compute", "lengths", 0, "p75_s"), [0.001] * 12, "sti.compute.lengths.0: quantiles that do not rise"),
-    (("compute", "lengths", 0, "unpack_s"), [0.001], "sti.compute.lengths.0: unpack_s: 12 values"),
-    (("geometry", "ffn"), 3073, "sti.geometry: ffn: 3073 cannot be cut into 12 slices"),
+    (("compute", "lengths", 0, "seconds"), [0.1], "sti: compute: length 16: seconds: 1 values where a layer has 12 widths"),
+    (("compute", "lengths", 0, "length"), 64, "sti.compute: lengths: values must rise"),
+    (("compute", "lengths", 0, "p75_s"), [0.001] * 12, "sti.compute.lengths.0: quantiles must rise"),
+    (("compute", "lengths", 0, "unpack_s"), [0.001], "sti: compute: length 16: unpack_s: 1 values where a layer has 12 widths"),
+    (("geometry", "ffn"), 3073, "sti.geometry: ffn: 3073 does not divide by 12 heads"),
     (("importance", "accuracy"), [[0.5]], "sti: importance.accuracy: 12 rows (layer) of 12 (slice) are needed"),
     (("importance", "colour"), "red", "sti.importance.colour: unknown key here"),
 ]

@@ -1,14 +1,13 @@
-"""Shard geometry to the digits of STI-01 and STI-05, and what a cost of streaming refuses."""
+"""Shard geometry to the digits of STI-01 and STI-05, and the costs of streaming by length and layer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, ShardGeometry
-from tests.streaming.plan.made_cost import LENGTH, round_cost
+from tests.streaming.plan.made_cost import round_cost
 
 
 def test_the_geometry_of_sti_01() -> None:
@@ -53,30 +52,3 @@ def test_reads_of_a_decoder_s_layers_are_its_own() -> None:
     assert [cost.t_io(2, layer) for layer in range(3)] == [0.2, 0.2, 2.0]
     assert (cost.layers, len(cost.all_shards()), cost.step_s(2)) == (3, 9, 0.1)
     assert round_cost().step_s(2) == 0.0
-
-
-READS = {bits: 0.1 * bits for bits in BITS}
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"io_s": {2: 0.1}}, "io_s: nothing for 3 bits"),
-        ({"io_s": READS | {6: 0.1}}, "io_s: less for 6 bits than for 5"),
-        ({"io_s": READS | {2: 0.0}}, "io_s: has to be positive"),
-        ({"shard_bytes": dict.fromkeys(BITS, float("nan"))}, "shard_bytes: has to be positive"),
-        ({"comp_s": {}}, "comp_s: no length"),
-        ({"comp_s": {LENGTH: (1.0, 2.0)}}, r"comp_s\[8\]: 2 times for 1 to 3 slices"),
-        ({"comp_s": {LENGTH: (1.0, -2.0, 3.0)}}, r"comp_s\[8\]: has to be positive"),
-        ({"comp_s": {0: (1.0, 2.0, 3.0)}}, "comp_s: 0 is no length"),
-        ({"importance": ((0, 0), (0, 1))}, "importance: does not rank every shard once"),
-    ],
-)
-def test_a_cost_that_makes_no_sense_is_refused(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        replace(round_cost(), **change)
-
-
-def test_both_halves_have_the_same_slices() -> None:
-    with pytest.raises(ValueError, match="3 heads beside the encoder's 2"):
-        replace(round_cost(comp_s=(1.0, 2.0)), decoder=round_cost(decoder_layers=1).decoder)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.profile.device_cost import EnergyCost
+from simnmt.profile.blocks import EnergyBlock
 from simnmt.results.request_log import Logs, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
@@ -67,11 +67,12 @@ def test_the_log_of_four_requests_by_hand() -> None:
 
 
 def test_energy_is_told_of_the_device_that_executed_and_unknown_is_not_nothing() -> None:
-    three_w = EnergyCost(active_w=3.0).joules
-    both = RequestLog(replace(truth(), joules=(three_w, EnergyCost(active_w=10.0).joules)), TRAIL)
+    three_w, ten_w = (EnergyBlock(kind="measured", source="rapl", active_w=watts).joules for watts in (3.0, 10.0))
+    idle = EnergyBlock(kind="measured", source="rapl", idle_w=1.0).joules
+    both = RequestLog(replace(truth(), joules=(three_w, ten_w)), TRAIL)
     assert both["energy_j"].tolist() == [3.0, 5.0, 5.0, 5.0]
     assert measure(both, np.zeros(4), DEVICES, "open")["mean_energy_j"] == 4.5
-    for joules in ((three_w, None), (three_w, EnergyCost(idle_w=1.0).joules)):
+    for joules in ((three_w, None), (three_w, idle)):
         one = RequestLog(replace(truth(), joules=joules), TRAIL)
         assert one["energy_j"][0] == 3.0
         assert np.isnan(one["energy_j"][1:]).all()

@@ -10,7 +10,7 @@ from typing import Any
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.fni.published import BATCH, BEAM, SETS
-from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, SurfaceWithAlone, TableSurface
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, TableSurface
 from simnmt.profile.blocks import Overhead, ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
@@ -76,12 +76,11 @@ def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
     them takes is not in it. Encoding is one row a sentence in either case."""
     surface, (low, high) = cost.step.surface, cost.step.batch_range
     rows: LinearSurface | TableSurface
-    if isinstance(surface, SurfaceWithAlone):
-        surface = surface.batched  # a sentence alone has as many rows as hypotheses: its row is not that of batch 1
     if isinstance(surface, LinearSurface):
         rows = replace(surface, s_per_row=surface.s_per_row * beam, s_per_row_token=surface.s_per_row_token * beam)
     else:
         rows = TableSurface(surface.batches / beam, surface.lengths, surface.cells)
+    # Without `alone`: a sentence alone has as many rows as hypotheses, and its row is not that of batch 1.
     step = BatchCost(rows, (max(low // beam, 1), high // beam), cost.step.length_range)
     return replace(
         cost,
