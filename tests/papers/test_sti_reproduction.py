@@ -15,11 +15,11 @@ from simnmt.base.errors import InputError
 from simnmt.cli.reproduce import app
 from simnmt.papers.kit.claim import FAILS, HOLDS, UNKNOWN
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.study import write_study
+from simnmt.papers.kit.study import read_studies, shipped_measurements, write_study
 from simnmt.papers.sti import reproduction as reproduction_module
 from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline
-from simnmt.papers.sti.reproduction import Reproduction, notes, read_studies, shipped_studies
-from simnmt.papers.sti.study import ImportanceOrder, StudySource
+from simnmt.papers.sti.reproduction import Reproduction, notes
+from simnmt.papers.sti.study import ImportanceOrder, Study, StudySource
 from tests.papers.sti_stand_ins import study
 
 
@@ -159,7 +159,7 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
     write_study(tmp_path / "one.json", study())
     write_study(tmp_path / "two.json", study())
     with pytest.raises(InputError, match="two studies of small on sst2"):
-        read_studies([tmp_path / "one.json", tmp_path / "two.json"])
+        read_studies([tmp_path / "one.json", tmp_path / "two.json"], Study)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], me
 
 
 def test_what_comes_with_simnmt_is_a_study_each() -> None:
-    studies = read_studies(shipped_studies())
+    studies = read_studies(shipped_measurements("sti", "study"), Study)
     assert studies
     for shipped in studies:
         assert not any(run.quick for run in shipped.runs)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import BenchError, ProjectionBench
-from simnmt.papers.fvp import evidence as benches_module
 from simnmt.papers.fvp.bench_claims import bench_claims
-from simnmt.papers.fvp.evidence import shipped_files_of
 from simnmt.papers.fvp.reproduction import judge, reproduce
+from simnmt.papers.kit.study import shipped_measurements
 from tests.papers.vocab_bench_stand_ins import STAGES, bench, step
 
 
@@ -72,10 +72,12 @@ def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(
 ) -> None:
     folder = tmp_path / "calibration/vocabulary"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(benches_module.shipped_files, "folder", lambda kind: tmp_path / kind)
+    monkeypatch.setattr(shipped_files, "folder", lambda kind: tmp_path / kind)
     (folder / "bench-cpu.json").write_text(bench().model_dump_json(), encoding="utf-8")
     found = reproduce()
-    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_files_of("study") == []
+    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_measurements(
+        "vocabulary", "study"
+    ) == []
     assert reproduce(benches=[]).benches == []
     with pytest.raises(InputError, match="two measurements of a processor, 1 thread"):
         (tmp_path / "other.json").write_text(bench().model_dump_json(), encoding="utf-8")

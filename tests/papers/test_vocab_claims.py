@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.fvp.cluster_claims import cluster_claims
-from simnmt.papers.fvp.decoding_claims import decoding_claims
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import ClusterSizes, Study
+from simnmt.papers.fvp.study_claims import study_claims
 from tests.papers.vocab_stand_ins import CLUSTERS, TOPS, cell, decoded, rounds_kept, speed, spread, study
 
 
 def verdicts(own: Study | None) -> dict[str, str]:
-    return {record.identifier: record.verdict for record in (*decoding_claims(own), *cluster_claims(own))}
+    return {record.identifier: record.verdict for record in study_claims(own)}
 
 
 def test_everything_holds_on_a_study_made_to() -> None:
@@ -136,7 +135,7 @@ def test_a_group_of_one_is_no_trend_and_spoils_none() -> None:
 
 def test_what_holds_by_construction_says_so_with_the_amount() -> None:
     """FVP-08, FVP-11: sets of a K are parts of those of a larger one."""
-    found = {record.identifier: record.why for record in cluster_claims(study())}
+    found = {record.identifier: record.why for record in study_claims(study())}
     assert all("by construction" in found[bare] for bare in ("FVP-08 (c)", "FVP-11 (b)", "FVP-11 (c)"))
     assert "2.24 to 2.24 times as many columns with the largest K, K = 5 against K = 1" in found["FVP-11 (b)"]
     assert "by construction" not in found["FVP-11 (a)"]
@@ -145,7 +144,7 @@ def test_what_holds_by_construction_says_so_with_the_amount() -> None:
 def test_a_prediction_that_no_gain_would_pass_as_well_is_told_to_be_no_test() -> None:
     """FVP-20, as with the fused output layer."""
     trivial = decoded(ratio=1.05, predicted=1.06)
-    (record,) = (record for record in decoding_claims(study(chosen=(trivial,))) if record.identifier == "FVP-20 (g)")
+    (record,) = (record for record in study_claims(study(chosen=(trivial,))) if record.identifier == "FVP-20 (g)")
     assert record.verdict == "not distinguishable" and "no test of it" in record.why
     assert verdicts(study(chosen=(trivial, decoded())))["FVP-20 (g)"] == "holds"
     assert verdicts(study(chosen=(decoded(ratio=1.05, predicted=1.3),)))["FVP-20 (g)"] == "does not hold"
@@ -155,7 +154,7 @@ def test_a_gain_over_plain_decoding_alone_says_so() -> None:
     """FVP-20: the fused output layer gains without leaving anything out."""
 
     def why(bare: str, **changed: Any) -> str:
-        (record,) = (record for record in decoding_claims(study(chosen=(decoded(**changed),))) if record.identifier == bare)
+        (record,) = (record for record in study_claims(study(chosen=(decoded(**changed),))) if record.identifier == bare)
         assert record.verdict == "holds"
         return str(record.why)
 
@@ -167,7 +166,7 @@ def test_a_gain_over_plain_decoding_alone_says_so() -> None:
 
 def test_a_rise_of_bleu_differs_and_is_no_loss() -> None:
     """FVP-08."""
-    (record,) = (record for record in decoding_claims(study(chosen=(decoded(bleu=30.3),))) if record.identifier == "FVP-08 (b)")
+    (record,) = (record for record in study_claims(study(chosen=(decoded(bleu=30.3),))) if record.identifier == "FVP-08 (b)")
     assert "0 of 1 cells lose more, 1 gain more" in record.why and "+0.30" in record.ours
 
 
@@ -181,7 +180,7 @@ def test_the_best_that_keeps_a_claim_stands_against_the_best_that_breaks_it() ->
     """FVP-11: not against one that keeps it as well."""
     rows = (speed("fr-en", 2_000, 1, 0.40), speed("fr-en", 1_300, 1, 0.39), speed("fr-en", 1_300, 3, 0.20))
     own = study(speeds=rows)
-    (record,) = (record for record in decoding_claims(own) if record.identifier == "FVP-11 (d)")
+    (record,) = (record for record in study_claims(own) if record.identifier == "FVP-11 (d)")
     assert record.verdict == "holds" and "these 2 numbers of clusters, 1,300, 2,000," in record.why
     assert "2,000 clusters, K = 1 (+40.0 %) against 1,300 clusters, K = 3 (+20.0 %)" in record.why
     low = (speed("fr-en", 100, 1, 0.41), *rows)
@@ -206,7 +205,7 @@ def test_times_of_disturbed_rounds_decide_nothing_and_quality_stays_judged() -> 
         speeds=tuple(speed("fr-en", 500, top, 0.3).model_copy(update={"rounds": kept}) for top in TOPS),
         candidates=(decoded(selection="ibm1", clusters=None, top=None, candidates=20, always=0, rounds=kept),),
     )
-    records = {record.identifier: record for record in decoding_claims(disturbed)}
+    records = {record.identifier: record for record in study_claims(disturbed)}
     timed = ("FVP-20 (e)", "FVP-20 (f)", "FVP-20 (g)", "FVP-20 (h)", "FVP-11 (d)", "SHARP-02")
     assert all(records[claim].verdict == "not measurable here" for claim in timed)
     assert all("quiet box" in records[claim].why for claim in timed)

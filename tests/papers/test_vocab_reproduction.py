@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.cli.reproduce import app
-from simnmt.papers.fvp import evidence as studies_module
 from simnmt.papers.fvp import study_run
-from simnmt.papers.fvp.evidence import shipped_files_of
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import PARTS, QUICK, StudySettings
 from simnmt.papers.fvp.study_texts import Direction, directions_of
-from simnmt.papers.kit.study import write_study
+from simnmt.papers.kit.study import shipped_measurements, write_study
 from tests.papers.vocab_stand_ins import LABELS, run, speed, study
 
 MAY_LACK_AGREEMENT = (
@@ -109,8 +108,8 @@ def test_json_is_finite_and_the_text_tells_both_and_each_verdict() -> None:
 
 
 def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(studies_module.shipped_files, "folder", lambda kind: tmp_path / kind)
-    assert shipped_files_of("study") == [] and reproduce().studies == []
+    monkeypatch.setattr(shipped_files, "folder", lambda kind: tmp_path / kind)
+    assert shipped_measurements("vocabulary", "study") == [] and reproduce().studies == []
     assert "Published figures alone" in reproduce().report().text()
     (tmp_path / "calibration/vocabulary").mkdir(parents=True)
     write_study(tmp_path / "calibration/vocabulary/study-gru-xx-en.json", study())
@@ -126,8 +125,8 @@ def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path:
 
 
 def test_every_shipped_study_is_read_and_told() -> None:
-    assert shipped_files_of("study")
-    for path in shipped_files_of("study"):
+    assert shipped_measurements("vocabulary", "study")
+    for path in shipped_measurements("vocabulary", "study"):
         assert reproduce(studies=[path]).report().text(), path.name
 
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simnmt.base.errors import InputError
-from simnmt.calibrate.projection_bench import ProjectionBench
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.bench_claims import bench_claims
+from simnmt.papers.fvp.bench_claims import bench_claims, name_of
 from simnmt.papers.fvp.charts import all_charts
-from simnmt.papers.fvp.cluster_claims import cluster_claims
-from simnmt.papers.fvp.decoding_claims import decoding_claims
-from simnmt.papers.fvp.evidence import NEEDS, Say, read_benches, read_studies, shipped_files_of, study_model
 from simnmt.papers.fvp.paper_claims import paper_claims
 from simnmt.papers.fvp.presets import memory_claims
-from simnmt.papers.fvp.study import PartRun, Study
+from simnmt.papers.fvp.study import PARTS, QUICK, Part, PartRun, Study, StudySettings
+from simnmt.papers.fvp.study_claims import NEEDS, study_claims
 from simnmt.papers.fvp.tables import all_tables, models, sweep_ends
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
+from simnmt.papers.kit.study import read_distinct, read_studies, read_study, shipped_measurements
 
 if TYPE_CHECKING:
     from simnmt.papers.fvp.study_texts import Direction
+
+Say = Callable[[str], None]
+"""Receives a line of progress before each step."""
+HEADING = "Fast vocabulary projection via clustering, reproduced"
+SUMMARY = (
+    "The paper multiplies a decoder's states with few columns of the output layer: those of the clusters that the states fall "
+    "into. It prints up to 25 % more tokens per second with the same BLEU."
+)
+MAIN_CLAIMS = ("FVP-08 (a)", "FVP-08 (b)", "FVP-20 (d)", "FVP-20 (e)", "FVP-20 (f)", "FVP-18 (a)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +43,20 @@ class Reproduction:
     quick: bool = False
     claims: Sequence[ClaimRecord] = field(default_factory=list)
     benches: Sequence[ProjectionBench] = ()
-    """The output layer by itself, as measured."""
+    """Measurements of the output layer by itself."""
 
     def report(self) -> PaperReport:
         """Return the reproduction for readers: JSON, text and page."""
-        tables = all_tables(self.studies, self.benches)
+        tables, figures = all_tables(self.studies, self.benches), summary(self)
         (sweep,) = (table for table in tables if table.id == "sweep")
-        figures = summary(self)
+        marks = {
+            "figure_2": published.FIGURE_2,
+            "figure_2_clusters": published.FIGURE_2_CLUSTERS,
+            "figure_3_best": published.FIGURE_3_BEST,
+            "figure_4": {str(top): share for top, share in published.FIGURE_4.items()},
+        }
         return PaperReport(
-            heading="Fast vocabulary projection via clustering, reproduced",
+            heading=HEADING,
             paper=published.REFERENCE,
             claims=self.claims,
             tables=tables,
@@ -51,30 +65,18 @@ class Reproduction:
             setting_title="The paper's setting (FVP-13)",
             slips=published.SLIPS,
             notes=notes(self),
-            summary="The paper multiplies a decoder's states with few columns of the output layer: those of the clusters that "
-            "the states fall into. It prints up to 25 % more tokens per second with the same BLEU.\n" + figures,
-            main_claims=("FVP-08 (a)", "FVP-08 (b)", "FVP-20 (d)", "FVP-20 (e)", "FVP-20 (f)", "FVP-18 (a)"),
+            summary=f"{SUMMARY}\n{figures}",
+            main_claims=MAIN_CLAIMS,
             main_charts=("figure-3-drawn", "sweep-drawn") if sweep.rows else ("projection-drawn",),
             matrix_note="By model; claims that the paper's own figures decide are below.",
-            remarks=[*([sweep_ends(sweep, self.studies)] if sweep.rows else []), figures],
-            more={
-                "summary": figures,
-                "marks": {
-                    "figure_2": published.FIGURE_2,
-                    "figure_2_clusters": published.FIGURE_2_CLUSTERS,
-                    "figure_3_best": published.FIGURE_3_BEST,
-                    "figure_4": {str(top): share for top, share in published.FIGURE_4.items()},
-                },
-                "models": models(self.studies),
-            },
+            remarks=[sweep_ends(sweep, self.studies), figures] if sweep.rows else [figures],
+            more={"summary": figures, "marks": marks, "models": models(self.studies)},
         )
 
 
 def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = (), *, quick: bool = False) -> Reproduction:
-    """Judge the claims by each study in turn and by the benches; without one, by the printed figures alone."""
-    measured: list[ClaimRecord] = []
-    for study in studies or (None,):
-        measured += [*decoding_claims(study), *cluster_claims(study)]
+    """Judge the claims by every study and by the benches; without studies, by the printed figures alone."""
+    measured = [record for study in studies or (None,) for record in study_claims(study)]
     claims = [*measured, *bench_claims(benches), *memory_claims(), *paper_claims()]
     return Reproduction(studies, quick, claims, benches)
 
@@ -106,12 +108,13 @@ def reproduce(
     Raises:
         InputError: a model without texts, or texts without a model.
     """
-    layers = read_benches(shipped_files_of("bench") if benches is None else benches)
+    bench_files = shipped_measurements("vocabulary", "bench") if benches is None else benches
+    layers = read_distinct(bench_files, read_bench, name_of, "measurements")
     if model is None:
         given = {"--text": directions, "--part": parts, "--quick": quick}
-        if asked := [option for option, value in given.items() if value]:
-            raise InputError(f"{asked[0]} without a model to study", remedy="give --model FOLDER as well")
-        return judge(read_studies(shipped_files_of("study") if studies is None else studies), layers)
+        if options := [option for option, value in given.items() if value]:
+            raise InputError(f"{options[0]} without a model to study", remedy="give --model FOLDER as well")
+        return judge(read_studies(shipped_measurements("vocabulary", "study") if studies is None else studies, Study), layers)
     if not directions:
         remedy = "give both for each direction: --text fr-en=FILE --heldout fr-en=FILE"
         raise InputError("--model without --text and --heldout", remedy=remedy)
@@ -121,30 +124,77 @@ def reproduce(
     return judge([study_model(model, directions, kept=kept, parts=parts, quick=quick, say=say)], layers, quick=quick)
 
 
+def study_model(
+    model: Path, directions: Sequence[Direction], *, kept: Path | None = None, parts: Sequence[str] = (), quick: bool, say: Say
+) -> Study:
+    """Measure `parts`, or all that the file `kept` lacks or measured less of and that the texts suffice for.
+
+    Contexts are kept beside the file, so that a stopped run continues. Raises `InputError` for unknown parts, and the errors
+    of studying, such as `CalibrationError` for a file of another model or other texts.
+    """
+    for name in parts:
+        if name not in PARTS:
+            raise InputError(f"--part {name}: no part of a study", remedy=did_you_mean(name, PARTS))
+    settings = QUICK if quick else StudySettings()
+    wanted = [part for part in PARTS if part in parts]
+    if not wanted:
+        before = read_study(kept, Study) if kept is not None and kept.exists() else None
+        for part in PARTS:
+            labels = _measurable(part, directions)
+            if not labels:
+                say(f"{part}: left out, which needs {'--targets' if part == 'candidates' else 'two directions'}")
+            elif before is None or not _has(before, part, labels, settings):
+                wanted.append(part)
+        if before is not None and not wanted:
+            from simnmt.nmt.checkpoint import WEIGHTS_FILE
+            from simnmt.papers.fvp.study_texts import check_same, sha256_of, studied_texts
+
+            check_same(before, sha256_of(model / WEIGHTS_FILE), studied_texts(directions), kept)
+            return before
+    # Here, since reading alone needs no torch.
+    from simnmt.papers.fvp.study_run import run_study
+
+    contexts = None if kept is None else kept.with_name(f"{kept.stem}.contexts")
+    return run_study(model, directions, settings=settings, parts=wanted, out=kept, kept=contexts, progress=say)
+
+
+def _measurable(part: Part, directions: Sequence[Direction]) -> set[str]:
+    """Return the directions of which a part can be measured."""
+    if part == "by_language" and len(directions) < 2:
+        return set()
+    return {direction.label for direction in directions if part != "candidates" or direction.train_targets is not None}
+
+
+def _has(study: Study, part: Part, labels: Iterable[str], settings: StudySettings) -> bool:
+    """Return True if the last measurement of the part covers as much in each direction."""
+    runs = [run for run in reversed(study.runs) if run.part == part]
+    last = (next((run for run in runs if label in run.labels), None) for label in labels)
+    return all(run is not None and settings.measured_by(run) for run in last)
+
+
 def summary(reproduction: Reproduction) -> str:
-    """Describe what a part of the vocabulary keeps and gains on each model, and how many claims hold."""
+    """Describe the kept quality and the gains of a part of the vocabulary on each model, and how many claims hold."""
     sentences = []
     for study in reproduction.studies:
         if not study.chosen:
             continue
-        same = sorted(100 * decoding.identical for decoding in study.chosen)
-        share = sorted(100 * decoding.share.mean for decoding in study.chosen)
-        gain = sorted(100 * (decoding.measured - 1.0) for decoding in study.chosen)
-        changes = sorted(change for decoding in study.chosen if (change := decoding.bleu_change) is not None)
+        same = _span([100 * decoding.identical for decoding in study.chosen], ".1f")
+        share = _span([100 * decoding.share.mean for decoding in study.chosen], ".1f")
+        gain = _span([100 * (decoding.measured - 1.0) for decoding in study.chosen], "+.1f")
+        changes = [change for decoding in study.chosen if (change := decoding.bleu_change) is not None]
         methods = " and ".join(dict.fromkeys(f"{decoding.label} with {decoding.method_label}" for decoding in study.chosen))
-        bleu = f", moving BLEU by {_span(changes, 2, '+')}," if changes else ""
+        bleu = f", moving BLEU by {_span(changes, '+.2f')}," if changes else ""
         sentences.append(
-            f"{study.model.name} ({methods}): {_span(share, 1)} % of {study.model.vocab:,} columns active a step leave "
-            f"{_span(same, 1)} % of the sentences as they were{bleu} and change the speed of "
-            f"decoding by {_span(gain, 1, '+')} %."
+            f"{study.name} ({methods}): {share} % of {study.model.vocab:,} columns active a step leave {same} % of the "
+            f"sentences as they were{bleu} and change the speed of decoding by {gain} %."
         )
     if not reproduction.studies:
         sentences.append(f"Published figures alone; what is ours {NEEDS}.")
     return " ".join([*sentences, f"{describe_verdicts(reproduction.claims)}."])
 
 
-def _span(values: list[float], decimals: int, sign: str = "") -> str:
-    low, high = (f"{value:{sign}.{decimals}f}" for value in (values[0], values[-1]))
+def _span(values: Sequence[float], form: str) -> str:
+    low, high = (format(value, form) for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -175,7 +225,7 @@ def notes(reproduction: Reproduction) -> list[str]:
         sentences.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
     for study in reproduction.studies:
         for run, labels in _last(study):
-            sentences += [f"{study.model.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]
+            sentences += [f"{study.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]
     return sentences
 
 

@@ -450,3 +450,8 @@ class Study(Configuration):
     """Decodings of the test half."""
     speeds: tuple[Speed, ...] = ()
     candidates: tuple[Decoded, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name

@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simnmt.base import VERSION
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
-from simnmt.nmt.devices import installed_versions, torch_threads
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.slot_decoder import BatchedRun
 from simnmt.nmt.translation import Translator
@@ -79,14 +78,13 @@ from simnmt.papers.fvp.study_texts import (
     training_lines,
     training_pairs,
 )
-from simnmt.papers.kit.study import PartClock, read_study, write_study
+from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 from simnmt.profile.projection_cost import ProjectionCost
 
 Say = Callable[[str], None]
 """Reports progress."""
 
 
-TOOL = f"simnmt {VERSION}"
 _LIBRARIES = ("torch", "numpy", "scikit-learn", "faiss-cpu", "sacrebleu", "sentencepiece")
 
 
@@ -433,7 +431,7 @@ def run_study(
             entries = tuple(getattr(bench, f"measure_{part}")())
             run = clock.run(
                 PartRun,
-                installed_versions(_LIBRARIES),
+                _LIBRARIES,
                 part=part,
                 labels=tuple(labels),
                 method=None if part == "candidates" else check_method(settings.method),

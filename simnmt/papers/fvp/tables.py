@@ -10,7 +10,7 @@ from typing import Any
 
 from simnmt.calibrate.projection_bench import ProjectionBench
 from simnmt.papers.fvp import published
-from simnmt.papers.fvp.evidence import name_of
+from simnmt.papers.fvp.bench_claims import name_of
 from simnmt.papers.fvp.paper_claims import derived, fit, implied_share, operation_limit, rows_of
 from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means

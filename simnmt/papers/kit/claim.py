@@ -68,6 +68,11 @@ class Judgement(NamedTuple):
     """How our numbers are known, if the claim's other evidence does not say it."""
 
 
+Judge = Callable[..., Judgement]
+"""Called with a measurement; raises `Undecided` if it does not suffice."""
+_Declare = Callable[[Judge], Judge]
+
+
 class Undecided(Exception):
     """No measurement at hand decides a claim; the message is the reason."""
 
@@ -84,8 +89,7 @@ class Claim:
     identifier: str
     claim: str
     published: str
-    judge: Callable[..., Judgement]
-    """Called with the measurement; raises `Undecided` if it does not suffice."""
+    judge: Judge
     part: str = ""
     """The part of a study that decides it."""
     timed: bool = False
@@ -96,13 +100,26 @@ class Claim:
         return ClaimRecord(self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis)
 
     def record(self, *measurement: object, device: str, basis: str = "measured", setting: str = "") -> ClaimRecord:
-        """Return the record of the claim as the measurement decides it; `setting` stands before the reason."""
+        """Return the record of the claim as the measurement decides it; the reason begins with `setting`."""
         try:
             ours, verdict, why, known = self.judge(*measurement)
         except Undecided as reason:
             return self.unknown(str(reason), device, basis=reason.basis or basis)
         why = "; ".join(filter(None, [setting, why]))
         return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, known or basis)
+
+
+class ClaimList(list[Claim]):
+    """The claims that one kind of measurement decides, in the order in which they are declared."""
+
+    def declare(self, identifier: str, claim: str, published: str = "", part: str = "", *, timed: bool = False) -> _Declare:
+        """Return a decorator that adds a claim; the decorated function judges it."""
+
+        def add(judge: Judge) -> Judge:
+            self.append(Claim(identifier, claim, published, judge, part, timed))
+            return judge
+
+        return add
 
 
 def holds_if(condition: bool) -> str:

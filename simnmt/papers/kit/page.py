@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, judged_claims
 from simnmt.papers.kit.table import read_value
@@ -13,6 +13,7 @@ from simnmt.report.page_template import Record
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,18 @@ def bars(
     return bar_chart(names, unit, marks, stacked=stacked, reading=reading)
 
 
-def grouped(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
-    """Group the rows by the values of `keys`, attributes or keys of a row; groups and rows keep their order."""
-    groups: dict[tuple[Any, ...], list[Any]] = {}
+def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:
+    """Group the rows by the values of `keys`, attributes or keys of a row.
+
+    The groups come in the order of their first rows. Each group keeps the order of its rows, or is sorted by `order`, an
+    attribute, a key or a function of a row.
+    """
+    groups: dict[tuple[Any, ...], list[T]] = {}
     for row in rows:
         groups.setdefault(tuple(read_value(row, key) for key in keys), []).append(row)
-    return groups
+    if order is None:
+        return groups
+    return {key: sorted(group, key=lambda row: read_value(row, order)) for key, group in groups.items()}
 
 
 def labelled_groups(rows: Rows, whole: str, part: str) -> list[tuple[str, Rows]]:

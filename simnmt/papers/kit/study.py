@@ -8,23 +8,28 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from simnmt.base import VERSION, shipped_files
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box.describe import describe_machine
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.nmt.devices import installed_versions
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0.0)]
 T = TypeVar("T")
+TOOL = f"simnmt {VERSION}"
+"""The program that writes studies."""
 
 
 class PartRun(Configuration):
@@ -55,15 +60,15 @@ class PartClock:
         self.others_cpus = processor_use.others_cpus()
         self._begin_s = time.perf_counter()
 
-    def run(self, kind: type[Run], versions: dict[str, str], **more: Any) -> Run:
-        """Return the record of the part that ends now; `versions`: of its libraries; `more`: the further fields of `kind`."""
+    def run(self, kind: type[Run], libraries: Iterable[str], **more: Any) -> Run:
+        """Return the record of the part that ends now; `more`: the further fields of `kind`."""
         return kind(
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seconds=time.perf_counter() - self._begin_s,
             threads=self._threads,
             machine=describe_machine(),
             others_cpus=self.others_cpus,
-            versions={"python": platform.python_version(), **versions},
+            versions={"python": platform.python_version(), **installed_versions(libraries)},
             **more,
         )
 
@@ -101,8 +106,18 @@ def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callab
     return [content for _, content in by_name.values()]
 
 
+def read_studies(paths: Iterable[Path], kind: type[Study]) -> list[Study]:
+    """Read study files; raise `CalibrationError` for an invalid file, `InputError` for two studies of one `name`."""
+    return read_distinct(paths, lambda path: read_study(path, kind), attrgetter("name"), "studies")
+
+
+def shipped_measurements(paper: str, kind: str) -> list[Path]:
+    """Return the shipped files of a kind such as `bench` or `study`, sorted by name; an empty list if none is shipped."""
+    return sorted((shipped_files.folder("calibration") / paper).glob(f"{kind}-*.json"))
+
+
 def study_text(study: Configuration) -> str:
-    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
+    """Return JSON with each entry of a list on one line, so that a long list of numbers stays readable."""
     parts = []
     for key, value in study.model_dump(mode="json").items():
         if isinstance(value, list) and value:

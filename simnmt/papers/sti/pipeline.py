@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simnmt.base import shipped_files
 from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
-from simnmt.papers.kit.study import read_study
+from simnmt.papers.kit.study import read_study, shipped_measurements
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -136,7 +135,7 @@ class PipelineMeasurement(_Entry):
 
 def shipped_pipeline() -> PipelineMeasurement | None:
     """Return the shipped measurement; None if there is none."""
-    paths = sorted((shipped_files.folder("calibration") / "sti").glob("pipeline-*.json"))
+    paths = shipped_measurements("sti", "pipeline")
     return read_pipeline(paths[0]) if paths else None
 
 

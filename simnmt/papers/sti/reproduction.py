@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.study import read_distinct, read_study
+from simnmt.papers.kit.study import read_studies, shipped_measurements
 from simnmt.papers.sti import published
 from simnmt.papers.sti.charts import all_charts, pictures, timelines
 from simnmt.papers.sti.comparison import POINTS, comparisons
@@ -22,16 +21,6 @@ from simnmt.papers.sti.tables import all_tables
 
 Say = Callable[[str], None]
 """Receives a message on the next step."""
-
-
-def shipped_studies() -> list[Path]:
-    """Return the files of the shipped studies, sorted by name."""
-    return sorted((shipped_files.folder("calibration") / "sti").glob("study-*.json"))
-
-
-def read_studies(paths: Iterable[Path]) -> list[Study]:
-    """Read studies; raise `CalibrationError` for other files, and `InputError` for two studies of one model and task."""
-    return read_distinct(paths, lambda path: read_study(path, Study), lambda study: study.name, "studies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +84,7 @@ def reproduce(
     """
     measured = shipped_pipeline() if pipeline is None else read_pipeline(pipeline)
     if source is None:
-        return Reproduction(read_studies(shipped_studies() if studies is None else studies), measured)
+        return Reproduction(read_studies(shipped_measurements("sti", "study") if studies is None else studies, Study), measured)
     if studies and len(studies) > 1:
         raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
     # Here, since reading a study needs no torch.

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from simnmt.base import VERSION
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.streaming.profile_blocks import measure_importance
-from simnmt.nmt.devices import installed_versions, torch_threads
-from simnmt.papers.kit.study import PartClock, read_study, write_study
+from simnmt.nmt.devices import torch_threads
+from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 from simnmt.papers.sti.study import (
     PARTS,
     ImportanceOrder,
@@ -43,7 +42,6 @@ from simnmt.streaming.store.shard_store import ShardStore
 
 Say = Callable[[str], None]
 REMEDY = "give --importance-task FILE of other examples, or --importance-on-task"
-TOOL = f"simnmt {VERSION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def measure(study: Study, bench: StudyBench, *, parts: Sequence[str] = (), out: 
         entries = tuple(bench.measured(part))
         run = clock.run(
             PartRun,
-            installed_versions(("torch", "numpy", "scipy")),
+            ("torch", "numpy", "scipy"),
             part=part,
             evaluations=bench.judge.evaluations - before,
             seed=bench.settings.seed,
