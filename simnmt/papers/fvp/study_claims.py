@@ -155,7 +155,8 @@ def _whole(decodings: Sequence[Decoded], _: Study) -> Judgement:
     best = max(decodings, key=lambda decoding: decoding.measured)
     fused = max(decoding.measured_over_fused for decoding in decodings)
     why = f"the best of {len(decodings)} cells is judged, round by round; "
-    why += f"{_over_both(best.measured, fused, required, _percent)}; the output layer has {100 * best.layer_share:.0f} % of its dense time"
+    why += f"{_over_both(best.measured, fused, required, _percent)}; "
+    why += f"the output layer has {100 * best.layer_share:.0f} % of its dense time"
     verdict = verdict_over_cases([[ratio >= required for ratio in best.gains]])
     return Judgement(_by_search(decodings, lambda decoding: _percent(decoding.measured)), verdict, why)
 
