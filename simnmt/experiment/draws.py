@@ -120,7 +120,7 @@ def _fit_streamed_plane(case: Case, target: int, pairs: LengthTable, seed: int, 
     if streamed is None:
         return None
     src_len, tgt_len = pairs.sample(seed, replication, f"{case.name}/planned {target} lengths", NOISELESS_INFERENCES)
-    return fit_plane(src_len, tgt_len, streamed.in_memory_s(src_len, tgt_len))
+    return fit_plane(src_len, tgt_len, streamed.compute.in_memory_s(src_len, tgt_len))
 
 
 def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:

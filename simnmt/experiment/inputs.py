@@ -126,7 +126,7 @@ class Target:
         """
         src_len, tgt_len = table.src_len, table.tgt_len
         if self.streamed is not None:
-            alone_s = self.streamed.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
+            alone_s = self.streamed.compute.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
         elif self.decoding is not None:
             alone_s = self.decoding.cost.solo_s(src_len, tgt_len)
         else:

@@ -280,18 +280,20 @@ def _trail(unit: Unit, drawn: Drawn, how: PolicySetup, *, judged: bool = False) 
         trail = trail.in_order(drawn.decided_order)
     if drawn.issued_s is not None:
         trail = replace(trail, arrival_s=drawn.issued_s)
-    return replace(trail, streams=_stream_accounts(RequestLog(drawn.truth, trail), trail), streamed=())
+    return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
 
 
-def _stream_accounts(log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:
+def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:
     """Return the account of each target's streamed model; None for a target without one, and empty where none streams."""
     if not trail.streamed:
         return ()
     end_s = float((log["arrival_s"] + log["latency_s"]).max())
     lost_s = None if trail.lost_s is None else trail.lost_s[:]
     return tuple(
-        None if account is None else stream_account(log, target, len(account.by_state), account.until(end_s), lost_s)
-        for target, account in enumerate(trail.streamed)
+        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), lost_s)
+        if target.streamed is not None and boxes_until is not None
+        else None
+        for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))
     )
 
 

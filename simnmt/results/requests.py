@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn, Array, Reordered, Rows, assemble, write_columns
-from simnmt.results.device_accounts import BatchAccount, StreamAccount, StreamingAccount
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 
@@ -195,19 +195,19 @@ class Trail:
     """True if a streamed request missed its deadline."""
     batches: tuple[BatchAccount | None, ...] = ()
     """By target, the account of its batches; None where it does not batch. Empty where no target does."""
-    streamed: tuple[StreamingAccount | None, ...] = ()
+    streamed: tuple[BoxesUntil | None, ...] = ()
     """By target, the account of its boxes as the world returns it; None where they do not stream their model."""
     streams: tuple[StreamAccount | None, ...] = ()
     """By target, the account of its streamed model with the requests that it executed. Empty where no target streams."""
 
     @classmethod
-    def recorded(cls, columns: Recorder, probes: int, accounts: tuple[BatchAccount | StreamingAccount | None, ...]) -> Trail:
+    def recorded(cls, columns: Recorder, probes: int, accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
         """Return the trail that a run has recorded; `accounts`: of each target's servers."""
         whole: dict[str, Any] = {name: np.frombuffer(column, column.typecode) for name, column in columns.items()}
         if "deadline_missed" in whole:
             whole["deadline_missed"] = whole["deadline_missed"].view(np.bool_)
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(account if isinstance(account, StreamingAccount) else None for account in accounts)
+        streamed = tuple(None if isinstance(account, BatchAccount) else account for account in accounts)
         return cls(
             **whole,
             decided_s=whole["arrival_s"],

@@ -16,7 +16,7 @@ from simnmt.base import shipped_files
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.results.device_accounts import BATCH_SHARES, STREAMING_SHARES
+from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
 from simnmt.results.run_directory import INPUT, RESOLVED, check_unchanged, read_manifest
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
@@ -57,9 +57,12 @@ def _devices(scenario: Scenario) -> Iterator[_Fault]:
             yield _Fault(("devices", name), what, rename)
         for other, device in scenario.devices.items():
             # Names with which a column of another device would be one of this device's (`results.device_accounts`).
-            shares = {"batches": BATCH_SHARES if device.batching else (), "streaming": STREAMING_SHARES if device.sti else ()}
-            for numbers, kinds in shares.items():
-                if name in [f"{other}_{kind}" for kind in kinds]:
+            columns = {
+                "batches": BATCH_COLUMNS if device.batching else (),
+                "streaming": STREAMING_COLUMNS if device.sti else (),
+            }
+            for numbers, names_of_numbers in columns.items():
+                if f"{name}_share" in [f"{other}_{column}" for column in names_of_numbers]:
                     what = f"{name}_share would stand for a number of the {numbers} of {other}, too"
                     yield _Fault(("devices", name), what, rename)
     if END_NODE in names[1:]:

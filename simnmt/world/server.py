@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.policies.estimates import StateView
-from simnmt.results.device_accounts import BatchAccount, StreamingAccount
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Recorder
 from simnmt.world.clock import Clock, Event
 from simnmt.world.deciders import Decider
@@ -173,7 +173,7 @@ class Server(Protocol):
         """Let go whoever waits for company, as nothing is left to happen; return whether there was anyone."""
         return False
 
-    def account(self) -> BatchAccount | StreamingAccount | None:
+    def account(self) -> BatchAccount | BoxesUntil | None:
         """Return what the boxes did all together; None where the trail says it all."""
         return None
 

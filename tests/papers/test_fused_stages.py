@@ -57,7 +57,7 @@ def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
 def test_a_stage_has_its_variants_share_of_the_steps_that_were_calibrated_and_between_sizes_both_are_on_a_line() -> None:
     account = BatchAccount(
         size=4, steps=np.array([0, 2, 0, 3, 5]), step_s=np.array([0.0, 60.0, 0.0, 120.0, 200.0]), encode_s=0.0, refill_s=0.0,
-        encodings=0, refills=0, src_tokens=0, padded_tokens=0, sentences=0, tokens=0, busy_s=0.0,
+        encodings=0, refills=0, src_tokens=0, padded_tokens=0, sentences=0,
     )  # fmt: skip
     known = _steps((1, 10.0, 40.0), (3, 20.0, 60.0))
     assert over_steps(known, "product_s", known, account) == pytest.approx(60 / 4 + 120 / 3 + 200 / 3)

@@ -39,16 +39,14 @@ def account(**other: Any) -> BatchAccount:
         "src_tokens": 34,
         "padded_tokens": 4 * 9 + 4 * 6,
         "sentences": 8,
-        "tokens": 34,
-        "busy_s": 18.0,
         "timeline": np.stack([changes, ACTIVE[changes]], axis=1),
     }
     return BatchAccount(**example | other)
 
 
 def nothing_done() -> BatchAccount:
-    zeros = dict.fromkeys(("encodings", "refills", "src_tokens", "padded_tokens", "sentences", "tokens"), 0)
-    none = dict.fromkeys(("encode_s", "refill_s", "busy_s"), 0.0)
+    zeros = dict.fromkeys(("encodings", "refills", "src_tokens", "padded_tokens", "sentences"), 0)
+    none = dict.fromkeys(("encode_s", "refill_s"), 0.0)
     return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), timeline=np.empty((0, 2), np.int64), **zeros, **none)
 
 
@@ -77,11 +75,6 @@ def test_accounts_of_several_servers_add_up() -> None:
     np.testing.assert_array_equal(whole.timeline, account().timeline)
     with pytest.raises(ValueError, match="4, 5"):
         account().merged([account(size=5, steps=np.zeros(6, np.int64), step_s=np.zeros(6))])
-
-
-def test_a_histogram_that_is_not_the_batch_s_is_refused() -> None:
-    with pytest.raises(ValueError, match="steps"):
-        account(steps=np.zeros(4, np.int64))
 
 
 def test_json_keeps_all_but_the_timeline() -> None:

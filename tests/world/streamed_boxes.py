@@ -36,7 +36,7 @@ def asked(
     pauses_s = np.where(random.random(requests) < 0.5, random.exponential(20.0 * gap_s, requests), 0.0)
     arrival_s = np.cumsum(random.exponential(gap_s, requests) + pauses_s)
     src_len, tgt_len = random.integers(1, 30, requests), random.integers(0, 30, requests)
-    execution_s = streamed.in_memory_s(src_len, tgt_len) * random.lognormal(0.0, 0.2, (2, requests))
+    execution_s = streamed.compute.in_memory_s(src_len, tgt_len) * random.lognormal(0.0, 0.2, (2, requests))
     uplink_s, downlink_s = 0.05 * random.lognormal(0.0, 0.5, (2, requests))
     node = random.integers(0, nodes, requests).astype(np.int32)
     return Requests(

@@ -32,7 +32,7 @@ def slowly(requests: Requests, streamed: StreamingServerSpec, deciders: int) -> 
     environment = simpy.Environment()
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
     found: list[dict[str, Any]] = [{} for _ in range(len(requests))]
-    factor = requests.execution_s[0] / streamed.in_memory_s(requests.src_len, requests.tgt_len)
+    factor = requests.execution_s[0] / streamed.compute.in_memory_s(requests.src_len, requests.tgt_len)
     assert requests.arrival_s is not None and requests.node is not None and requests.tgt_len is not None
 
     def come() -> Any:
@@ -104,7 +104,7 @@ def test_a_deadline_that_is_just_met_is_met() -> None:
     exact_s = float(STATES[1].alone_s(STREAMED.compute, 12, 10))
     streamed = replace(STREAMED, deadline_s=exact_s, lifecycle=Lifecycle(3, 5.0, np.inf))
     src_len, tgt_len = np.full(20, 12), np.full(20, 10)
-    alone_s = streamed.in_memory_s(src_len, tgt_len)
+    alone_s = streamed.compute.in_memory_s(src_len, tgt_len)
     arrival_s = np.arange(20) * 10.1
     requests = Requests(src_len, (alone_s,), (), (), arrival_s, np.zeros(20, np.int32), tgt_len=tgt_len)
     missed = simulate(requests, everything_to(0), believing(0.1), [], local=streamed).deadline_missed
@@ -114,7 +114,7 @@ def test_a_deadline_that_is_just_met_is_met() -> None:
 def test_what_a_state_adds_is_what_a_request_of_its_own_stalls() -> None:
     """Whatever its output, and for computing that is slower or faster than the profile's; hidden reads add exactly nothing."""
     requests = asked(120, gap_s=200.0, nodes=1)
-    slow = requests.execution_s[0] / STREAMED.in_memory_s(requests.src_len, requests.tgt_len)
+    slow = requests.execution_s[0] / STREAMED.compute.in_memory_s(requests.src_len, requests.tgt_len)
     trail = kept(requests)
     beyond_s = np.array(STREAMED.beyond_s(requests.src_len, slow))
     assert trail.state is not None and trail.stall_s is not None and set(trail.state) >= {0, 1}
@@ -132,8 +132,8 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     streamed = replace(STREAMED, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests, streamed)
-    account = trail.streamed[0]
-    assert account is not None and trail.state is not None and trail.execution_s is not None
+    boxes_until = trail.streamed[0]
+    assert boxes_until is not None and trail.state is not None and trail.execution_s is not None
     begin_s = np.asarray(requests.arrival_s) + trail.queue_s
     end_s = begin_s + trail.execution_s
     over_s = float(end_s[-1]) + 70.0
@@ -144,9 +144,10 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     held_bytes = np.array([each.held_bytes for each in STATES])[state]
     after = np.where(idle_s > 60.0, 0, np.where(idle_s > 5.0, 200 if keeps_preload else 0, kept_bytes))
     held = np.where(idle_s < 0.0, held_bytes, after)
-    assert account.preload_byte_s(over_s) == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
-    assert account.totals.peak_buffer_bytes == held.max()
-    assert account.totals.working_bytes == 1_000
+    totals = boxes_until(over_s)
+    assert totals.buffer_byte_s == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
+    assert totals.peak_buffer_bytes == held.max()
+    assert totals.working_bytes == 1_000
 
 
 @pytest.mark.parametrize("gap_s", [0.4, 2_000.0])
@@ -155,8 +156,8 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     before the one ahead has ended, what it reads is there besides (STI-23)."""
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests)
-    account = trail.streamed[0]
-    assert account is not None and trail.state is not None and trail.execution_s is not None
+    boxes_until = trail.streamed[0]
+    assert boxes_until is not None and trail.state is not None and trail.execution_s is not None
     entry_s = np.asarray(requests.arrival_s)
     begin_s = entry_s + trail.queue_s
     end_s = begin_s + trail.execution_s
@@ -170,21 +171,21 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     )
     ahead = reads_from_s[1:] < end_s[:-1]
     most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
-    assert account.totals.peak_shard_bytes == most
+    assert boxes_until(float(end_s[-1])).peak_shard_bytes == most
     assert (most > 1_050) == (gap_s < 1.0)
 
 
 def test_the_account_sums_what_the_requests_say() -> None:
     requests = asked(gap_s=0.8)
     trail = kept(requests, deciders=4)
-    account = trail.streamed[0]
-    assert account is not None and trail.state is not None and trail.stall_s is not None
+    boxes_until = trail.streamed[0]
+    assert boxes_until is not None and trail.state is not None and trail.stall_s is not None
     counts = np.bincount(trail.state, minlength=4)
-    assert account.by_state == tuple(counts) and sum(account.by_state) == len(requests) and account.totals.boxes == 4
-    assert account.stall_s == pytest.approx(trail.stall_s.sum())
-    assert account.totals.compute_s == pytest.approx(requests.execution_s[0].sum())
-    assert account.totals.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
-    assert account.totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
+    totals = boxes_until(1e6)
+    assert totals.boxes == 4
+    assert totals.compute_s == pytest.approx(requests.execution_s[0].sum())
+    assert totals.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
+    assert totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
 
 
 @settings(max_examples=100)
@@ -210,7 +211,7 @@ def test_a_cold_request_is_the_first_turn_of_its_engagement() -> None:
 
 
 def test_states_and_lifecycle_must_fit() -> None:
-    with pytest.raises(ValueError, match="4 states where the last is 2"):
+    with pytest.raises(ValueError, match="4 states, but the last state of the lifecycle is 2"):
         replace(STREAMED, lifecycle=Lifecycle(2, 5.0))
     for wrong in ((0, 5.0, 60.0), (1, -1.0, 60.0), (1, 5.0, float("nan"))):
         with pytest.raises(ValueError):

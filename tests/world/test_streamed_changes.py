@@ -22,7 +22,7 @@ def run(arrival_s: list[float], streamed: StreamingServerSpec) -> Trail:
     """One box; sentences of 8 source and 10 target tokens."""
     count = len(arrival_s)
     src_len, tgt_len = np.full(count, 8), np.full(count, 10)
-    execution_s, node = streamed.in_memory_s(src_len, tgt_len), np.zeros(count, np.int32)
+    execution_s, node = streamed.compute.in_memory_s(src_len, tgt_len), np.zeros(count, np.int32)
     requests = Requests(src_len, (execution_s,), (), (), np.array(arrival_s), node, tgt_len=tgt_len)
     return simulate(requests, everything_to(0), believing(0.1), [], local=streamed)
 
@@ -58,13 +58,14 @@ def test_the_deadline_is_that_of_the_plan_that_holds() -> None:
 def test_the_buffer_is_filled_from_the_disk_before_the_next_request_reads(fill_s: float, later_s: float) -> None:
     trail = run([0.0, 10.0, 15.0], changing(15.0, fill_s, 500))
     alone_s = float(STATES[FIRST_TURN].alone_s(FASTER.compute, 8, 10))
-    account = trail.streamed[0]
-    assert trail.execution_s is not None and account is not None
+    boxes_until = trail.streamed[0]
+    assert trail.execution_s is not None and boxes_until is not None
     late_s = float(STATES[FIRST_TURN].from_read_s(FASTER.compute, 8, 10)) + later_s
     assert trail.execution_s[2] == pytest.approx(max(alone_s, late_s))
     by_state = [STATES[state] for state in (COLD, FIRST_TURN, FIRST_TURN)]
-    assert account.totals.read_s == pytest.approx(sum(state.read_s for state in by_state) + fill_s)
-    assert account.totals.read_bytes == sum(state.streamed_bytes for state in by_state) + 500 + STREAMED.cold_read_bytes
+    totals = boxes_until(30.0)
+    assert totals.read_s == pytest.approx(sum(state.read_s for state in by_state) + fill_s)
+    assert totals.read_bytes == sum(state.streamed_bytes for state in by_state) + 500 + STREAMED.cold_read_bytes
 
 
 def test_a_cold_box_stays_cold_through_a_change_and_reads_nothing_for_it() -> None:
@@ -72,24 +73,24 @@ def test_a_cold_box_stays_cold_through_a_change_and_reads_nothing_for_it() -> No
     first = run([10.0], changing(5.0, 0.4, 500))
     reclaimed = run([0.0, 200.0], changing(150.0, 0.4, 500))
     for trail in (first, reclaimed):
-        account = trail.streamed[0]
-        assert account is not None and trail.state is not None and trail.state[-1] == COLD
-        assert account.totals.read_s == pytest.approx(len(trail.state) * STATES[COLD].read_s)
+        boxes_until = trail.streamed[0]
+        assert boxes_until is not None and trail.state is not None and trail.state[-1] == COLD
+        assert boxes_until(500.0).read_s == pytest.approx(len(trail.state) * STATES[COLD].read_s)
 
 
 def test_the_ledger_goes_on_through_changes() -> None:
     """Kept for 5 s after the end, then the preload of 200 bytes up to the change and on, until it is reclaimed."""
     trail = run([0.0], changing(20.0))
-    account = trail.streamed[0]
-    assert account is not None and trail.execution_s is not None
+    boxes_until = trail.streamed[0]
+    assert boxes_until is not None and trail.execution_s is not None
     end_s = float(trail.execution_s[0])
     before = STATES[COLD].kept_bytes * 5.0 + 200 * (20.0 - end_s - 5.0)
-    assert account.preload_byte_s(30.0) == pytest.approx(before + 200 * 10.0)
-    assert account.preload_byte_s(500.0) == pytest.approx(before + 200 * 60.0), "reclaimed 60 s after the change"
+    assert boxes_until(30.0).buffer_byte_s == pytest.approx(before + 200 * 10.0)
+    assert boxes_until(500.0).buffer_byte_s == pytest.approx(before + 200 * 60.0), "reclaimed 60 s after the change"
 
 
 def test_changes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="follow each other in time"):
+    with pytest.raises(ValueError, match="in order of time"):
         replace(STREAMED, changes=(PlanChange(5.0, FASTER), PlanChange(5.0, FASTER)))
-    with pytest.raises(ValueError, match="as many states as before"):
+    with pytest.raises(ValueError, match="number of states of the first plans"):
         replace(STREAMED, changes=(PlanChange(5.0, replace(FASTER, changes=(PlanChange(6.0, FASTER),))),))

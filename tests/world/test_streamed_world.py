@@ -105,7 +105,7 @@ def knowing(streamed: StreamingServerSpec, requests: Requests, **others: Any) ->
     """How a policy knows the states of both targets, of which it expects other lengths."""
     view = partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
     tgt_len = np.random.default_rng(7).uniform(5.0, 25.0, (2, len(requests)))
-    believed_s = [streamed.in_memory_s(requests.src_len, lengths) for lengths in tgt_len]
+    believed_s = [streamed.compute.in_memory_s(requests.src_len, lengths) for lengths in tgt_len]
 
     def beyond_s(block: Block) -> list[list[list[float]] | None]:
         return [streamed.beyond_s(block.src_len)] * 2
@@ -150,7 +150,7 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
     turns = [0, 0, 0, *[1] * 3, 0, 0, *[1] * 5, 0]
     n = len(turns)
     src_len, tgt_len = np.full(n, 10), np.full(n, 15)
-    here_s = STREAMED.in_memory_s(src_len, tgt_len)
+    here_s = STREAMED.compute.in_memory_s(src_len, tgt_len)
     columns = Requests(src_len, (here_s, np.full(n, 20.0)), (np.full(n, 0.1),), (np.full(n, 0.1),), tgt_len=tgt_len)
     trail = simulate(
         columns,
@@ -247,7 +247,7 @@ def handed_by(columns: Requests, target: int, how: dict[str, Any], **others: Any
 def of_one_length(arrival_s: np.ndarray | None, n: int) -> Requests:
     """10 tokens in and 15 out, over a link of 0.1 s each way; nothing scatters."""
     src_len, tgt_len, way_s = np.full(n, 10), np.full(n, 15), np.full(n, 0.1)
-    alone_s = STREAMED.in_memory_s(src_len, tgt_len)
+    alone_s = STREAMED.compute.in_memory_s(src_len, tgt_len)
     return Requests(src_len, (alone_s, alone_s), (way_s,), (way_s,), arrival_s, np.zeros(n, np.int32), tgt_len=tgt_len)
 
 
@@ -258,7 +258,7 @@ def knowing_exactly(streamed: int, sees_backlog: bool = False) -> dict[str, Any]
     views = tuple(view if target == streamed else None for target in range(2))
 
     def plane_s(block: Block) -> np.ndarray:
-        return STREAMED.in_memory_s(block.src_len, block.tgt_len)
+        return STREAMED.compute.in_memory_s(block.src_len, block.tgt_len)
 
     def beyond_s(block: Block) -> list[list[list[float]] | None]:
         return [STREAMED.beyond_s(block.src_len)] * 2
@@ -275,7 +275,7 @@ def knowing_exactly(streamed: int, sees_backlog: bool = False) -> dict[str, Any]
 
 
 BEYOND_S = np.array(
-    [float(state.alone_s(STREAMED.compute, 10, 15) - STREAMED.in_memory_s(10, 15)) for state in STREAMED.states]
+    [float(state.alone_s(STREAMED.compute, 10, 15) - STREAMED.compute.in_memory_s(10, 15)) for state in STREAMED.states]
 )
 
 
