@@ -35,6 +35,16 @@ def draw(
     return numbers
 
 
+def uniform(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
+    """Return `size` numbers of one stream, uniform in [0, 1)."""
+    return draw(seed, replication, name, size, lambda generator, count: generator.random(count))
+
+
+def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
+    """Return `size` standard normal numbers of one stream."""
+    return draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))
+
+
 def blocks(size: int) -> Iterator[tuple[int, slice]]:
     """Number and requests of each block."""
     for block, start in enumerate(range(0, size, BLOCK)):

@@ -1,5 +1,4 @@
-"""What one replication draws, the same for every policy: the pairs and planes that policies fit on (CNMT-05, CNMT-07), and the
-requests with their arrivals, lengths, true execution times and transfer times.
+"""Draw the requests of one replication, the same for every policy, and what policies learn beforehand (CNMT-05, CNMT-07).
 
 Every replication splits the corpus's pairs and calibrates again, so that an interval over replications also contains the
 variation of the fit. (With one fit for all, Naive's intervals came out several times too narrow.)
@@ -10,46 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, blocks_of, write_columns
-from simnmt.experiment.inputs import Case, Target
+from simnmt.experiment.inputs import Case, Target, Unit
 from simnmt.experiment.routes import Routes, clock_pace_s, routes
-from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
 from simnmt.results.requests import Joules, Requests
-from simnmt.scenario.configuration import FitConfiguration, Scenario
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.simulation import Clients, Route
 
 ACTIVE_SHARE_STREAM = "active share"
-"""Of the draws: how much of the vocabulary a sentence needs is the sentence's own, so one draw serves all devices."""
-MoreSeconds = NDArray[np.float64]
+"""Name of the draws of active shares. A sentence has one active share of the vocabulary, so one draw serves all devices."""
+Seconds = NDArray[np.float64]
 
 
-def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], NDArray[np.float64]]) -> list[MoreSeconds | None]:
-    """Return, per target, seconds above the mean for each target token of so many requests; None where they do not differ.
+def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], Seconds]) -> list[Seconds | None]:
+    """Return, for each target, the seconds of requests above the mean per target token; None if requests do not differ.
 
-    `uniform`: draws so many numbers in [0, 1); not called where no device needs them. A device that batches takes what its
-    steps take on the average of all sentences that share them (XP-01), so that its requests do not differ either.
+    `uniform(requests)` draws numbers in [0, 1); it is called only if some device needs them. On a device that batches,
+    requests do not differ: a step takes the mean over all sentences that share it (XP-01).
     """
-    varying = [target.decoder is not None and target.decoder.varies and target.decoding is None for target in case.targets]
-    decoders = [target.decoder if varies else None for target, varies in zip(case.targets, varying, strict=True)]
+    varying = [
+        target.decoder if target.decoder is not None and target.decoder.varies and target.decoding is None else None
+        for target in case.targets
+    ]
     drawn = uniform(requests) if any(varying) else np.empty(0)
-    return [None if decoder is None else decoder.more_s_per_tgt_token(drawn) for decoder in decoders]
+    return [None if decoder is None else decoder.more_s_per_tgt_token(drawn) for decoder in varying]
 
 
 def describe_active_shares(decoder: DecoderChoice, *, together: bool) -> str:
-    """What a reader must know of how the active share enters the times; `together`: the device batches. Empty: nothing."""
+    """Describe how the active share enters the times; empty if it does not. `together`: the device batches."""
     if together and decoder.describe_active():
         return "a step takes the mean over active shares of as many sentences as decode together, which grow with their number"
     if together or not decoder.varies:
@@ -58,108 +56,92 @@ def describe_active_shares(decoder: DecoderChoice, *, together: bool) -> str:
     least, *_, most = (100 * share for share in decoder.alone.active.by_sentence)
     return (
         f"a request's active share is drawn from those of single sentences, {least:.3g} to {most:.3g} %, whatever its length,"
-        " and moves its steps along a line through timed steps; policies reckon with the mean"
+        " and moves its steps along a line through timed steps; policies assume the mean"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What one replication's policies know of a workload, and the pairs that they do not know."""
+    """What the policies of one replication know of a workload, and the pairs that they do not know."""
 
     fit_pairs: LengthTable
     evaluated_pairs: LengthTable
-    """The other pairs: the run's requests are drawn from these."""
+    """The other pairs, from which the requests of the run are drawn."""
     lengths: LengthFit
     plane_fits: tuple[PlaneFit | None, ...]
-    """Per target; None where the policies take the profile's plane."""
+    """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[ExecutionPlane, ...]
-    """What the policies reckon with, per target."""
+    """Plane of each target that the policies use."""
 
     def knowledge(self, devices: Sequence[str]) -> Knowledge:
-        """Return what policies are made from."""
+        """Return the knowledge from which policies are made."""
         line = LengthRegression(self.lengths.len_slope, self.lengths.len_offset)
         return Knowledge(devices, self.planes, self.fit_pairs, line)
 
 
-def learn(case: Case, fit: FitConfiguration, seed: int, replication: int) -> Learnt:
-    """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
-    fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
+def learn(unit: Unit) -> Learnt:
+    """Split the pairs, and on one part fit the regression and, by simulated inferences, the devices' planes."""
+    case, fit, seed = unit.case, unit.scenario.fit, unit.scenario.seed
+    fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, unit.replication)
     if case.outliers is not None:
-        # Thinned as the kept pairs are, so that both keep their shares of the requests.
-        outliers = case.outliers if case.outliers.pairs < 2 else case.outliers.split(fit.share, seed, replication)[1]
+        # Split as the kept pairs are, so that both keep their shares of the requests.
+        outliers = case.outliers if case.outliers.pairs < 2 else case.outliers.split(fit.share, seed, unit.replication)[1]
         evaluated_pairs = evaluated_pairs.plus(outliers)
-    plane_fits: list[PlaneFit | None] = []
-    for number, target in enumerate(case.targets):
-        if fit.inferences == 0:
-            plane_fits.append(_fit_streamed_plane(case, number, fit_pairs, seed, replication))
-            continue
-        name = f"{case.name}/calibration {target.device}"
-        src_len, tgt_len = fit_pairs.sample(seed, replication, f"{name} lengths", fit.inferences)
-        noise = standard_normal(seed, replication, name, fit.inferences)
-        draw_shares = partial(uniform, seed, replication, f"{name} {ACTIVE_SHARE_STREAM}")
-        more_s = more_s_per_tgt_token(case, fit.inferences, draw_shares)[number]
-        plane_fits.append(fit_plane(src_len, tgt_len, target.in_memory_s(src_len, tgt_len, noise, more_s)))
-    return Learnt(
-        fit_pairs=fit_pairs,
-        evaluated_pairs=evaluated_pairs,
-        lengths=fit_lengths(fit_pairs),
-        plane_fits=tuple(plane_fits),
-        planes=tuple(
-            profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
-        ),
+    plane_fits = tuple(_fit_plane(unit, number, fit_pairs) for number in range(len(case.targets)))
+    planes = tuple(
+        profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
     )
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes)
 
 
 NOISELESS_INFERENCES = 10_000
-"""Inferences without noise from which a streamed model's plane is fitted where no calibration is simulated."""
+"""Inferences without noise from which a streamed model's plane is fitted if no calibration is simulated."""
 
 
-def _fit_streamed_plane(case: Case, target: int, pairs: LengthTable, seed: int, replication: int) -> PlaneFit | None:
-    """The plane of what a streamed model computes as planned: the profile's is of the whole model; None where that holds."""
-    streamed = case.targets[target].streamed
-    if streamed is None:
-        return None
-    src_len, tgt_len = pairs.sample(seed, replication, f"{case.name}/planned {target} lengths", NOISELESS_INFERENCES)
-    return fit_plane(src_len, tgt_len, streamed.compute.in_memory_s(src_len, tgt_len))
+def _fit_plane(unit: Unit, number: int, pairs: LengthTable) -> PlaneFit | None:
+    """Fit the plane of a target on simulated inferences; None if the profile's plane is used.
 
-
-def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
-    """Standard normal numbers of one stream."""
-    return random_streams.draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))
-
-
-def uniform(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1) of one stream."""
-    return random_streams.draw(seed, replication, name, size, lambda generator, count: generator.random(count))
-
-
-Seconds = NDArray[np.float64]
+    Without simulated inferences the plane of a streamed model is fitted without noise, since the profile's plane is that of
+    the whole model and not of the planned one.
+    """
+    target, inferences = unit.case.targets[number], unit.scenario.fit.inferences
+    if inferences == 0:
+        if target.streamed is None:
+            return None
+        src_len, tgt_len = pairs.sample(*unit.stream(f"planned {number} lengths"), NOISELESS_INFERENCES)
+        return fit_plane(src_len, tgt_len, target.streamed.compute.in_memory_s(src_len, tgt_len))
+    name = f"calibration {target.device}"
+    src_len, tgt_len = pairs.sample(*unit.stream(f"{name} lengths"), inferences)
+    noise = random_streams.standard_normal(*unit.stream(name), inferences)
+    shares = partial(random_streams.uniform, *unit.stream(f"{name} {ACTIVE_SHARE_STREAM}"))
+    more_s = more_s_per_tgt_token(unit.case, inferences, shares)[number]
+    return fit_plane(src_len, tgt_len, target.in_memory_s(src_len, tgt_len, noise, more_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a unit's policies meet: the truth for the log, the columns for the world."""
+    """The requests of a unit: the truth for the log, and the columns for the world."""
 
     truth: Truth
-    """In the order in which they are issued. Where requests meet the network at moments of the policies, its transfer times
-    stand for the network as such."""
+    """In the order of issue. If the moments at which requests meet the network depend on the policy, its transfer times only
+    represent the network."""
     requests: Truth
-    """The same in the order in which they are decided on, at the moments when they are."""
+    """In the order of the decisions, at the moments of the decisions."""
     decided_order: NDArray[np.int64] | None
-    """Which request is decided on first, second and so on; None where that is the order in which they are issued."""
+    """Numbers of the requests in the order of the decisions; None if that is the order of issue."""
     issued_s: AnyColumn | None
-    """When they are issued; None where the world sets the pace."""
+    """When requests are issued; None if the world sets the pace."""
     routes: Routes
     route: Route | None
-    """For a world that looks links up as time goes by."""
+    """For a world that looks links up during the run."""
     moments_s: Seconds | None
-    """Where on the run's time requests meet the links whatever the policy; None where that is when they are issued."""
+    """When requests meet the links, on the time of the run, for every policy; None if that is when they are issued."""
     pace_s: float | None
-    """From one such moment to the next."""
+    """Seconds from one such moment to the next."""
     clients: Clients | None
 
     def own_truth(self, arrival_s: Seconds, node: AnyColumn) -> Truth | None:
-        """The truth of requests that a policy issued at these moments; None where all policies share one."""
+        """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
             return None
         truth, at_s = self.truth, arrival_s if self.moments_s is None else self.moments_s
@@ -174,20 +156,23 @@ class Drawn:
         return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
 
 
-def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: Learnt, replication: int, folder: Path) -> Drawn:
-    """Draw the requests of one workload on one network in one replication, into files of a folder."""
-    seed, size, nodes = scenario.seed, scenario.requests, scenario.workloads[case.name].end_nodes
+def draw(unit: Unit, learnt: Learnt) -> Drawn:
+    """Draw the requests of a unit into files of its folder."""
+    assert unit.folder is not None
+    scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s = arrivals.times(size, seed, replication, f"{case.name}/arrivals") if arrivals.discipline == "open" else None
+    issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
-    network_routes = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
-    clock = scenario.clock_of(case.name, network)
-    pace_s = clock_pace_s(scenario, case, network, network_routes)
+    network_routes = routes(
+        unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
+    )
+    clock = scenario.clock_of(case.name, unit.network)
+    pace_s = clock_pace_s(scenario, case, unit.network, network_routes)
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
     else:
         moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s if clock == "spread" or issued_s is None else issued_s
-    columns = write_columns(folder, _blocks(scenario, case, learnt, replication, network_routes, issued_s, moments_s))
+    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, issued_s, moments_s))
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
@@ -200,6 +185,10 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
     looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
+    clients = None
+    if arrivals.discipline == "closed":
+        think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
+        clients = Clients(arrivals.clients, unit.nodes, think_s)
     return Drawn(
         truth=truth,
         requests=requests,
@@ -209,34 +198,27 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         route=network_routes.route(columns["src_len"][:], columns["tgt_len"][:], run_moments_s) if looked_up else None,
         moments_s=run_moments_s,
         pace_s=pace_s,
-        clients=_clients(case, nodes, size, seed, replication),
+        clients=clients,
     )
 
 
 def _blocks(
-    scenario: Scenario,
-    case: Case,
-    learnt: Learnt,
-    replication: int,
-    network_routes: Routes,
-    issued_s: Seconds | None,
-    moments_s: Seconds,
+    unit: Unit, learnt: Learnt, network_routes: Routes, issued_s: Seconds | None, moments_s: Seconds
 ) -> Iterator[dict[str, Array]]:
-    """The columns of each block of requests by name; a tuple's are numbered."""
-    seed, size, nodes = scenario.seed, scenario.requests, scenario.workloads[case.name].end_nodes
-    ranks = case.arrivals.size_ranks(size, seed, replication, f"{case.name}/arrivals")
-    node_of = _nodes_of_engagements(case, nodes, size, seed, replication)
+    """Yield the columns of each block of requests by name; columns per target are numbered."""
+    case, size = unit.case, unit.scenario.requests
+    ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
+    node_of = _nodes_of_engagements(unit)
     for block, rows in random_streams.blocks(size):
         count = rows.stop - rows.start
 
         def stream(name: str, block: int = block) -> np.random.Generator:
-            return random_streams.stream(seed, replication, f"{case.name}/{name}", block)
+            return random_streams.stream(*unit.stream(name), block)
 
-        src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(
-            stream("lengths").random(count) if ranks is None else ranks[rows]
-        )
-        node = (stream("nodes").random(count) * nodes).astype(np.int32) if node_of is None else node_of[rows]
-        more_s = more_s_per_tgt_token(case, count, lambda size: stream(ACTIVE_SHARE_STREAM).random(size))
+        uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
+        src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(uniform)
+        node = (stream("nodes").random(count) * unit.nodes).astype(np.int32) if node_of is None else node_of[rows]
+        more_s = more_s_per_tgt_token(case, count, lambda requests: stream(ACTIVE_SHARE_STREAM).random(requests))
         execution_s = [
             target.execution_s(src_len, tgt_len, stream(f"execution {target.device}").standard_normal(count), more)
             for target, more in zip(case.targets, more_s, strict=True)
@@ -259,22 +241,18 @@ def _blocks(
         yield columns
 
 
-def _nodes_of_engagements(case: Case, nodes: int, size: int, seed: int, replication: int) -> NDArray[np.int32] | None:
-    """The end node of each request, one for all turns of an engagement; None where every request has one of its own."""
-    of = case.arrivals.engagements(size, seed, replication, f"{case.name}/arrivals")
-    if of is None:
+def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
+    """Return the end node of each request, the same for all turns of an engagement; None without engagements."""
+    engagement = unit.case.arrivals.engagements(unit.scenario.requests, *unit.stream("arrivals"))
+    if engagement is None:
         return None
-    engagements = int(of.max(initial=-1)) + 1
-    drawn = random_streams.draw(
-        seed, replication, f"{case.name}/nodes", engagements, lambda generator, count: generator.random(count)
-    )
-    node: NDArray[np.int32] = (drawn * nodes).astype(np.int32)[of]
+    drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
+    node: NDArray[np.int32] = (drawn * unit.nodes).astype(np.int32)[engagement]
     return node
 
 
 def _joules(case: Case, target: Target) -> Joules | None:
-    """Return what an execution alone costs; None where that was not measured, for a sentence of a batch, and for a streamed
-    model."""
+    """Return the energy of an execution alone; None if not measured, for a batched sentence and for a streamed model."""
     energy = target.profile.energy_cost
     shares = case.batches and target.decoding is not None
     return None if energy is None or shares or target.streamed is not None else energy.joules
@@ -285,14 +263,14 @@ def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:
 
 
 def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
-    """What `_numbered` had named, in its order."""
+    """Return the columns that `_numbered` had named, in their order."""
     return tuple(column for key, column in columns.items() if key.rpartition(" ")[0] == name)
 
 
 def _order_by_decision(
     truth: Truth, columns: dict[str, Column], issued_s: Seconds | None
 ) -> tuple[Truth, NDArray[np.int64] | None]:
-    """Return the requests as the deciders see them: a request is theirs once it has come over the access link."""
+    """Return the requests as the deciders receive them, after the access link, and their order if it is another one."""
     requests = replace(
         truth,
         uplink_s=_numbers(columns, "uplink_s"),
@@ -305,10 +283,3 @@ def _order_by_decision(
     decided_s = issued_s + columns["access_up_s"][:]
     order = np.argsort(decided_s, kind="stable")
     return requests.in_order(order, decided_s), order
-
-
-def _clients(case: Case, nodes: int, size: int, seed: int, replication: int) -> Clients | None:
-    if case.arrivals.discipline != "closed":
-        return None
-    count = case.arrivals.clients
-    return Clients(count, nodes, case.arrivals.think_times(size + count, seed, replication, f"{case.name}/thinking"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.configuration import EndOfSentence
 from simnmt.base.errors import InputError
 from simnmt.batching.configuration import batching_of
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
@@ -22,46 +21,44 @@ from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
+from simnmt.workload import configuration as workload_room
 from simnmt.workload.arrivals import ArrivalProcess
-from simnmt.workload.configuration import (
-    Lengths,
-    count_fertility,
-    fertility_of,
-    lengths_warnings,
-    load_lengths,
-    load_replayed_outliers,
-)
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.streaming_server import StreamingServerSpec
 
+Column = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+ExpectedTokens = Tokens | Column
+"""Target lengths, or expected ones, which need not be whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decoding(BatchServerSpec):
-    """How each box of a target decodes in batches, and what its profile says that takes."""
+    """How each box of a target decodes in batches, with the costs of its profile."""
 
     cost: DecodingCost
     free_refills: bool = False
-    """Whether the scenario takes joining a batch to cost nothing."""
+    """True if the scenario assumes that joining a batch costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Mean tokens of a profile's unit in a token of the workload's, by which the profile's costs were converted."""
+    """How a profile's costs were converted to the workload's unit: its tokens per token of the workload, on average."""
 
     src: float
     tgt: float
     src_unit: str
-    """Of the profile before."""
+    """Unit of the profile as measured."""
     tgt_unit: str
     counted: bool
-    """On the corpus, rather than stated."""
+    """True if counted on the corpus, False if stated in the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,60 +66,53 @@ class Target:
     """How a device executes the requests of one workload."""
 
     device: str
-    """Its name in the scenario."""
+    """Name of the device in the scenario."""
     profile: DeviceProfile
     doubts: tuple[Doubt, ...] = ()
-    """What makes those cost models of its profile doubtful that this workload uses."""
+    """Reasons to doubt the cost models of its profile that this workload uses."""
     decoder: DecoderChoice | None = None
-    """The variant of the decoder that the profile was moved to; None where the scenario names none."""
+    """Decoder variant that replaces the profile's; None if the scenario names none."""
     decoding: Decoding | None = None
-    """How it batches; None where requests are executed one by one."""
+    """How it batches; None if it executes requests one by one."""
     streaming: StreamedDevice | None = None
-    """How its model is streamed from the disk; None where it stays in memory."""
+    """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
-    """How its profile was converted to the workload's unit; None where they count alike."""
+    """How its profile was converted to the workload's unit; None if both count alike."""
 
     @property
     def streamed(self) -> StreamingServerSpec | None:
-        """How its boxes stream their model; None where that stays in memory."""
+        """How its boxes stream their model; None if the model stays in memory."""
         return None if self.streaming is None else self.streaming.streamed
 
     @property
     def kind(self) -> str:
-        """How the numbers are known by which it executes: those of the block `sti` where its model is streamed."""
+        """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
 
-    def in_memory_s(
-        self,
-        src_len: NDArray[np.int64],
-        tgt_len: NDArray[np.int64] | NDArray[np.float64],
-        standard_normal: NDArray[np.float64],
-        more_s_per_tgt_token: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
-        """Return what requests take alone, with nothing to be read from a disk: see `DeviceProfile.execution_s`.
+    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+        """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
-        A streamed model computes what was planned, which the profile's plane, of the whole model, does not tell.
+        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model.
+
+        Args:
+            src_len, tgt_len: tokens, shape (requests,).
+            noise: standard normal numbers, from which the residual follows.
+            more_s: seconds above the mean for each target token; None for none.
         """
         if self.streamed is None:
-            return self.profile.execution_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
-        return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(standard_normal)
+            return self.profile.execution_s(src_len, tgt_len, noise, more_s)
+        return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
 
-    def execution_s(
-        self,
-        src_len: NDArray[np.int64],
-        tgt_len: NDArray[np.int64] | NDArray[np.float64],
-        standard_normal: NDArray[np.float64],
-        more_s_per_tgt_token: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
-        """Return the same as the device charges it: where it batches, what its steps take of the request alone."""
+    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+        """Return the seconds that the device charges: `in_memory_s`, or the steps of the request alone if it batches."""
         if self.decoding is None:
-            return self.in_memory_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
+            return self.in_memory_s(src_len, tgt_len, noise, more_s)
         return self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
 
     def mean_alone_s(self, table: LengthTable) -> float:
-        """Return what a request takes alone on average, seconds, as the device charges it back to back.
+        """Return the mean seconds of a request alone, as charged back to back.
 
-        A streamed model is taken to be in the last turn of an engagement, as it is while requests follow each other.
+        A streamed model is in the last turn of an engagement, since requests follow each other.
         """
         src_len, tgt_len = table.src_len, table.tgt_len
         if self.streamed is not None:
@@ -136,17 +126,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One workload as it was read: what depends neither on the network nor on the replication."""
+    """The inputs of one workload, independent of the network and the replication."""
 
     name: str
     table: LengthTable
-    """The pairs that the filter keeps; each replication deals them out into those to fit on and those to evaluate."""
+    """Pairs that the filter keeps; each replication splits them into pairs to fit on and pairs to evaluate."""
     targets: tuple[Target, ...]
     arrivals: ArrivalProcess
     warnings: tuple[str, ...]
-    """What looks wrong with the lengths, such as languages in the wrong order; empty where all is well."""
+    """Suspicious properties of the lengths, such as languages in the wrong order."""
     outliers: LengthTable | None = None
-    """The pairs that the filter drops and that requests are drawn from all the same; None where these are left out."""
+    """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:
@@ -160,23 +150,23 @@ class Case:
 
     @property
     def queues(self) -> bool:
-        """Whether a request may meet another."""
+        """True if requests may meet."""
         return self.arrivals.discipline != "back_to_back"
 
     @property
     def batches(self) -> bool:
-        """Whether a batch may hold more than one request."""
+        """True if a batch may hold more than one request."""
         return self.queues and any(target.decoding for target in self.targets)
 
     @property
     def streams(self) -> bool:
-        """Whether a device streams its model, so that what a request takes depends on those before it."""
+        """True if a device streams its model, so that the time of a request depends on those before it."""
         return any(target.streaming for target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A scenario with everything read that it names."""
+    """A scenario with all its inputs."""
 
     scenario: Scenario
     cases: dict[str, Case]
@@ -184,21 +174,23 @@ class RunPlan:
 
 
 def read_inputs(scenario: Scenario, base: Path, document: Document | None = None) -> RunPlan:
-    """Read what the scenario names; relative paths start at `base`.
+    """Read the inputs of a scenario; relative paths start at `base`.
 
-    Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`; with a `document`, those that know no
-    line in a file of theirs name the key of the scenario and its place.
+    Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
+    in their own file name the key of the scenario and its place.
     """
     networks = {
         name: load_network(part, base, name, partial(_name_key_in_errors, document, "networks", name))
         for name, part in scenario.networks.items()
     }
-    return RunPlan(scenario, {name: _read_case(scenario, name, base, document) for name in scenario.workloads}, networks)
+    return RunPlan(
+        scenario, {name: _CaseReader(scenario, name, base, document).case() for name in scenario.workloads}, networks
+    )
 
 
 @contextmanager
 def _name_key_in_errors(document: Document | None, *location: str | int) -> Iterator[None]:
-    """Tell of a file that is missing or unfit as a whole which key of the scenario names it."""
+    """Add the key of the scenario to errors of a file that is missing or unfit as a whole."""
     try:
         yield
     except InputError as error:
@@ -212,64 +204,168 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
         ) from error
 
 
-def _read_case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
-    lengths, read = scenario.workloads[name].lengths, list[DeviceProfile]()
-    for device in scenario.devices:
-        with _name_profile_in_errors(scenario, device, name, document):
-            read.append(read_profile(profile_path(scenario.profile_of(device, name), base)))
-    with _name_key_in_errors(document, "workloads", name, "lengths"):
-        table = load_lengths(lengths, base)
-        warnings = lengths_warnings(lengths, table)
-        outliers = load_replayed_outliers(lengths, base, table)
-        fertility, ends, unit = fertility_of(lengths), _end_of_sentence(read), read[0].length_unit
-        check_fertility(fertility, "src", table.src_unit, [profile.length_unit.src for profile in read])
-        check_fertility(fertility, "tgt", table.tgt_unit, [profile.length_unit.tgt for profile in read])
-        alike = all((profile.length_unit.src, profile.length_unit.tgt) == (unit.src, unit.tgt) for profile in read)
-        if fertility is None or not alike:
-            fertility, unit = None, LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
-        table = convert_units(table, fertility, unit.src, unit.tgt, ends)
-        outliers = None if outliers is None else convert_units(outliers, fertility, unit.src, unit.tgt, ends)
-        counted = _counted_fertility(lengths, base, table, read)
-        conversions = [_conversion(lengths, table, profile, counted) for profile in read]
+@dataclass(frozen=True, slots=True)
+class _CaseReader:
+    """Reads the inputs of one workload of a scenario."""
+
+    scenario: Scenario
+    workload: str
+    base: Path
+    document: Document | None
+
+    def naming(self, *location: str | int) -> AbstractContextManager[None]:
+        return _name_key_in_errors(self.document, *location)
+
+    def naming_profile(self, device: str) -> AbstractContextManager[None]:
+        per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
+        return self.naming("devices", device, "profile", *per_workload)
+
+    def path(self, device: str) -> Path:
+        return profile_path(self.scenario.profile_of(device, self.workload), self.base)
+
+    def case(self) -> Case:
+        """Read the workload's lengths, its arrivals and the profiles of all devices."""
+        scenario, name, base = self.scenario, self.workload, self.base
+        lengths, profiles = scenario.workloads[name].lengths, list[DeviceProfile]()
+        for device in scenario.devices:
+            with self.naming_profile(device):
+                profiles.append(read_profile(self.path(device)))
+        with self.naming("workloads", name, "lengths"):
+            table = workload_room.load_lengths(lengths, base)
+            warnings = workload_room.lengths_warnings(lengths, table)
+            outliers = workload_room.load_replayed_outliers(lengths, base, table)
+            stated, unit = workload_room.fertility_of(lengths), profiles[0].length_unit
+            units: dict[Side, list[str]] = {
+                "src": [profile.length_unit.src for profile in profiles],
+                "tgt": [profile.length_unit.tgt for profile in profiles],
+            }
+            check_fertility(stated, "src", table.src_unit, units["src"])
+            check_fertility(stated, "tgt", table.tgt_unit, units["tgt"])
+            converts = stated is not None and all(len(set(of_side)) == 1 for of_side in units.values())
+            if not converts:
+                unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+            # Lengths count the end of a sentence as the first profile with decode steps does; `DeviceProfile.counting` adapts
+            # the other profiles.
+            stepping = [profile for profile in profiles if profile.step or profile.decoder or profile.sti]
+            ends = (stepping or profiles)[0].length_unit.end_of_sentence
+            applied = (stated if converts else None, unit.src, unit.tgt, ends)
+            table = convert_units(table, *applied)
+            outliers = None if outliers is None else convert_units(outliers, *applied)
+            fertility = stated or Fertility()
+            table_units: dict[Side, str] = {"src": table.src_unit, "tgt": table.tgt_unit}
+            wanted = {
+                side: {unit for unit in units[side] if unit != table_unit and fertility.factor(side, unit) is None}
+                for side, table_unit in table_units.items()
+            }
+            counted = workload_room.count_fertility(lengths, base, wanted)
+            conversions = [_conversion(table, profile.length_unit, fertility, counted) for profile in profiles]
+            table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)
-        table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-    targets = tuple(
-        _target(scenario, device, name, base, profile, conversion, replayed, document)
-        for device, profile, conversion in zip(scenario.devices, read, conversions, strict=True)
-    )
-    with _name_key_in_errors(document, "workloads", name, "arrivals"):
-        arrivals = scenario.workloads[name].arrivals.process(base)
-    return Case(name, table, targets, arrivals, warnings, outliers)
+        targets = tuple(
+            self.target(device, profile, conversion, replayed)
+            for device, profile, conversion in zip(scenario.devices, profiles, conversions, strict=True)
+        )
+        with self.naming("workloads", name, "arrivals"):
+            arrivals = scenario.workloads[name].arrivals.process(base)
+        return Case(name, table, targets, arrivals, warnings, outliers)
+
+    def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
+        """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
+        part, choice = self.scenario.devices[device], None
+        with self.naming_profile(device):
+            profile = self.checked_profile(device, measured, conversion, table)
+        if part.decoder is not None:
+            with self.naming("devices", device, "decoder"):
+                profile, choice = with_decoder(profile, part.decoder)
+        # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
+        beam = None if choice is None else choice.settings.beam
+        doubts = tuple(profile_doubts(measured, _used_cost_models(part, measured), beam=beam))
+        decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
+        return Target(device, profile, doubts, choice, decoding, streaming, conversion)
+
+    def checked_profile(
+        self, device: str, profile: DeviceProfile, conversion: Conversion | None, table: LengthTable
+    ) -> DeviceProfile:
+        """Return the profile in the workload's unit. Raises `ProfileError` if it does not fit the workload."""
+        part, name, path = self.scenario.devices[device], self.workload, self.path(device)
+        if conversion is not None:
+            for key in ("batching", "decoder", "sti"):
+                if getattr(part, key) is not None:
+                    units = f"{conversion.src_unit} and {conversion.tgt_unit}"
+                    what = f"{key} needs lengths in the profile's unit, {units}, but workload {name} is counted otherwise"
+                    raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
+            profile = profile.converted(conversion.src, conversion.tgt, LengthUnit(src=table.src_unit, tgt=table.tgt_unit))
+        for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+            expected = getattr(profile.length_unit, side)
+            if counted != expected:
+                what = f"the profile counts {side} lengths by {expected}, workload {name} by {counted}"
+                remedy = f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}"
+                raise ProfileError(what, path=path, remedy=remedy)
+        profile = profile.counting(table.end_of_sentence)
+        if not profile.plane.seconds(table.src_len, table.tgt_len).any():
+            what = f"no request of workload {name} would take any time"
+            raise ProfileError(what, path=path, remedy="mend the plane's fixed part")
+        share = outside_share(profile, table)
+        if share > part.outside_range_share:
+            (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
+            raise ProfileError(
+                f"{100 * share:.1f} % of workload {name} lies outside the profile's range "
+                f"(source {src_low} to {src_high}, target {tgt_low} to {tgt_high} tokens)",
+                path=path,
+                remedy=f"take a profile measured on such lengths, or set devices.{device}.outside_range_share",
+            )
+        return profile
+
+    def decoding(self, device: str, profile: DeviceProfile) -> Decoding | None:
+        """Return how a device batches, or None. Refuse batches larger than the measured ones, unless the scenario allows it."""
+        part = self.scenario.devices[device]
+        if part.batching is None:
+            return None
+        with self.naming_profile(device):
+            cost = profile.decoding_cost
+        batching = batching_of(part.batching)
+        place = ("devices", device, "batching")
+        if batching.size > cost.most_batch and not part.beyond_measured_batch:
+            what = (
+                f"batches of up to {batching.size}, but profile {profile.name} has step costs measured up to {cost.most_batch}"
+            )
+            remedy = (
+                f"give {cost.most_batch} or less, calibrate with --max-batch {batching.size}, "
+                f"or set devices.{device}.beyond_measured_batch: true"
+            )
+            if self.document is None:
+                raise ScenarioError(f"{'.'.join(place)}.size: {what}", remedy=remedy)
+            raise self.document.error((*place, "size"), what, remedy=remedy)
+        if getattr(part.batching, "refill", "measured") == "free":
+            return Decoding(batching, replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0), free_refills=True)
+        if batching.threshold and not profile.knows_refills:
+            with self.naming(*place):
+                raise ProfileError(
+                    f"a running batch is refilled, but the cost of that was not measured for profile {profile.name} "
+                    "(overheads.refill_s_fixed and refill_s_per_sentence)",
+                    remedy="calibrate the device anew, name a profile that has them, or let refills cost nothing: "
+                    f"devices.{device}.batching.refill: free",
+                )
+        return Decoding(batching, cost)
+
+    def streaming(self, device: str, profile: DeviceProfile, table: LengthTable) -> StreamedDevice | None:
+        """Return the streamed device, or None if the device's model stays in memory."""
+        sti = self.scenario.devices[device].sti
+        if sti is None:
+            return None
+        with self.naming_profile(device):
+            cost = profile.sti_cost
+            if cost.decoder is None and profile.plane.s_per_tgt_token > 0.0:
+                what = f"profile {profile.name} takes time for target tokens, but streams a classifier without a decoder"
+                raise ProfileError(
+                    what, remedy="name a translator's profile, from simnmt sti profile --model, or the classifier's"
+                )
+        with self.naming("devices", device, "sti"):
+            return streamed_device(sti, profile, cost, table)
 
 
-def _target(
-    scenario: Scenario,
-    device: str,
-    workload: str,
-    base: Path,
-    measured: DeviceProfile,
-    conversion: Conversion | None,
-    table: LengthTable,
-    document: Document | None,
-) -> Target:
-    """Return how a device executes a workload's requests by its profile; `table`: the pairs that they are drawn from."""
-    part, choice = scenario.devices[device], None
-    with _name_profile_in_errors(scenario, device, workload, document):
-        profile = _checked_profile(scenario, device, workload, table, base, measured, conversion)
-    if part.decoder is not None:
-        with _name_key_in_errors(document, "devices", device, "decoder"):
-            profile, choice = with_decoder(profile, part.decoder)
-    # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
-    beam = None if choice is None else choice.settings.beam
-    doubts = tuple(profile_doubts(measured, used_cost_models(scenario, device, measured), beam=beam))
-    decoding = _decoding(scenario, device, workload, profile, document)
-    streaming = _streamed(scenario, device, workload, profile, table, document)
-    return Target(device, profile, doubts, choice, decoding, streaming, conversion)
-
-
-def used_cost_models(scenario: Scenario, device: str, profile: DeviceProfile) -> tuple[str, ...]:
-    """Return the names of a profile's cost models by which a device of this scenario executes."""
-    part = scenario.devices[device]
+def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:
+    """Return the names of a profile's cost models by which a device executes."""
     used = ["execution" if part.sti is None else "sti"]
     used += ["step", "encoder", "overheads"] if part.batching is not None else []
     used += ["decoder"] if part.decoder is not None else []
@@ -277,99 +373,13 @@ def used_cost_models(scenario: Scenario, device: str, profile: DeviceProfile) ->
     return tuple(used)
 
 
-def _streamed(
-    scenario: Scenario, device: str, workload: str, profile: DeviceProfile, table: LengthTable, document: Document | None
-) -> StreamedDevice | None:
-    """Return the streamed device, or None where the device's model stays in memory."""
-    sti = scenario.devices[device].sti
-    if sti is None:
-        return None
-    with _name_profile_in_errors(scenario, device, workload, document):
-        cost = profile.sti_cost
-        if cost.decoder is None and profile.plane.s_per_tgt_token > 0.0:
-            raise ProfileError(
-                f"profile {profile.name} takes time for target tokens, but what it streams is a classifier without a decoder",
-                remedy="name a translator's, as simnmt sti profile --model makes, or the classifier's own",
-            )
-    with _name_key_in_errors(document, "devices", device, "sti"):
-        return streamed_device(sti, profile, cost, table)
-
-
-def _decoding(
-    scenario: Scenario, device: str, workload: str, profile: DeviceProfile, document: Document | None
-) -> Decoding | None:
-    """None where the device does not batch. Refuses batches beyond what the profile was measured with, unless allowed."""
-    part = scenario.devices[device]
-    if part.batching is None:
-        return None
-    with _name_profile_in_errors(scenario, device, workload, document):
-        cost = profile.decoding_cost
-    size = part.batching.size
-    if size > cost.most_batch and not part.beyond_measured_batch:
-        place = ("devices", device, "batching", "size")
-        what = f"batches of up to {size}, but profile {profile.name} has step costs measured up to {cost.most_batch}"
-        remedy = (
-            f"give {cost.most_batch} or less, calibrate with --max-batch {size}, "
-            f"or set devices.{device}.beyond_measured_batch: true"
-        )
-        if document is None:
-            raise ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
-        raise document.error(place, what, remedy=remedy)
-    batching = batching_of(part.batching)
-    if getattr(part.batching, "refill", "measured") == "free":
-        return Decoding(batching, replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0), free_refills=True)
-    if batching.threshold and not profile.knows_refills:
-        with _name_key_in_errors(document, "devices", device, "batching"):
-            raise ProfileError(
-                f"a running batch is refilled, but what that takes was not measured for profile {profile.name} "
-                "(overheads.refill_s_fixed and refill_s_per_sentence)",
-                remedy="calibrate the device anew, name a profile that has them, or let refills cost nothing: "
-                f"devices.{device}.batching.refill: free",
-            )
-    return Decoding(batching, cost)
-
-
-def _end_of_sentence(profiles: Sequence[DeviceProfile]) -> EndOfSentence:
-    """Which lengths of a workload count the end of a sentence: as the first profile that has decode steps says, else the first.
-
-    The others follow by `DeviceProfile.counting`.
-    """
-    stepping = [profile for profile in profiles if profile.step is not None or profile.decoder is not None or profile.sti]
-    return (stepping or profiles)[0].length_unit.end_of_sentence
-
-
-def _name_profile_in_errors(
-    scenario: Scenario, device: str, workload: str, document: Document | None
-) -> AbstractContextManager[None]:
-    """Name the key of a device's profile in errors of that file as a whole."""
-    per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
-    return _name_key_in_errors(document, "devices", device, "profile", *per_workload)
-
-
-def _counted_fertility(
-    lengths: Lengths, base: Path, table: LengthTable, profiles: Sequence[DeviceProfile]
-) -> dict[Side, dict[str, float]]:
-    """Return the fertility of the profiles' units that is not stated, counted on the corpus as far as it can be."""
-    stated = fertility_of(lengths) or Fertility()
-    units: dict[Side, tuple[str, list[str]]] = {
-        "src": (table.src_unit, [profile.length_unit.src for profile in profiles]),
-        "tgt": (table.tgt_unit, [profile.length_unit.tgt for profile in profiles]),
-    }
-    wanted = {
-        side: {unit for unit in of_profiles if unit != table_unit and stated.factor(side, unit) is None}
-        for side, (table_unit, of_profiles) in units.items()
-    }
-    return count_fertility(lengths, base, wanted)
-
-
 def _conversion(
-    lengths: Lengths, table: LengthTable, profile: DeviceProfile, counted: Mapping[Side, Mapping[str, float]]
+    table: LengthTable, unit: LengthUnit, stated: Fertility, counted: dict[Side, dict[str, float]]
 ) -> Conversion | None:
     """Return how a profile's costs become costs per token of the workload: by the stated fertility, else by the counted one.
 
-    None where they count alike, and where neither is possible.
+    None if both count alike, and if neither fertility is known.
     """
-    unit, stated = profile.length_unit, fertility_of(lengths) or Fertility()
     if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
         return None
     stated_src, stated_tgt = stated.factor("src", unit.src), stated.factor("tgt", unit.tgt)
@@ -380,52 +390,28 @@ def _conversion(
     return Conversion(src, tgt, unit.src, unit.tgt, counted=(stated_src, stated_tgt) == (None, None))
 
 
-def _checked_profile(
-    scenario: Scenario,
-    device: str,
-    name: str,
-    table: LengthTable,
-    base: Path,
-    profile: DeviceProfile,
-    conversion: Conversion | None,
-) -> DeviceProfile:
-    """Return the profile in the workload's unit. Raises `ProfileError` where it does not fit the workload."""
-    path = profile_path(scenario.profile_of(device, name), base)
-    if conversion is not None:
-        part = scenario.devices[device]
-        units = f"{conversion.src_unit} and {conversion.tgt_unit}"
-        for key in ("batching", "decoder", "sti"):
-            if getattr(part, key) is not None:
-                what = f"{key} needs lengths in the profile's unit, {units}, but workload {name} is counted otherwise"
-                raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
-        unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
-        profile = profile.converted(conversion.src, conversion.tgt, unit)
-    for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
-        expected = getattr(profile.length_unit, side)
-        if counted != expected:
-            raise ProfileError(
-                f"the profile counts {side} lengths by {expected}, workload {name} by {counted}",
-                path=path,
-                remedy=f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}",
-            )
-    profile = profile.counting(table.end_of_sentence)
-    if not profile.plane.seconds(table.src_len, table.tgt_len).any():
-        raise ProfileError(
-            f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part"
-        )
-    allowed = scenario.devices[device].outside_range_share
-    share = outside_share(profile, table)
-    if share > allowed:
-        (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
-        raise ProfileError(
-            f"{100 * share:.1f} % of workload {name} lies outside the profile's range "
-            f"(source {src_low} to {src_high}, target {tgt_low} to {tgt_high} tokens)",
-            path=path,
-            remedy=f"take a profile measured on such lengths, or set devices.{device}.outside_range_share",
-        )
-    return profile
-
-
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
-    """Share of the pairs that lie outside the profile's range."""
+    """Return the share of the pairs that lie outside the profile's range."""
     return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of work: one workload on one network in one replication."""
+
+    scenario: Scenario
+    case: Case
+    network: str
+    links: Network
+    replication: int
+    folder: Path | None = None
+    """Where its columns are written, a folder that does not exist yet; None: a temporary one for this process alone."""
+
+    def stream(self, name: str) -> tuple[int, int, str]:
+        """Return the key of a random stream of this workload: seed, replication and name."""
+        return self.scenario.seed, self.replication, f"{self.case.name}/{name}"
+
+    @property
+    def nodes(self) -> int:
+        """End nodes of the workload."""
+        return self.scenario.workloads[self.case.name].end_nodes

@@ -1,4 +1,4 @@
-"""Set a policy up for the requests of one unit: its rule, what it may see, and its estimates."""
+"""Set a policy up for the requests of one unit: its rule, its knowledge, and its estimates."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.experiment.draws import ACTIVE_SHARE_STREAM as SHARES
-from simnmt.experiment.draws import Drawn, Learnt, more_s_per_tgt_token, standard_normal, uniform
-from simnmt.experiment.inputs import Case, Decoding
+from simnmt.base import random_streams
+from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
+from simnmt.experiment.inputs import Decoding, Unit
 from simnmt.policies import CNmt, Oracle, TransferEstimate, least_total
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Estimation, PolicySettings
@@ -25,34 +25,30 @@ from simnmt.world.simulation import DecideFor
 
 Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
-"""What a policy is told instead of believing it: target lengths, execution times, transfer times, waits (CNMT-19)."""
+"""True quantities that a policy knows instead of estimating them: target lengths, execution times, transfer times, waits
+(CNMT-19)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetup:
-    """A policy as the world runs it."""
+    """A policy in the form that the world runs."""
 
     decide_for: DecideFor
     beliefs: Beliefs
     expected_for: Callable[[Block], Sequence[Sequence[float]]] | None = None
-    """Of the requests of a block, per target, the seconds that it expects, or the tokens where it views batches."""
+    """Returns, per target, the expected seconds of the requests of a block, or tokens if the policy views batches."""
     plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None
-    """Of the requests of a block, what states of a streamed target take beyond its model in memory, where it knows states."""
+    """Returns, per streamed target and state, the seconds that reads add to the requests of a block, if the policy knows
+    states."""
     predicted_tgt_len: PredictLength | None = None
-    """What it assumes of target lengths; None where it assumes nothing."""
+    """Predicts target lengths; None if the policy predicts none."""
 
 
 def set_up_policy(
-    scenario: Scenario,
-    case: Case,
-    learnt: Learnt,
-    drawn: Drawn,
-    settings: PolicySettings,
-    replication: int,
-    truths: Truths = frozenset(),
+    unit: Unit, learnt: Learnt, drawn: Drawn, settings: PolicySettings, truths: Truths = frozenset()
 ) -> PolicySetup:
-    """Set up a policy for one unit. `truths`: what the gap analysis lets the policy know."""
-    queues, estimation = case.arrivals.discipline != "back_to_back", settings.estimation
+    """Set up a policy for one unit. `truths`: what the policy knows in the gap analysis."""
+    case, estimation = unit.case, settings.estimation
     knows_states = case.streams and estimation.plan_state == "known"
 
     def estimate(decider: int, target: int) -> TransferEstimate:
@@ -63,38 +59,38 @@ def set_up_policy(
     beliefs = Beliefs(
         estimate,
         probes=estimation.transfer_estimate.probes,
-        views=_views(scenario, case, learnt, estimation) if queues and estimation.hears_batches else (),
-        plan_views=_plan_views(case) if knows_states else (),
+        views=_views(unit, learnt, estimation) if case.queues and estimation.hears_batches else (),
+        plan_views=tuple(
+            None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
+            for streamed in (target.streamed if knows_states else None for target in case.targets)
+        ),
         true_transfer=settings.knows_truth or "transfer" in truths,
         # The time that a streamed model's state takes is known as a wait is, back to back as well.
-        true_backlog=(queues or case.streams) and (settings.knows_truth or "backlog" in truths),
+        true_backlog=(case.queues or case.streams) and (settings.knows_truth or "backlog" in truths),
     )
     if settings.knows_truth:
         return PolicySetup(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs)
-    policy = settings.policy(learnt.knowledge(list(scenario.devices)))
+    policy = settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     predict: PredictLength | None = getattr(policy, "predicted_tgt_len", None)
     if not isinstance(policy, CNmt):
         return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict)
-    weighed_s, expected_s = _execution_estimates(scenario, case, drawn, policy, replication, truths)
-    factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in truths else None
-    counts_tokens = [target.decoding is not None for target in case.targets]
+    estimates = _ExecutionEstimates(unit, drawn, policy, truths)
 
     def expected_for(block: Block) -> Sequence[Sequence[float]]:
-        tgt_len = _true_tgt_len(drawn, block) if "lengths" in truths else policy.predict(block.src_len)
-        columns = zip(counts_tokens, expected_s(block), strict=True)
-        return [(tgt_len if tokens else seconds).tolist() for tokens, seconds in columns]
+        columns = zip(case.targets, estimates.expected(block), strict=True)
+        tgt_len = estimates.tgt_len(block, policy.predict)
+        return [(seconds if target.decoding is None else tgt_len).tolist() for target, seconds in columns]
 
     def plan_beyond_for(block: Block) -> Sequence[Sequence[Sequence[float]] | None]:
-        # What reads add is added to whatever the plane believes: how well that was fitted is not for the state to mend.
+        # Reads are added to the plane's estimate as it is: the state does not correct errors of the plane's fit.
+        factors = estimates.factors(block)
         return [
-            None
-            if target.streamed is None
-            else target.streamed.beyond_s(block.src_len, 1.0 if factors is None else factors(number, block))
-            for number, target in enumerate(case.targets)
+            None if target.streamed is None else target.streamed.beyond_s(block.src_len, factor)
+            for target, factor in zip(case.targets, factors, strict=True)
         ]
 
     return PolicySetup(
-        lambda block: least_total(weighed_s(block)),
+        lambda block: least_total(estimates.weighed(block)),
         beliefs,
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
@@ -102,16 +98,8 @@ def set_up_policy(
     )
 
 
-def _plan_views(case: Case) -> tuple[Callable[[], PlanView] | None, ...]:
-    """Per target that streams its model, how a view of its boxes' states begins."""
-    return tuple(
-        None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
-        for streamed in (target.streamed for target in case.targets)
-    )
-
-
 def _servers(scenario: Scenario, workload: str, device: str) -> int:
-    """Boxes that a request of one decider may enter."""
+    """Return the number of boxes that a request of one decider may enter."""
     servers = scenario.count_of(device, workload)
     if scenario.balancer_of(device) == "attached":
         # End node n, of decider n modulo deciders, enters server n modulo servers.
@@ -119,19 +107,15 @@ def _servers(scenario: Scenario, workload: str, device: str) -> int:
     return servers
 
 
-def _views(
-    scenario: Scenario, case: Case, learnt: Learnt, estimation: Estimation
-) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:
-    """Return, per target, how a view begins of what is under way there, where the policy looks.
+def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:
+    """Return, per target, the factory of the policy's view of its queue or batch; None if the policy has no view there.
 
-    A policy that sees queues must not count a device that batches as so many workers, each as fast as if alone.
+    A policy that sees queues must not treat a device that batches as workers that are each as fast as one alone.
     """
-    fit_pairs = learnt.fit_pairs
-    steps = max(round(fit_pairs.mean_tgt_len), 1)
-    src_len = max(round(fit_pairs.mean_src_len), 1)
+    steps, src_len = (max(round(mean), 1) for mean in (learnt.fit_pairs.mean_tgt_len, learnt.fit_pairs.mean_src_len))
 
     def batch_view(decoding: Decoding, servers: int) -> Callable[[], BatchView]:
-        """Return how the view of a batch begins: with the costs of sentences of the fit pairs' mean lengths."""
+        """Return the factory of a batch's view, with the costs of sentences of the fit pairs' mean lengths."""
 
         def step_s(active: int) -> float:
             return decoding.cost.steps_at(active)(0, steps - 1) / steps
@@ -140,83 +124,74 @@ def _views(
             return decoding.cost.encode_s([src_len] * sentences) + decoding.cost.refill_s(sentences)
 
         batching = decoding.batching
-        # Its tables of costs are made here, once, and shared by all deciders.
+        # The tables of costs are made once, here, and shared by all deciders.
         return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
     views: list[Callable[[], BacklogView | BatchView] | None] = []
-    for target in case.targets:
-        servers = _servers(scenario, case.name, target.device)
+    for target in unit.case.targets:
+        servers = _servers(unit.scenario, unit.case.name, target.device)
         if target.decoding is not None:
             views.append(batch_view(target.decoding, servers))
         else:
-            workers = scenario.devices[target.device].workers
+            workers = unit.scenario.devices[target.device].workers
             views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
     return tuple(views)
 
 
-def _true_tgt_len(drawn: Drawn, block: Block) -> Column:
-    assert drawn.truth.tgt_len is not None
-    tgt_len: Column = drawn.truth.tgt_len[_rows(drawn, block)].astype(np.float64)
-    return tgt_len
+class _ExecutionEstimates:
+    """Seconds of execution per target that C-NMT estimates for the requests of a block.
 
-
-def _rows(drawn: Drawn, block: Block) -> slice | NDArray[np.int64]:
-    """The numbers in the order in which they were issued of the requests of a block."""
-    rows = slice(block.first, block.first + len(block))
-    return rows if drawn.decided_order is None else drawn.decided_order[rows]
-
-
-ExecutionEstimate = Callable[[Block], list[Column]]
-"""Seconds of execution per target for the requests of a block."""
-
-
-def _noise(scenario: Scenario, case: Case, device: str, replication: int) -> Column:
-    """The standard normal number by which each request's execution at a device scatters."""
-    return standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
-
-
-def _factors(scenario: Scenario, case: Case, drawn: Drawn, replication: int) -> Callable[[int, Block], Column]:
-    """By target and block, the factors by which the requests' true computing times exceed a streamed profile's."""
-    noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
-
-    def factors(target: int, block: Block) -> Column:
-        return case.targets[target].profile.residual.factor(noise[target][_rows(drawn, block)])
-
-    return factors
-
-
-def _execution_estimates(
-    scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, truths: Truths
-) -> tuple[ExecutionEstimate, ExecutionEstimate]:
-    """Return what C-NMT weighs the targets by and what C-NMT expects; they differ if C-NMT minimises a percentile.
-
-    With `times` in `truths`, the estimate is the profile's with this request's residual, or on a target that batches the
+    With `times` in `truths`, the estimate is the profile's with the residual of the request, or on a target that batches the
     time of the request alone; with `lengths` as well, the estimates are the true times.
     """
-    if not truths & {"lengths", "times"}:
-        return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
-    noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
-    draw = partial(uniform, scenario.seed, replication, f"{case.name}/{SHARES}")
-    more_s = more_s_per_tgt_token(case, scenario.requests, draw)
 
-    def seconds(block: Block, predict: PredictLength) -> list[Column]:
-        rows = _rows(drawn, block)
-        tgt_len = _true_tgt_len(drawn, block) if "lengths" in truths else predict(block.src_len)
-        if "times" not in truths:
-            return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
+    def __init__(self, unit: Unit, drawn: Drawn, policy: CNmt, truths: Truths) -> None:
+        self._case, self._drawn, self._policy, self._truths = unit.case, drawn, policy, truths
+        size = unit.scenario.requests
+        if "times" in truths:
+            self._noise = [
+                random_streams.standard_normal(*unit.stream(f"execution {device}"), size) for device in unit.scenario.devices
+            ]
+            shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM))
+            self._more_s = more_s_per_tgt_token(unit.case, size, shares)
+
+    def _rows(self, block: Block) -> slice | NDArray[np.int64]:
+        """Return the numbers of a block's requests in the order of issue."""
+        rows, order = slice(block.first, block.first + len(block)), self._drawn.decided_order
+        return rows if order is None else order[rows]
+
+    def tgt_len(self, block: Block, predict: PredictLength) -> Column:
+        """Return the target lengths: true or predicted ones."""
+        if "lengths" not in self._truths:
+            return predict(block.src_len)
+        assert self._drawn.truth.tgt_len is not None
+        return self._drawn.truth.tgt_len[self._rows(block)].astype(np.float64)
+
+    def _seconds(self, block: Block, predict: PredictLength) -> list[Column]:
+        rows, tgt_len = self._rows(block), self.tgt_len(block, predict)
+        if "times" not in self._truths:
+            return [plane.seconds(block.src_len, tgt_len) for plane in self._policy.planes]
         return [
-            target.execution_s(block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
-            for target, residual, more in zip(case.targets, noise, more_s, strict=True)
+            target.execution_s(block.src_len, tgt_len, noise[rows], None if more_s is None else more_s[rows])
+            for target, noise, more_s in zip(self._case.targets, self._noise, self._more_s, strict=True)
         ]
 
-    def expected(block: Block) -> list[Column]:
-        return seconds(block, policy.predict)
+    def expected(self, block: Block) -> list[Column]:
+        """Return the expected seconds, which the policy adds to queues."""
+        return self._seconds(block, self._policy.predict)
 
-    if policy.percentiles is None:
-        return expected, expected
-    low, high = policy.percentiles
+    def weighed(self, block: Block) -> list[Column]:
+        """Return the seconds by which the policy compares targets: expected ones, or a percentile's if it minimises that."""
+        if self._policy.percentiles is None:
+            return self.expected(block)
+        low_s, high_s = (self._seconds(block, predict) for predict in self._policy.percentiles)
+        return [np.maximum(*columns) for columns in zip(low_s, high_s, strict=True)]
 
-    def weighed(block: Block) -> list[Column]:
-        return [np.maximum(*columns) for columns in zip(seconds(block, low), seconds(block, high), strict=True)]
-
-    return weighed, expected
+    def factors(self, block: Block) -> list[Column | float]:
+        """Return, per target, the factors of the requests' true computing times over the profile's; 1 if they are unknown."""
+        if "times" not in self._truths:
+            return [1.0] * len(self._case.targets)
+        rows = self._rows(block)
+        return [
+            target.profile.residual.factor(noise[rows]) for target, noise in zip(self._case.targets, self._noise, strict=True)
+        ]

@@ -167,9 +167,7 @@ def routes(
 
     def hop(device: str, links: tuple[Link, ...], link_per_node: bool) -> Hop:
         if link_per_node:
-            uniform = random_streams.draw(
-                seed, replication, f"{name}/{device} starts", nodes, lambda generator, k: generator.random(k)
-            )
+            uniform = random_streams.uniform(seed, replication, f"{name}/{device} starts", nodes)
             return Hop(links, tuple((uniform * [links[node % len(links)].rtt.duration_s for node in range(nodes)]).tolist()))
         if replication == 0:
             return Hop(links, (0.0,))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import RunPlan, Target
+from simnmt.experiment.inputs import RunPlan, Target, Unit
 from simnmt.experiment.notes import fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes
-from simnmt.experiment.units import Unit, UnitResult, devices, known_misroutes, run_unit
+from simnmt.experiment.units import UnitResult, devices, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.recommendation import Goal, Roles, recommend
@@ -26,7 +26,7 @@ from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import Logs, misroutes
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.summary import Row, RunKey, comparisons, rows, total_latencies_s, with_regret
+from simnmt.results.summary import Numbers, Row, RunKey, comparisons, rows, total_latencies_s, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 
@@ -141,9 +141,9 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     )
 
 
-def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, dict[str, float | None]]:
+def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Numbers]:
     """The runs by workload, network and policy as the scenario names them."""
-    merged: dict[RunKey, dict[str, float | None]] = {}
+    merged: dict[RunKey, Numbers] = {}
     for result in results:
         merged |= result.numbers
     return {

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simnmt.results.statistics import Estimate, change_percent, over_replications
-from simnmt.results.summary import OBJECTIVES, Objective, Row, RunKey, known
+from simnmt.results.summary import OBJECTIVES, Numbers, Objective, Row, RunKey, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
 """Relative gain over the best fixed policy below which routing each request is not worth the trouble, if it is no chance."""
-
-Numbers = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)

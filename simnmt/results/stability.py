@@ -12,12 +12,11 @@ from math import inf, log, sqrt
 from statistics import NormalDist
 
 from simnmt.results.number_text import digits, duration
-from simnmt.results.summary import Device, Row, RunKey, known
+from simnmt.results.summary import Device, Numbers, Row, RunKey, known
 
 LOAD_SUFFIX = "_busiest_load"
 _LOAD, _IN = "_overload", "_overloaded_in"
 """What a judged row keeps of a device that is overloaded: its load, and in how many replications that is so."""
-Numbers = Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from simnmt.results.request_log import Log
 from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
 
 Row = dict[str, Any]
+Numbers = dict[str, float | None]
+"""The numbers of one run by the column of the summary; None for unknown ones."""
 Column = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
 
@@ -59,7 +61,7 @@ def measure(
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
-) -> dict[str, float | None]:
+) -> Numbers:
     """Return the numbers of one run.
 
     `lost_s`: what each judged request lost by going where it went (`request_log.lost_s`), NaN for the others; None if misroutes
@@ -75,7 +77,7 @@ def measure(
     issued_s, makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s, "closed": makespan_s}[discipline]
     quantiles = latency_quantiles(latency_s)
-    numbers: dict[str, float | None] = {
+    numbers: Numbers = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.mean()),
         **quantiles,
@@ -106,7 +108,7 @@ def measure(
     return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
 
 
-def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> dict[str, float | None]:
+def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> Numbers:
     """Return the share of the judged requests that were misrouted, and their mean loss."""
     judged_s = None if lost_s is None else lost_s[np.isfinite(lost_s)]
     if judged_s is None or judged_s.size == 0:
@@ -141,10 +143,10 @@ TAILS = ("p95", "p99")
 """Quantiles of the latency beyond which requests are also looked at apart."""
 
 
-def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> dict[str, float | None]:
+def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> Numbers:
     """Return the parts' means over all requests, and over those that take as long as a quantile or longer."""
     slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
-    means: dict[str, float | None] = {}
+    means: Numbers = {}
     for part, column in PARTS.items():
         seconds = log[column]
         means[f"mean_{part}_s"] = float(seconds.mean())
@@ -158,9 +160,9 @@ def _known_mean(values: Column) -> float | None:
     return None if np.isnan(mean) else mean
 
 
-def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | None) -> dict[RunKey, dict[str, float | None]]:
+def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunKey, Numbers]:
     """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
-    regrets: dict[RunKey, dict[str, float | None]] = {}
+    regrets: dict[RunKey, Numbers] = {}
     for key, numbers in runs.items():
         regret: float | None = None
         if oracle is not None:
@@ -174,7 +176,7 @@ WITH_INTERVAL = ("total_latency_s", "p50_latency_s", *OBJECTIVES.values(), "regr
 """Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
 
 
-def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[Row]:
+def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs."""
     grouped = _by_policy(runs)
     table: list[Row] = []
@@ -231,7 +233,7 @@ def _most_spread_part(replications: Sequence[Mapping[str, float | None]], object
     return max(ranges, key=ranges.__getitem__)
 
 
-def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Iterable[str]) -> list[Row]:
+def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> list[Row]:
     """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
@@ -259,7 +261,7 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
     return table
 
 
-def total_latencies_s(runs: Mapping[RunKey, dict[str, float | None]]) -> dict[tuple[str, str, str], list[float]]:
+def total_latencies_s(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, str], list[float]]:
     """Return the total latency of each replication by workload, network and policy."""
     return {
         key: [known(numbers["total_latency_s"]) for numbers in replications] for key, replications in _by_policy(runs).items()
@@ -277,9 +279,9 @@ def _verdict(change: Estimate, same: bool) -> str:
 
 
 def _by_policy(
-    runs: Mapping[RunKey, dict[str, float | None]],
-) -> dict[tuple[str, str, str], list[dict[str, float | None]]]:
-    grouped: dict[tuple[str, str, str], list[dict[str, float | None]]] = {}
+    runs: Mapping[RunKey, Numbers],
+) -> dict[tuple[str, str, str], list[Numbers]]:
+    grouped: dict[tuple[str, str, str], list[Numbers]] = {}
     for key in sorted(runs, key=lambda key: key.replication):
         grouped.setdefault((key.workload, key.network, key.policy), []).append(runs[key])
     return grouped

@@ -16,6 +16,7 @@ from simnmt.experiment.notes import notes
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.profile_file import read_profile
 from simnmt.scenario.source import open_source
+from tests.units import unit_of
 
 GOOD = """\
 version: 1
@@ -149,7 +150,7 @@ def test_either_device_may_batch_or_both(tmp_path: Path) -> None:
 
 
 def notes_of(plan: RunPlan) -> str:
-    learnt = learn(plan.cases["w"], plan.scenario.fit, 1, 0)
+    learnt = learn(unit_of(plan))
     return "\n".join(notes(plan, {"w": learnt}, []))
 
 
@@ -192,7 +193,7 @@ def bare_profile(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("bare_profile")
 def test_refilling_is_refused_where_its_costs_were_not_measured(tmp_path: Path) -> None:
     assert complaint(tmp_path, UNMEASURED) == (
-        "s.yaml:11:15: devices.cloud.batching: a running batch is refilled, but what that takes was not measured for profile "
+        "s.yaml:11:15: devices.cloud.batching: a running batch is refilled, but the cost of that was not measured for profile "
         "cpu1-gru (overheads.refill_s_fixed and refill_s_per_sentence) (calibrate the device anew, name a profile that has "
         "them, or let refills cost nothing: devices.cloud.batching.refill: free)"
     )

@@ -22,6 +22,7 @@ from simnmt.scenario.source import open_source
 from simnmt.streaming.plan import engagement
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 from tests.profile.made_sti import sti_block
+from tests.units import unit_of
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_a_classifier_in_a_translators_profile_is_no_translator(folder: Path) ->
     alone = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, importance=False)
     written(folder, streamed_profile(name="mixed", sti=alone))
     said = complaint(folder, TEXT, "devices.gateway.profile=mixed.json")
-    assert "profile mixed takes time for target tokens, but what it streams is a classifier without a decoder" in said
+    assert "profile mixed takes time for target tokens, but streams a classifier without a decoder" in said
 
 
 CASES = {
@@ -314,7 +315,7 @@ def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folde
 
 
 def notes_of(plan: RunPlan) -> str:
-    learnt = learn(plan.cases["w"], plan.scenario.fit, 1, 0)
+    learnt = learn(unit_of(plan))
     return "\n".join(notes(plan, {"w": learnt}, []))
 
 
@@ -336,9 +337,9 @@ def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_mo
     wide, narrow = (
         plan_of(folder, TEXT, "fit.inferences=0", f"devices.gateway.sti.deadline_ms={deadline}") for deadline in (5000, 450)
     )
-    planes = [learn(plan.cases["w"], plan.scenario.fit, 1, 0).planes[0] for plan in (wide, narrow)]
+    planes = [learn(unit_of(plan)).planes[0] for plan in (wide, narrow)]
     assert planes[1].s_per_tgt_token < 0.9 * planes[0].s_per_tgt_token
-    fitted = learn(wide.cases["w"], wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
+    fitted = learn(unit_of(plan_of(folder, TEXT, "fit.inferences=5000", "devices.gateway.sti.deadline_ms=5000")))
     assert fitted.planes[0].s_per_tgt_token == pytest.approx(planes[0].s_per_tgt_token, rel=0.05)
     assert planes[0].s_per_tgt_token < 0.012
 
@@ -347,18 +348,18 @@ def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(
     """A plane that is wrong by half stays wrong by half; told the true times, computing is scaled by each request's own
     residual, in the state as in the plane (XP-04)."""
     plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
-    case, scenario = plan.cases["w"], plan.scenario
-    streamed = case.targets[0].streamed
+    streamed = plan.cases["w"].targets[0].streamed
     assert streamed is not None
-    learnt = learn(case, scenario.fit, 1, 0)
+    unit = replace(unit_of(plan), folder=tmp_path)
+    learnt = learn(unit)
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
-    drawn = draw(scenario, case, "n", plan.networks["n"], learnt, 0, tmp_path)
+    drawn = draw(unit, learnt)
     block = next(iter(drawn.requests.blocks()))
     found = {}
     for told in (frozenset(), frozenset({"times"})):
-        how = set_up_policy(scenario, case, learnt, drawn, scenario.policies["knowing"], 0, told)
+        how = set_up_policy(unit, learnt, drawn, plan.scenario.policies["knowing"], told)
         assert how.plan_beyond_for is not None
         found[told], other = how.plan_beyond_for(block)
         assert other is None

@@ -149,7 +149,8 @@ def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenari
 def test_of_two_drawn_servers_every_pair_is_as_likely_and_none_is_drawn_twice(make_tiers: MakeScenario) -> None:
     def drawn(requests: int) -> np.ndarray:
         unit = unit_of(plan_of(make_tiers(requests=requests)))
-        return units._choices(unit.scenario, unit.case, 0, "cloud", 4, 2)
+        balancer = units._balancer(unit, "cloud", 4)
+        return np.column_stack([balancer._first, *balancer._others])
 
     choices = drawn(60_000)
     pairs = Counter(map(tuple, choices.tolist()))

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, differential_evolution
 
-from simnmt.base import shipped_files
-from simnmt.experiment.draws import standard_normal
+from simnmt.base import random_streams, shipped_files
 from simnmt.experiment.processes import run_in_processes
 from simnmt.network.connection_profiles import connection_profile
 from simnmt.network.series import RttSeries
@@ -146,8 +145,8 @@ def draw_experiment(
         predicted_tgt_len=fit_lengths(fit_pairs).regression.predict(src_len),
         mean_tgt_len=fit_pairs.mean_tgt_len,
         noise=(
-            standard_normal(seed, 0, f"{name}/execution gateway", requests),
-            standard_normal(seed, 0, f"{name}/execution cloud", requests),
+            random_streams.standard_normal(seed, 0, f"{name}/execution gateway", requests),
+            random_streams.standard_normal(seed, 0, f"{name}/execution cloud", requests),
         ),
         payload_s=8 * token_bytes * (src_len + tgt_len) / BANDWIDTH_BPS,
         rtt_s=rtt_s,
@@ -157,7 +156,7 @@ def draw_experiment(
 
 def _calibration(name: str, device: str, fit_pairs: LengthTable, seed: int) -> _Calibration:
     src_len, tgt_len = fit_pairs.sample(seed, 0, f"{name}/calibration {device} lengths", FIT.inferences)
-    noise = standard_normal(seed, 0, f"{name}/calibration {device}", FIT.inferences)
+    noise = random_streams.standard_normal(seed, 0, f"{name}/calibration {device}", FIT.inferences)
     src, tgt = src_len.astype(np.float64), tgt_len.astype(np.float64)
     return _Calibration(src, tgt, noise, np.linalg.pinv(np.column_stack([src, tgt, np.ones_like(src)])))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.experiment.draws import standard_normal
+from simnmt.base import random_streams
 from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt import claims, published
@@ -129,7 +129,9 @@ def worth_sending_up_to_ms(plan: RunPlan, workload: str, network: str, requests:
     _, pairs = case.table.split(plan.scenario.fit.share, seed)
     src_len, tgt_len = pairs.sample(seed, 0, f"{workload}/lengths", requests)
     gateway_s, cloud_s = (
-        profile.execution_s(src_len, tgt_len, standard_normal(seed, 0, f"{workload}/execution {device}", requests))
+        profile.execution_s(
+            src_len, tgt_len, random_streams.standard_normal(seed, 0, f"{workload}/execution {device}", requests)
+        )
         for device, profile in zip(plan.scenario.devices, case.profiles, strict=True)
     )
     moments = (np.arange(requests) + 0.5) / requests * link.rtt.duration_s
