@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
+from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, holds_if
 from simnmt.papers.kit.study import read_study, shipped_measurements
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
@@ -145,12 +145,21 @@ def read_pipeline(path: Path) -> PipelineMeasurement:
     return read_study(path, PipelineMeasurement, "measurement of a pipeline", remedy)
 
 
+CLAIMS = ClaimList()
+
+
+@CLAIMS.declare("STI-16 (a)", f"A pipeline of 6-bit shards is at least {FASTER_BY:g} times as fast as loading 32 bits first")
 def _faster(measured: PipelineMeasurement) -> Judgement:
     ours = "; ".join(f"{runs.ratio:.2f} times at {runs.pace_mb:g} MB/s" for runs in measured.faster)
     reached = bool(measured.faster) and all(runs.ratio >= FASTER_BY for runs in measured.faster)
     return Judgement(ours, holds_if(reached), "16 tokens, cold reads, medians of repeats in turn")
 
 
+@CLAIMS.declare(
+    "STI-16 (b)",
+    f"Plans that are predicted not to stall wait for at most {100 * MOST_STALL:.0f} % of their time",
+    "pipelines of one bitwidth stall for more than 72 %",
+)
 def _stalls(measured: PipelineMeasurement) -> Judgement:
     free = measured.stall_free
     if len(free) < LEAST_PLANS:
@@ -162,6 +171,7 @@ def _stalls(measured: PipelineMeasurement) -> Judgement:
     return Judgement(ours, holds_if(shares[-1] <= 100 * MOST_STALL), why)
 
 
+@CLAIMS.declare("STI-16 (c)", f"Simulated latency is within {100 * LARGEST_ERROR:.0f} % of what is measured, for every plan")
 def _simulated(measured: PipelineMeasurement) -> Judgement:
     if not measured.grid:
         raise Undecided("no plan was measured")
@@ -176,38 +186,15 @@ def _simulated(measured: PipelineMeasurement) -> Judgement:
     return Judgement(ours, holds_if(within == len(errors)), why)
 
 
+@CLAIMS.declare(
+    "STI-06",
+    f"Native unpacking is at least {UNPACKS_BY:g} times as fast as torch or numba, and hardly depends on the bits",
+    "within 25 % from 2 to 6 bits",
+)
 def _unpacking(measured: PipelineMeasurement) -> Judgement:
     least, even = measured.unpack.least_ratio, measured.unpack.six_over_two
     ours = f"{least:.2f} times as fast; 6 bits at {100 * even:.0f} % of the speed of 2"
     return Judgement(ours, holds_if(least >= UNPACKS_BY and even >= EVEN), "one thread; the least over bits")
-
-
-CLAIMS = (
-    Claim(
-        "STI-16 (a)",
-        f"A pipeline of 6-bit shards is at least {FASTER_BY:g} times as fast as loading 32 bits first",
-        "",
-        _faster,
-    ),
-    Claim(
-        "STI-16 (b)",
-        f"Plans that are predicted not to stall wait for at most {100 * MOST_STALL:.0f} % of their time",
-        "pipelines of one bitwidth stall for more than 72 %",
-        _stalls,
-    ),
-    Claim(
-        "STI-16 (c)",
-        f"Simulated latency is within {100 * LARGEST_ERROR:.0f} % of what is measured, for every plan",
-        "",
-        _simulated,
-    ),
-    Claim(
-        "STI-06",
-        f"Native unpacking is at least {UNPACKS_BY:g} times as fast as torch or numba, and hardly depends on the bits",
-        "within 25 % from 2 to 6 bits",
-        _unpacking,
-    ),
-)
 
 
 def pipeline_claims(measured: PipelineMeasurement | None) -> list[ClaimRecord]:

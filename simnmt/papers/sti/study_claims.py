@@ -8,7 +8,8 @@ from itertools import groupby, pairwise
 from math import log10
 from statistics import fmean
 
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, Claim, ClaimRecord, Judgement, Undecided, holds_if, worst_verdict
+from simnmt.papers.kit import claim as kit
+from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, ClaimRecord, Judgement, Undecided, holds_if, worst_verdict
 from simnmt.papers.sti import published
 from simnmt.papers.sti.comparison import (
     POINTS,
@@ -30,6 +31,26 @@ WITHIN = 0.01
 EQUAL = 0.10
 """Relative difference of operations and busy times that still counts as equal."""
 BASELINES = ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6")
+
+
+CLAIMS = kit.ClaimList()
+
+
+def study_claims(study: Study | None) -> list[ClaimRecord]:
+    """Return all claims on the study, one record for each device or one; without a study, records that one is needed."""
+    if study is None:
+        return [claim.unknown(NEEDS, basis="needs --study") for claim in CLAIMS]
+    return [record for claim in CLAIMS for record in claim_records(claim, study)]
+
+
+def claim_records(claim: kit.Claim, study: Study) -> list[ClaimRecord]:
+    """Return the verdict by the claim's part of the study, or if it names no part, by the grid on each device."""
+    part = claim.part or "grid"
+    if not getattr(study, part):
+        return [claim.unknown(f"the study has no part `{part}`", study.name, basis="needs --study")]
+    if claim.part:
+        return [claim.record(study, device=study.name)]
+    return [claim.record(study, device, device=f"{study.name}, {device.name}", basis=device.kind) for device in study.devices]
 
 
 def _judge_in_time(study: Study, device: StudiedDevice, method: str, why: str, slack: float = 0.0) -> Judgement:
@@ -55,6 +76,19 @@ def _baseline(method: str, study: Study, device: StudiedDevice) -> Judgement:
     return _judge_in_time(study, device, method, why)
 
 
+for _letter, _method in zip("abcd", BASELINES, strict=True):
+    CLAIMS.declare(
+        f"STI-22 ({_letter})",
+        f"On average over deadlines that both keep a plan is at least as accurate as {_method}",
+        ", ".join(f"{board} +{gains[_method]:g}" for board, gains in published.GAINS.items()) + " points",
+    )(partial(_baseline, _method))
+
+
+@CLAIMS.declare(
+    "STI-22 (e)",
+    f"On average over deadlines that both keep a plan is within {100 * WITHIN:g} point of the whole model held in memory",
+    f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
+)
 def _in_memory(study: Study, device: StudiedDevice) -> Judgement:
     over_all = compare(study, device, "STI", "PreloadModel-32")
     deadlines, equal = len(over_all.in_time.pairs), over_all.in_time.where(lambda first, second: first.shards == second.shards)
@@ -64,6 +98,7 @@ def _in_memory(study: Study, device: StudiedDevice) -> Judgement:
     return _judge_in_time(study, device, "PreloadModel-32", why, WITHIN)
 
 
+@CLAIMS.declare("STI-22 (f)", "A plan keeps every deadline that the whole model in memory keeps")
 def _deadlines(study: Study, device: StudiedDevice) -> Judgement:
     pairs = compare(study, device, "STI", "PreloadModel-32").where(lambda _, in_memory: not in_memory.misses).pairs
     late = [planned.deadline_share for planned, _ in pairs if planned.misses]
@@ -73,6 +108,11 @@ def _deadlines(study: Study, device: StudiedDevice) -> Judgement:
     return Judgement(f"{len(pairs) - len(late)} of {len(pairs)} kept", holds_if(not late), f"{why}; {others}")
 
 
+@CLAIMS.declare(
+    "STI-24 (d)",
+    "The preload buffer makes plans more accurate than without",
+    f"up to +{published.BUFFER_GAIN:g} points",
+)
 def _buffer(study: Study, device: StudiedDevice) -> Judgement:
     compared = compare(study, device, "STI", "STI", second_share=0.0)
     most, share = max(
@@ -86,6 +126,11 @@ def _buffer(study: Study, device: StudiedDevice) -> Judgement:
     return Judgement(format_gain(compared.gain), above(compared.gain), why)
 
 
+@CLAIMS.declare(
+    "STI-24 (g)",
+    "The advantage over other pipelines is larger under tight deadlines than under loose ones",
+    f"+{published.NARROW_GAIN:g} points below 200 ms (Odroid), less beyond",
+)
 def _tight(study: Study, device: StudiedDevice) -> Judgement:
     """Compare the gains of the lower half of the deadlines (tight) with those of the upper half (loose)."""
     texts, gaps = [], []
@@ -103,6 +148,11 @@ def _tight(study: Study, device: StudiedDevice) -> Judgement:
     return Judgement("; ".join(texts), verdict, "halves of the deadlines")
 
 
+@CLAIMS.declare(
+    "STI-23 (c)",
+    "Parameters held between executions are 1 to 2 orders of magnitude fewer bytes than the whole model's",
+    f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
+)
 def _memory(study: Study, device: StudiedDevice) -> Judgement:
     compared = {method: compare(study, device, method, "STI") for method in ("PreloadModel-32", "PreloadModel-6")}
     ratios = {method: pairs.ratio(lambda point: point.held_bytes) for method, pairs in compared.items()}
@@ -118,6 +168,7 @@ def _memory(study: Study, device: StudiedDevice) -> Judgement:
     return Judgement(ours, holds_if(holds), why)
 
 
+@CLAIMS.declare("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel")
 def _equal_work(study: Study, device: StudiedDevice) -> Judgement:
     ratio = compare(study, device, "STI", "PreloadModel-32").ratio(lambda point: point.shards)
     return Judgement(f"{ratio:.2f} times", holds_if(abs(ratio - 1.0) <= EQUAL), "n x m, mean over deadlines")
@@ -132,6 +183,15 @@ def _more_work(methods: Sequence[str], study: Study, device: StudiedDevice) -> J
     return Judgement(ours, holds_if(min(ratios.values()) > 1.0), why)
 
 
+for _letter, _methods in (("b", ("Load&Exec", "StdPL-32")), ("c", ("StdPL-2", "StdPL-6"))):
+    CLAIMS.declare(
+        f"STI-24 ({_letter})",
+        f"Plans compute more shards than {' and '.join(_methods)}",
+        f"{published.SHARDS[_methods[0]]:g} times",
+    )(partial(_more_work, _methods))
+
+
+@CLAIMS.declare("STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", part="grid")
 def _shapes(study: Study) -> Judgement:
     """Compare the submodels of the devices whose computation grows most and least with slices."""
     by_growth = sorted(study.devices, key=lambda device: device.comp_s[len(device.comp_s) // 4 - 1] / device.comp_s[-1])
@@ -155,6 +215,11 @@ def _shapes(study: Study) -> Judgement:
     return Judgement(ours, holds_if(ratios[0] > ratios[1]), why, basis)
 
 
+@CLAIMS.declare(
+    "STI-25",
+    "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
+    "expected, not measured",
+)
 def _busy(study: Study, device: StudiedDevice) -> Judgement:
     methods = ("Load&Exec", "StdPL-32", "PreloadModel-32")
     ratios = {method: compare(study, device, "STI", method).ratio(lambda point: point.busy_s) for method in methods}
@@ -165,6 +230,7 @@ def _busy(study: Study, device: StudiedDevice) -> Judgement:
     return Judgement(ours, holds_if(near and min(ratios.values()) > 1.0), why)
 
 
+@CLAIMS.declare("STI-27", "Accuracy rises with bits, with layers and with slices, on average", part="uniform")
 def _rises(study: Study) -> Judgement:
     """Compare the fewest with the most bits, layers and slices, the other two as in the whole model."""
     names = ("bits", "layers", "slices")
@@ -189,6 +255,12 @@ def _rises(study: Study) -> Judgement:
     return Judgement("; ".join(texts), worst_verdict(verdicts), why)
 
 
+@CLAIMS.declare(
+    "STI-24 (e)",
+    "Raising shards by importance is at least as accurate as raising as many at random, on average",
+    f"+{published.IMPORTANCE[0]:g} points on average, up to +{published.IMPORTANCE[1]:g}",
+    "upgrades",
+)
 def _importance(study: Study) -> Judgement:
     cases = [case for case in study.upgrades if case.random]
     if not cases:
@@ -206,6 +278,12 @@ def _importance(study: Study) -> Judgement:
     return Judgement(format_gain(overall_gain), at_least(overall_gain), why)
 
 
+@CLAIMS.declare(
+    "STI-24 (f)",
+    "A larger preload buffer makes plans more accurate",
+    f"+{published.SIZE_GAIN[2]:g} points from {published.SIZE_GAIN[0] / 1e6:g} to {published.SIZE_GAIN[1] / 1e6:g} MB",
+    "sizes",
+)
 def _sizes(study: Study) -> Judgement:
     texts, verdicts, falls, steps = [], [], 0, 0
     ordered = sorted(study.sizes, key=lambda point: (point.device, point.deadline_share, point.preload_bytes))
@@ -223,95 +301,3 @@ def _sizes(study: Study) -> Judgement:
     why = f"smallest to largest buffer under one deadline; {falls} of {steps} single steps fall, as the planner is greedy; "
     why += f"clear in {verdicts.count(HOLDS)} of {len(verdicts)} sweeps"
     return Judgement("; ".join(texts), verdict, why)
-
-
-def _printed_gains(method: str) -> str:
-    return ", ".join(f"{board} +{gains[method]:g}" for board, gains in published.GAINS.items()) + " points"
-
-
-CLAIMS = (
-    *(
-        Claim(
-            f"STI-22 ({letter})",
-            f"On average over deadlines that both keep a plan is at least as accurate as {method}",
-            _printed_gains(method),
-            partial(_baseline, method),
-        )
-        for letter, method in zip("abcd", BASELINES, strict=True)
-    ),
-    Claim(
-        "STI-22 (e)",
-        f"On average over deadlines that both keep a plan is within {100 * WITHIN:g} point of the whole model held in memory",
-        f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
-        _in_memory,
-    ),
-    Claim("STI-22 (f)", "A plan keeps every deadline that the whole model in memory keeps", "", _deadlines),
-    Claim(
-        "STI-24 (d)",
-        "The preload buffer makes plans more accurate than without",
-        f"up to +{published.BUFFER_GAIN:g} points",
-        _buffer,
-    ),
-    Claim(
-        "STI-24 (g)",
-        "The advantage over other pipelines is larger under tight deadlines than under loose ones",
-        f"+{published.NARROW_GAIN:g} points below 200 ms (Odroid), less beyond",
-        _tight,
-    ),
-    Claim(
-        "STI-23 (c)",
-        "Parameters held between executions are 1 to 2 orders of magnitude fewer bytes than the whole model's",
-        f"{published.MEMORY['PreloadModel-32']:g} times fewer than in full, {published.MEMORY['PreloadModel-6']:g} at 6 bits",
-        _memory,
-    ),
-    Claim("STI-24 (a)", "Plans compute as many shards as the model in memory does", "as high as PreloadModel", _equal_work),
-    *(
-        Claim(
-            f"STI-24 ({letter})",
-            f"Plans compute more shards than {' and '.join(methods)}",
-            f"{published.SHARDS[methods[0]]:g} times",
-            partial(_more_work, methods),
-        )
-        for letter, methods in (("b", ("Load&Exec", "StdPL-32")), ("c", ("StdPL-2", "StdPL-6")))
-    ),
-    Claim("STI-24 (h)", "A processor takes deep and narrow submodels, a GPU shallow and wide ones", "", _shapes, "grid"),
-    Claim(
-        "STI-25",
-        "Computation is busy for longer than with Load&Exec and StdPL-32, and for about as long as with PreloadModel-32",
-        "expected, not measured",
-        _busy,
-    ),
-    Claim("STI-27", "Accuracy rises with bits, with layers and with slices, on average", "", _rises, "uniform"),
-    Claim(
-        "STI-24 (e)",
-        "Raising shards by importance is at least as accurate as raising as many at random, on average",
-        f"+{published.IMPORTANCE[0]:g} points on average, up to +{published.IMPORTANCE[1]:g}",
-        _importance,
-        "upgrades",
-    ),
-    Claim(
-        "STI-24 (f)",
-        "A larger preload buffer makes plans more accurate",
-        f"+{published.SIZE_GAIN[2]:g} points from {published.SIZE_GAIN[0] / 1e6:g} to {published.SIZE_GAIN[1] / 1e6:g} MB",
-        _sizes,
-        "sizes",
-    ),
-)
-"""Every claim that a study decides, in the order of the page."""
-
-
-def study_claims(study: Study | None) -> list[ClaimRecord]:
-    """Return all claims on the study, one record for each device or one; without a study, records that one is needed."""
-    if study is None:
-        return [claim.unknown(NEEDS, basis="needs --study") for claim in CLAIMS]
-    return [record for claim in CLAIMS for record in claim_records(claim, study)]
-
-
-def claim_records(claim: Claim, study: Study) -> list[ClaimRecord]:
-    """Return the verdict by the claim's part of the study, or if it names no part, by the grid on each device."""
-    part = claim.part or "grid"
-    if not getattr(study, part):
-        return [claim.unknown(f"the study has no part `{part}`", study.name, basis="needs --study")]
-    if claim.part:
-        return [claim.record(study, device=study.name)]
-    return [claim.record(study, device, device=f"{study.name}, {device.name}", basis=device.kind) for device in study.devices]
