@@ -62,7 +62,7 @@ def table_one(parts: Sequence[Part]) -> Table:
         ],
         note="Negative is faster. GW, Server and Oracle are the totals held against: everything on the gateway, everything on "
         "the server, each request where it is truly fastest.",
-        published=lambda line: line.origin == "published",
+        published="origin",
         on_terminal=True,
         in_document=False,
     )

@@ -360,7 +360,7 @@ def _output_table(rows: Sequence[OutputTimes]) -> Table:
         note="Three steps: bias, softmax and search; the ratio is theirs over fused. Our fused layer takes its product block "
         "by block; the paper leaves it alone. Small print: what the paper prints of a change, where its seconds "
         "give another. Fusing is exact: translations stay as they are.",
-        published=lambda row: row.kind == "published",
+        published="kind",
         keys="source kind set=test_set beam product_s product_fused_s product_percent printed_product_percent bias_s softmax_s "
         "search_s three_s fused_s fused_percent printed_fused_percent ratio layer_ratio exact",
         small="source",

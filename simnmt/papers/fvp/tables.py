@@ -1,6 +1,6 @@
 """Tables of the reproduction: the printed ones with our figures in the same columns, and those of studies and benches alone.
 
-Every row on translations says how many sentences stay the same, or that the paper does not print it (XP-03).
+Every row on translations states how many sentences stay the same, or that the paper does not print it (XP-03).
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means
 from simnmt.papers.fvp.study import Decoded, Part, Study, format_clusters
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import Column, Table, derived_table, percent, record
+from simnmt.papers.kit.table import KIND, SHOWN_DIGITS, Column, Table, derived_table, percent, record
 from simnmt.report.typography import number
 
-SHOWN_DIGITS = 16
-"""Digits of a SHA-256 sum on the page; the JSON document has all 64."""
 KNOWN = {"both": "both languages", "target": "the target alone", "mixed, same size": "the target alone, as much text"}
 
 
@@ -58,14 +56,14 @@ def _agreement(identical: float, tokens: float | None = None) -> str:
 def _printed(model: Model, row: str, beam: int, batch: int) -> dict[str, Any]:
     """Return the fields that name a published row and its agreement."""
     same = f"about {100 * published.IDENTICAL:.0f} % the same (section 3.4)" if model == "m3" else "not printed"
-    method = {"kind": "published", "model": MODELS[model], "row": row, "way": "", "beam": beam, "batch": batch}
-    return method | {"agreement": f"not exact: {same}"}
+    fields = {"kind": "published", "model": MODELS[model], "row": row, "way": "", "beam": beam, "batch": batch}
+    return fields | {"agreement": f"not exact: {same}"}
 
 
 def _decoded(study: Study, decoding: Decoded, label: str = "label") -> dict[str, Any]:
     """Return the fields that name a decoding and its agreement; `label`: the key of the direction."""
-    method = {"model": study.model.name, label: decoding.label, **record(decoding, "beam batch way=method_label")}
-    return method | {"agreement": _agreement(decoding.identical, decoding.token_agreement)}
+    fields = {"model": study.name, label: decoding.label, **record(decoding, "beam batch way=method_label")}
+    return fields | {"agreement": _agreement(decoding.identical, decoding.token_agreement)}
 
 
 def _decodings(studies: Sequence[Study]) -> list[tuple[Study, Decoded]]:
@@ -77,18 +75,13 @@ def _name(row: Row) -> str:
     return ", ".join(part for part in (row["model"], row.get("row", row.get("label")), row.get("way")) if part)
 
 
-def _is_published(row: Row) -> bool:
-    return bool(row["kind"] == "published")
-
-
-def _of(key: str) -> Callable[[Row], str]:
+def _out_of(key: str) -> Callable[[Row], str]:
     """Return small print that gives the whole of a share."""
     return lambda row: f"of {number(row[key], 0)}"
 
 
 DIRECTION = Column("direction", _name)
 SEARCH = Column("beam, batch", lambda row: f"{row['beam']}, {row['batch']}")
-KIND = Column("kind", "kind", kind=True)
 TRANSLATIONS = Column("translations", "agreement", words=True)
 CLUSTERS = Column("clusters", "clusters", 0)
 GRID = (CLUSTERS, Column("K", "top", 0))
@@ -111,10 +104,10 @@ def _real(studies: Sequence[Study]) -> Table:
         SEARCH,
         percent("active, % of V", "share_mean", 2, small=lambda row: f"at most {number(100 * row['share_most'], 2)}"),
         Column("V", "vocab", 0),
-        percent("of what is written, %", "share_of_emitted", 1, small=_of("emitted")),
+        percent("of what is written, %", "share_of_emitted", 1, small=_out_of("emitted")),
         percent("missed, %", "miss_rate", 3),
         percent("probability, %", "active_mass", 1),
-        percent("sentences the same, %", "identical", 1, small=_of("sentences")),
+        percent("sentences the same, %", "identical", 1, small=_out_of("sentences")),
         percent("tokens the same, %", "token_agreement", 2),
         Column("tokens/s, all", "tokens_per_s", 0),
         Column("fused", "tokens_per_s_fused", 0),
@@ -139,25 +132,16 @@ def _projection(studies: Sequence[Study]) -> Table:
     rows = [
         _printed(model, projection.direction, 2, 20)
         | record(projection, "active_percent us ratio")
-        | {
-            "line_us": fit(model).us(projection.active_percent),
-            "operation_limit": operation_limit(projection),
-            "implied_share": implied_share(projection),
-        }
+        | {"line_us": fit(model).us(projection.active_percent), "operation_limit": operation_limit(projection)}
+        | {"implied_share": implied_share(projection)}
         for model in MODELS
         for projection in rows_of(model)
     ]
     rows += [
         _decoded(study, decoding, "row")
-        | {
-            "kind": "measured",
-            "active_percent": 100 * decoding.share.mean,
-            "us": 1e6 * decoding.part.layer_s / decoding.part.steps,
-            "line_us": None,
-            "ratio": decoding.layer_ratio,
-            "operation_limit": 1.0 / (decoding.share.mean + (decoding.clusters or 0) / study.model.vocab),
-            "implied_share": decoding.layer_share,
-        }
+        | {"kind": "measured", "us": 1e6 * decoding.part.layer_s / decoding.part.steps, "line_us": None}
+        | record(decoding, "active_percent=share.mean*100 ratio=layer_ratio implied_share=layer_share")
+        | {"operation_limit": 1.0 / (decoding.share.mean + (decoding.clusters or 0) / study.model.vocab)}
         for study, decoding in _decodings(studies)
     ]
     columns = [
@@ -175,8 +159,7 @@ def _projection(studies: Sequence[Study]) -> Table:
         "and search included. By counting: multiply-adds, with 2,000 clusters for the paper's. The line: through a model's six "
         "points. Share: of the whole time, as Tables 2 and 3 imply it, and as ours was measured."
     )
-    title = "Table 2: the projection of a step"
-    return Table("table-2", title, rows, columns, note, published=_is_published, on_terminal=True)
+    return Table("table-2", "Table 2: the projection of a step", rows, columns, note, published="kind", on_terminal=True)
 
 
 def _quality(identifier: str, title: str, studies: Sequence[Study], test_set: int) -> Table:
@@ -202,7 +185,7 @@ def _quality(identifier: str, title: str, studies: Sequence[Study], test_set: in
         TRANSLATIONS,
     ]
     note = "The gain is of tokens per second end to end. EX and XE are averages as printed; a table below recomputes them."
-    return Table(identifier, title, rows, columns, note, published=_is_published, on_terminal=True)
+    return Table(identifier, title, rows, columns, note, published="kind", on_terminal=True)
 
 
 def _averages() -> Table:
@@ -237,25 +220,17 @@ def _memory(studies: Sequence[Study]) -> Table:
         for row in TABLE_5
     ]
     for preset in preset_memory(studies):
-        sets = (
-            f"sets of {100 * preset.mean_share:.2g} % ({preset.shares_of}), {CENTROID_BYTES[preset.centroid_bytes]} centroids"
-        )
+        sets = f"sets of {100 * preset.mean_share:.2g} % ({preset.shares_of}), "
+        sets += f"{CENTROID_BYTES[preset.centroid_bytes]} centroids"
         weights = f"{MODELS[preset.model]}, weights"
         figures.append(("inferred", weights, sets, preset.clusters, preset.account.model or 0, preset.account.total))
     for study in studies:
         for bundle in study.memory:
             sets, model_bytes = f"{bundle.label}, K = {bundle.top}", study.model.parameter_bytes
-            figures.append(("measured", study.model.name, sets, bundle.clusters, model_bytes, bundle.total_bytes))
+            figures.append(("measured", study.name, sets, bundle.clusters, model_bytes, bundle.total_bytes))
     rows = [
-        {
-            "kind": kind,
-            "model": model,
-            "row": row,
-            "clusters": clusters,
-            "model_mb": model_bytes / 1e6,
-            "more_mb": more_bytes / 1e6,
-            "more_percent": 100.0 * more_bytes / model_bytes,
-        }
+        {"kind": kind, "model": model, "row": row, "clusters": clusters}
+        | {"model_mb": model_bytes / 1e6, "more_mb": more_bytes / 1e6, "more_percent": 100.0 * more_bytes / model_bytes}
         for kind, model, row, clusters, model_bytes, more_bytes in figures
     ]
     columns = [
@@ -271,7 +246,7 @@ def _memory(studies: Sequence[Study]) -> Table:
         "figure 4 prints of cluster 0, here taken for all, or as our own sets are. Measured: ours as allocated, centroids, "
         "norms, sets and flags."
     )
-    return Table("table-5", "Table 5: memory", rows, columns, note, published=_is_published, on_terminal=True)
+    return Table("table-5", "Table 5: memory", rows, columns, note, published="kind", on_terminal=True)
 
 
 def _people() -> Table:
@@ -332,7 +307,7 @@ def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) ->
         record(cell, "label knowledge clusters top training_sentences training_contexts union_rows")
         | record(cell, "share_of_emitted union_of_emitted emitted miss_rate identical set_bytes bundle_bytes")
         | record(cell, "share_mean=share.mean share_p90=share.p90 share_most=share.most union_mean=union.mean")
-        | {"model": study.model.name, "vocab": study.model.vocab, "set_most": cell.sets.most}
+        | {"model": study.name, "vocab": study.model.vocab, "set_most": cell.sets.most}
         | {"agreement": _agreement(cell.identical)}
         for study in studies
         for cell in getattr(study, part)
@@ -350,16 +325,14 @@ def _cells(identifier: str, title: str, studies: Sequence[Study], part: Part) ->
         percent("missed", "miss_rate", 3),
         TRANSLATIONS,
     ]
-    note = (
-        "In percent, over held-out steps of dense decoding; of what is written: of the tokens that dense decoding of the "
-        "training text and the development half writes."
-    )
+    note = "In percent, over held-out steps of dense decoding; of what is written: of the tokens that dense decoding of the "
+    note += "training text and the development half writes."
     return Table(identifier, title, rows, columns, note)
 
 
 def sweep_ends(sweep: Table, studies: Sequence[Study]) -> str:
     """Return for a terminal the cells with the fewest and the most clusters, and those that were decoded with."""
-    chosen = {(study.model.name, decoding.label, decoding.method_label) for study, decoding in _decodings(studies)}
+    chosen = {(study.name, decoding.label, decoding.method_label) for study, decoding in _decodings(studies)}
     rows = []
     for (model, label, _), group in grouped(sweep.rows, "model", "label", "top").items():
         clusters = [row["clusters"] for row in group]
@@ -374,7 +347,7 @@ def _speeds(studies: Sequence[Study]) -> Table:
     rows = [
         record(speed, "label clusters top beam batch sentences")
         | {
-            "model": study.model.name,
+            "model": study.name,
             "gain_percent": 100 * speed.gain,
             "low_percent": 100 * (min(speed.ratios) - 1.0),
             "high_percent": 100 * (max(speed.ratios) - 1.0),
@@ -392,7 +365,7 @@ def _speeds(studies: Sequence[Study]) -> Table:
 
 def _trials(studies: Sequence[Study]) -> Table:
     rows = [
-        {"model": study.model.name, "vocab": study.model.vocab, **trial.model_dump()}
+        {"model": study.name, "vocab": study.model.vocab, **trial.model_dump()}
         | {"agreement": _agreement(trial.identical, trial.token_agreement)}
         for study in studies
         for trial in study.tried
@@ -407,16 +380,14 @@ def _trials(studies: Sequence[Study]) -> Table:
         Column("enough", lambda row: "yes" if row["good"] else "no"),
         TRANSLATIONS,
     ]
-    note = (
-        "Decoded on the development half: of the cells that keep enough with each search the one that multiplies least is "
-        "taken; if there is none, the one that keeps most."
-    )
+    note = "Decoded on the development half: of the cells that keep enough with each search the one that multiplies least is "
+    note += "taken; if there is none, the one that keeps most."
     return Table("tried", "How r and K were chosen", rows, columns, note)
 
 
 def _per_cluster(studies: Sequence[Study]) -> Table:
     rows = [
-        {"model": study.model.name, "vocab": study.model.vocab, **sizes.model_dump(mode="json")}
+        {"model": study.name, "vocab": study.model.vocab, **sizes.model_dump(mode="json")}
         for study in studies
         for sizes in study.per_cluster
     ]
@@ -457,13 +428,7 @@ def _bench(benches: Sequence[ProjectionBench]) -> Table:
 
 def _break_even(benches: Sequence[ProjectionBench]) -> Table:
     rows = [
-        {
-            "kind": bench.kind,
-            "box": name_of(bench),
-            "date": bench.date,
-            "clusters": bench.setting.clusters,
-            **point.model_dump(),
-        }
+        record(bench, "kind date clusters=setting.clusters") | {"box": name_of(bench), **point.model_dump()}
         for bench in benches
         for point in bench.break_even
     ]
@@ -472,17 +437,15 @@ def _break_even(benches: Sequence[ProjectionBench]) -> Table:
         return lambda row: "never" if row[key] is None else 100 * row[key]
 
     heads = {"columns": "straight", "scattered": "scattered", "fastest": "by any product"}
-    note = (
-        "By the fitted costs, in percent of V: active columns straight into the search, scattered as published, and against "
-        "all columns by the faster of torch's products and ours."
-    )
+    note = "By the fitted costs, in percent of V: active columns straight into the search, scattered as published, and against "
+    note += "all columns by the faster of torch's products and ours."
     columns = [*LAYER, CLUSTERS, *(Column(head, share(key), 0) for key, head in heads.items())]
     return Table("break-even", "Above which share all columns win", rows, columns, note, small="date")
 
 
 def _runs(studies: Sequence[Study]) -> Table:
     rows = [
-        {"model": study.model.name, **run.model_dump(mode="json"), **record(run.settings, "seed quick")}
+        {"model": study.name, **run.model_dump(mode="json"), **record(run.settings, "seed quick")}
         for study in studies
         for run in study.runs
     ]

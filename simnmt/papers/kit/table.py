@@ -11,6 +11,8 @@ from simnmt.report.typography import DASH, number, signed, significant
 
 Value = float | str | None
 """What a column shows of a row; None and an empty text are an empty cell."""
+SHOWN_DIGITS = 16
+"""Digits of a SHA-256 sum that tables show; the JSON document has all 64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,10 @@ class Column:
         return signed(value, self.digits) if self.signed else number(value, self.digits)
 
 
+KIND = Column("kind", "kind", kind=True)
+"""The kind of a row's numbers, such as `measured`."""
+
+
 def percent(
     head: str, value: str, digits: int, *, signed: bool = False, small: str | Callable[[Any], str] | None = None
 ) -> Column:
@@ -128,8 +134,8 @@ class Table:
     note: str = ""
     small: str | Callable[[Any], str] | None = None
     """A text that stands small below the row's name, on the page."""
-    published: bool | str | Callable[[Any], bool] = False
-    """Whether a row is the paper's: the page sets it apart. One answer for all rows, an attribute, or a function."""
+    published: bool | str = False
+    """Rows of the paper, set apart on the page: all rows, or those whose attribute of this name is `published`."""
     on_terminal: bool = False
     in_document: bool = True
     """False: the JSON document has the rows under a key of its own."""
@@ -167,7 +173,7 @@ class Table:
                 name.terminal_text(row),
                 [column.page_cell(row) for column in columns],
                 small=read_value(row, self.small) or "",
-                published=self.published if isinstance(self.published, bool) else bool(read_value(row, self.published)),
+                published=self.published is True or read_value(row, self.published or None) == "published",
             )
             for row in self.shown_rows
         ]
