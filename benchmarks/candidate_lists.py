@@ -158,7 +158,7 @@ def by_ctranslate2(rounds: int) -> dict[str, Any]:
         "ctranslate2_layer_share_of_products": vocab * width / (vocab * width + body),
     }
     for compute_type in ("float32", "int8"):
-        engines = [CTranslate2Engine(loaded, model, "cpu", 1, compute_type, 1, own) for own in (None, lists)]
+        engines = [CTranslate2Engine(loaded, "cpu", 1, compute_type, 1, own) for own in (None, lists)]
         for batch in (1, 20):
             work, taken_s = Work(*WORK, batch=batch), [list[float](), list[float]()]
             for number in range(rounds + 1):

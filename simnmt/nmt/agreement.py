@@ -1,7 +1,7 @@
-"""Compare two translations of the same sentences, and tell near ties from disagreements (FNI-11).
+"""Compare two translations of the same sentences, and distinguish near ties from disagreements (FNI-11).
 
-Batched products round differently, so that two candidates whose scores nearly tie may change places. To tell such a case from
-a fault the sentence is decoded once more, alone and by the plainest of searches, and the gap between the two is looked up.
+Batched products round differently, so that two candidates with nearly equal scores may change places. To distinguish this case
+from a fault, the sentence is decoded once more, alone and by the simplest search, which gives the gap between the candidates.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from simnmt.nmt.step_model import Hypothesis, State, StepModel
 Tokens = tuple[int, ...]
 
 NEAR_TIE = 1e-4
-"""Scores closer than this may change their order with the rounding of batched products (FNI-11)."""
+"""Two scores closer than this may change their order with the rounding of batched products (FNI-11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A sentence that two ways of decoding translate differently."""
+    """A sentence that two decoders translate differently."""
 
     sentence: int
     gap: float
-    """How close the call was between the two, in natural log-probability: greedily, by how much the lower of the first two
-    tokens that differ lies below the best; with a beam, see `Alone`, and infinity where neither is what the sentence says
-    alone."""
+    """The score gap between the two translations, in natural log-probability. In greedy search: by how much the lower of the
+    first two tokens that differ lies below the best. With a beam: see `LoneDecoding.gap`; infinity if the sentence decoded
+    alone has neither translation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Two translations of the same sentences, compared."""
+    """A comparison of two translations of the same sentences."""
 
     equal: int
+    """Sentences with equal translations."""
     near_ties: tuple[Difference, ...]
-    """Different, where the call between the two was closer than the tolerance: allowed."""
+    """Differences with a gap below the tolerance, which are allowed."""
     disagreements: tuple[Difference, ...]
-    """Different without such an excuse."""
+    """All other differences."""
     equal_tokens: float
-    """Share of the tokens, of the longer of both, that are the same at the same place; 1 where there is none."""
+    """Share of the tokens of the longer translation that are equal at the same place; 1 without tokens."""
 
 
 class LoneDecoding(NamedTuple):
@@ -51,10 +52,10 @@ class LoneDecoding(NamedTuple):
 
     hypothesis: Hypothesis
     gap: float
-    """The smallest gap between two scores whose order decided something, over all steps: who stays open, who is kept as ended,
-    when to stop, who is best at last. Of a rival, over the steps before it was lost and the one that lost it: a tie afterwards
-    decided nothing about it. In natural log-probability, divided by the length where hypotheses that have ended are compared;
-    infinity where there was no choice.
+    """The smallest gap between two scores whose order had an effect, over all steps: on which hypotheses stay open, which ended
+    ones are kept, when the search stops, and which is best at the end. For a rival, over the steps up to the one that drops it:
+    later ties do not concern it. In natural log-probability, divided by the length if ended hypotheses are compared; infinity
+    without any choice.
     """
 
 
@@ -68,36 +69,25 @@ def agreement(
     max_len: int | Sequence[int] = 200,
     tolerance: float = NEAR_TIE,
 ) -> Agreement:
-    """Compare two translations of `sources`, token by token; `max_len`: of all, or of each."""
+    """Compare two translations of `sources`, token by token; `max_len`: most tokens, of all or of each."""
     most = [max_len] * len(sources) if isinstance(max_len, int) else max_len
     pairs = [(one.tokens, other.tokens) for one, other in zip(ones, others, strict=True)]
-    different = [
-        Difference(
-            sentence,
-            _gap_of_greedy(model, sources[sentence], *pair)
-            if beam == 1
-            else _gap_of_beam(model, sources[sentence], *pair, beam, most[sentence]),
-        )
-        for sentence, pair in enumerate(pairs)
-        if pair[0] != pair[1]
-    ]
-    near = tuple(difference for difference in different if difference.gap < tolerance)
+    near, disagreements = list[Difference](), list[Difference]()
+    for sentence, (pair, source, limit) in enumerate(zip(pairs, sources, most, strict=True)):
+        if pair[0] != pair[1]:
+            gap = _gap_of_greedy(model, source, *pair) if beam == 1 else _gap_of_beam(model, source, *pair, beam, limit)
+            (near if gap < tolerance else disagreements).append(Difference(sentence, gap))
     same = sum(one == other for pair in pairs for one, other in zip(*pair, strict=False))
     tokens = sum(max(map(len, pair)) for pair in pairs)
-    return Agreement(
-        len(sources) - len(different),
-        near,
-        tuple(difference for difference in different if not difference.gap < tolerance),
-        same / tokens if tokens else 1.0,
-    )
+    equal = len(pairs) - len(near) - len(disagreements)
+    return Agreement(equal, tuple(near), tuple(disagreements), same / tokens if tokens else 1.0)
 
 
 @torch.inference_mode()
 def _gap_of_greedy(model: StepModel, source: Sequence[int], one: Tokens, other: Tokens) -> float:
-    """See `Difference`; both go on from the same tokens."""
-    shared = next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
-    )
+    """See `Difference.gap`."""
+    differing = (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+    shared = next(differing, min(len(one), len(other)))
     state = _start_state(model, source, 1)
     for word in (model.start_token, *one[:shared]):
         logits, state = model.step(state, torch.tensor([word], device=model.device))
@@ -107,7 +97,7 @@ def _gap_of_greedy(model: StepModel, source: Sequence[int], one: Tokens, other: 
 
 
 def _gap_of_beam(model: StepModel, source: Sequence[int], one: Tokens, other: Tokens, beam: int, max_len: int) -> float:
-    """See `Difference`."""
+    """See `Difference.gap`."""
     alone = decode_alone(model, source, beam, max_len).hypothesis.tokens
     if alone not in (one, other):
         return inf
@@ -129,9 +119,9 @@ class _Candidate(NamedTuple):
 def decode_alone(
     model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200, *, rival: Tokens | None = None
 ) -> LoneDecoding:
-    """What `SlotDecoder` should find, by a search written out for one sentence in plain lists: slow, and independent of it.
+    """Decode one sentence by a simple search over plain lists: slow, and independent of `SlotDecoder`, which it checks.
 
-    `rival`: an output that it does not find, of a beam; the gap is then that of the calls that lost it.
+    `rival`: another translation by a beam; the gap is then that of the choices that dropped it.
     """
     state = _start_state(model, source, beam)
     steps = max_len if model.max_positions is None else min(max_len, model.max_positions)
@@ -208,12 +198,12 @@ def _rank_candidates(
 
 
 def _log_probs(model: StepModel, logits: Tensor) -> Tensor:
-    """Without padding, which is no output; uses up the logits."""
+    """Return log-probabilities in float64, minus infinity for padding; uses up the logits."""
     if model.pad_token != model.eos_token:
         logits[:, model.pad_token] = -inf
     return logits.double().log_softmax(dim=1)
 
 
 def _gap_after(ranked: Sequence[_Path] | Sequence[_Candidate], count: int) -> float:
-    """The gap behind the first so many."""
+    """Return the gap between the last of the first `count` scores and the next one; infinity without a next one."""
     return ranked[count - 1].score - ranked[count].score if len(ranked) > count else inf

@@ -172,7 +172,7 @@ class AttentionalModel(RecurrentDecoder):
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `NeuralModel`."""
+        """See `StepModel`."""
         return self._bottom_steps(src, src_lengths, tgt_in)[1]
 
     def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:

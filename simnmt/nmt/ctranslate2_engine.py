@@ -20,38 +20,37 @@ from simnmt.nmt.step_model import check_lengths
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
 
 VOCABULARY_MAP = "vmap.txt"
-"""What CTranslate2 calls the map in a model's folder."""
+"""Name of the map in a CTranslate2 model's folder."""
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 
 
 class CTranslate2Engine:
-    """Runs forced lengths through CTranslate2's own search, of which only the whole can be timed.
+    """An engine that runs forced lengths through CTranslate2's own search, whose parts cannot be timed.
 
-    Its tokens are texts: each id stands as its decimal digits. As in our own search, padding is never an output.
+    Tokens are passed as texts: the decimal digits of each id. As in our own search, padding is never an output.
     """
 
     def __init__(
         self,
         loaded: LoadedModel,
-        model: MarianModel,
         device: str,
         threads: int | None,
         compute_type: str,
         seed: int,
         lists: CandidateLists | None = None,
     ) -> None:
-        """`lists`: its vocabulary map; None: every token may be chosen."""
-        architecture = loaded.architecture
+        """`lists`: the vocabulary map; None: every token may be chosen. Raises `NmtError` for a model of another kind."""
+        architecture, model = loaded.architecture, loaded.model
+        if not isinstance(model, MarianModel):
+            raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")
         self._architecture, self._seed, self._mapped = architecture, seed, lists is not None
-        never = {architecture.pad_token} - {architecture.eos_token}
-        if lists is not None:
-            # In no list stands padding; the start token CTranslate2 adds to each of them.
-            never = {architecture.start_token} - {architecture.eos_token}
+        # No list holds padding; the start token is added to each of them by CTranslate2.
+        never = {architecture.pad_token if lists is None else architecture.start_token} - {architecture.eos_token}
         self._suppressed = [[str(token)] for token in sorted(never)] or None
         kind, _, index = device.partition(":")
         with tempfile.TemporaryDirectory(prefix="simnmt-ctranslate2-") as folder:
             convert(model, Path(folder), lists)
-            # The weights are read whole when the translator is made: the folder need not outlive it.
+            # The translator reads all weights when it is made, so that the folder can be removed.
             self._translator: ctranslate2.Translator | None = ctranslate2.Translator(
                 folder,
                 device=kind,
@@ -60,11 +59,8 @@ class CTranslate2Engine:
                 inter_threads=1,
                 intra_threads=threads or 0,
             )
-        self.account = EngineAccount(
-            model=loaded.name,
-            architecture=architecture.model_dump(mode="json"),
-            weights=loaded.weights,
-            vocab=architecture.tgt_vocab,
+        self.account = EngineAccount.of(
+            loaded,
             backend="ctranslate2",
             compute_type=self._translator.compute_type,
             device=device,
@@ -73,6 +69,18 @@ class CTranslate2Engine:
             versions={"ctranslate2": ctranslate2.__version__},
             vocabulary=None if lists is None else KIND,
         )
+
+    @classmethod
+    def load(cls, request: EngineRequest) -> CTranslate2Engine:
+        """Load an engine; see `load_engine`, which has checked the device's name. The vocabulary is of candidate lists."""
+        device, threads = request.device, request.threads
+        # int16 is fast only with Intel's MKL, and offered only with it.
+        compute_type = request.supported_type("CTranslate2", supported_types(device))
+        loaded = load_model(request.model, seed=request.seed)
+        lists = None if request.vocabulary is None else CandidateLists.load(request.vocabulary, loaded.model)
+        if device == "cpu":
+            threads = threads or torch.get_num_threads()
+        return within_memory(device, lambda: cls(loaded, device, threads, compute_type, request.seed, lists))
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
@@ -85,7 +93,7 @@ class CTranslate2Engine:
     def translate(
         self, sources: list[list[str]], *, beam: int, forced_len: int | None = None, max_len: int = 200
     ) -> list[list[str]]:
-        """The best hypothesis of each source, of just `forced_len` tokens or up to `max_len`; all sources in one batch."""
+        """Return the best hypothesis of each source, of exactly `forced_len` or up to `max_len` tokens, all in one batch."""
         if self._translator is None:
             raise NmtError("this engine is closed", remedy="load it again")
         results = self._translator.translate_batch(
@@ -105,9 +113,9 @@ class CTranslate2Engine:
 
 
 def convert(model: MarianModel, folder: Path, lists: CandidateLists | None = None) -> None:
-    """Write a model in CTranslate2's form, float32; other types are made from it when it is loaded. `lists`: with their map.
+    """Write a model in CTranslate2's format, in float32, which it converts when loading; `lists`: also their vocabulary map.
 
-    Raises `NmtError` for lists that hold padding or the start token, which are no output.
+    Raises `NmtError` for lists that hold padding or the start token, which are never an output.
     """
     spec, order = _Marian().get_model_spec(model.hf), list(range(model.vocab))
     if lists is not None:
@@ -130,11 +138,10 @@ def convert(model: MarianModel, folder: Path, lists: CandidateLists | None = Non
 
 
 def _reorder(spec: Any, first: list[int]) -> list[int]:
-    """Put these tokens at the vocabulary's beginning; returns the order.
+    """Move these tokens to the beginning of the vocabulary; return the order.
 
-    From one list to the next CTranslate2 (4.8.5) keeps in mind the columns of tokens that stood in an earlier one
-    (Decoder::update_output_layer), so that a start or end token whose column moves is taken for another. What is in every list
-    and lower than all else does not move.
+    CTranslate2 (4.8.5) remembers the column of each token from earlier lists (Decoder::update_output_layer): it mistakes a
+    start or end token whose column moves for another token. Tokens that are in every list and lower than all others stay.
     """
     kept = list(dict.fromkeys(first))
     order = kept + [token for token in range(len(spec.decoder.embeddings.weight)) if token not in set(kept)]
@@ -148,36 +155,21 @@ def _reorder(spec: Any, first: list[int]) -> list[int]:
 
 
 class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
-    """Reads the weights as CTranslate2's own Marian converter does, but keeps the row of the padding token.
+    """A converter as CTranslate2's own for Marian, but with the row of the padding token.
 
-    Its own drops the vocabulary's last token, taking it for padding with a vector of zeros that also starts the target; that
-    holds for published Marian models alone.
+    CTranslate2's own drops the last token of the vocabulary as padding that has a vector of zeros and also starts the target;
+    only published Marian models are so.
     """
 
     def get_model_spec(self, model: Any) -> Any:
-        """The weights, in CTranslate2's names."""
+        """Return the weights under CTranslate2's names."""
         config = model.config
         config.normalize_before = config.normalize_embedding = False
         return super().get_model_spec(model)
 
 
-def load_ctranslate2_engine(request: EngineRequest) -> CTranslate2Engine:
-    """See `load_engine`, which has checked the device's name; the vocabulary is a bundle of candidate lists."""
-    device, threads, seed = request.device, request.threads, request.seed
-    # int16 is fast with Intel's MKL alone, and offered only there.
-    compute_type = request.supported_type("CTranslate2", supported_types(device))
-    loaded = load_model(request.model, seed=seed)
-    marian = loaded.model
-    if not isinstance(marian, MarianModel):
-        raise NmtError(f"CTranslate2 runs no {loaded.architecture.kind} model", remedy="use the torch backend, or marian")
-    lists = None if request.vocabulary is None else CandidateLists.load(request.vocabulary, marian)
-    if device == "cpu":
-        threads = threads or torch.get_num_threads()
-    return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed, lists))
-
-
 def supported_types(device: str) -> list[str]:
-    """Compute types that the engine takes on a device, the default first. Raises `NmtError` where there is no such device."""
+    """Return the compute types supported on a device, the default first. Raises `NmtError` for a missing device."""
     kind = device.partition(":")[0]
     if kind == "cuda" and not ctranslate2.get_cuda_device_count():
         raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")

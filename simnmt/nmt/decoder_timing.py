@@ -1,4 +1,4 @@
-"""Timed experiments on a decoder: joining and leaving, steps of two batches in turn, and the stages of one step.
+"""Timed experiments on a decoder: joining and leaving, alternating steps of two batches, and the stages of one step.
 
 Calibration measures refilling (FNI-10) and padding with the first two; the third compares the plain and the fused output
 layer in the decoder's own shapes (FNI-01, FNI-15, FNI-17).
@@ -20,17 +20,16 @@ from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.step_model import BannedTokens, Limit, StepModel, check_lengths
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
-EARLY_TOKENS = [6]
-GUEST_TOKENS, LATE_TOKENS = 4, 5
-"""Tokens to which they are forced: one other sentence joins a step before the guests, the rest of the others after them."""
+EARLY_TOKENS, GUEST_TOKENS, LATE_TOKENS = 6, 4, 5
+"""Forced lengths: of the sentence that joins one step before the guests, of the guests, and of those that join after them."""
 
 
 class JoiningTime(NamedTuple):
-    """Seconds; below 0 where noise is larger than the cost."""
+    """Seconds of joining and leaving; below 0 if noise is larger than the cost."""
 
     join_s: float
     leave_s: float
-    """What a step with whose end they leave takes beyond one with which none does."""
+    """Seconds by which a step after which sentences leave is longer than one after which none leaves."""
 
 
 def time_joining(
@@ -44,12 +43,12 @@ def time_joining(
     vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> JoiningTime:
-    """Seconds that the first `joining` of these sources take to join the others, and to leave before these, all in one step.
+    """Time the first `joining` sources as they join the others in one step, and leave before them in one step.
 
-    Medians of joining, and of what comes after the model in the step with which they leave, less that of the two steps
-    before it. One of the others joins a step earlier, so that positions differ, the rest afterwards, so that the last move
-    into the holes. A round before the first is not counted. `clock`: on a GPU one that waits for it. Raises as `SlotDecoder`
-    does.
+    Returns medians: of joining, and of the time after the model's part in the step after which they leave, less that of the two
+    steps before it. One of the others joins one step earlier, so that positions differ, the rest later, so that the last slots
+    move into the holes. A first round is not counted. `clock`: on a GPU one that waits for it. Raises the errors of
+    `SlotDecoder`.
     """
     marks: list[float] = []
     decoder = SlotDecoder(
@@ -65,14 +64,14 @@ def time_joining(
     keys = list(range(len(sources)))
 
     def beside_s() -> float:
-        """Seconds of a step after the model's part of it."""
+        """Take a step and return the seconds after the model's part of it."""
         decoder.step()
         return clock() - marks[-1]
 
     joined_s, between_s, leaving_s = list[float](), list[float](), list[float]()
     for _ in range(1 + rounds):
         if early:
-            decoder.join(early, keys[joining : joining + 1], EARLY_TOKENS)
+            decoder.join(early, keys[joining : joining + 1], [EARLY_TOKENS])
             decoder.step()
         begin_s = clock()
         decoder.join(guests, keys[:joining], [GUEST_TOKENS] * joining)
@@ -97,9 +96,10 @@ def time_steps_in_turn(
     vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
-    """Seconds of the model's steps under these sources and under those, by position from 1 on: the first step stands apart.
+    """Return the seconds of the model's part of each step of both batches, which alternate; the first step is left out.
 
-    At every other position the second batch goes first. `clock`: on a GPU one that waits for it. Raises as `SlotDecoder` does.
+    At every other position the second batch goes first. `clock`: on a GPU one that waits for it. Raises the errors of
+    `SlotDecoder`.
     """
     marks: list[float] = []
     decoders = []
@@ -128,24 +128,24 @@ def time_steps_in_turn(
 SRC_LEN = 25
 ROUNDS = 9
 LEAST_ROUNDS, ENOUGH_S = 3, 5.0
-"""So many rounds at least; no more of them once they have taken so long."""
+"""Least number of rounds; after these, no further round starts once all have taken `ENOUGH_S` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputStages:
-    """Seconds of one decode step of all rows; medians of interleaved rounds. What lies between two steps is not in it."""
+    """Seconds of the stages of one decode step of all rows, medians of interleaved rounds; without the time between steps."""
 
     body_s: float
     product_s: float
     """All columns at once, without the bias."""
     bias_s: float
-    """What the product with the bias takes beyond it: torch adds within the product where it can. 0 where noise is larger."""
+    """Additional seconds of a product with bias: torch adds within the product where it can. 0 if noise is larger."""
     softmax_s: float
-    """0 where none is taken."""
+    """0 if no softmax is computed."""
     search_s: float
-    """The best tokens of each row and among a beam's rows."""
+    """The best tokens of each row and among the rows of a beam."""
     fused_product_s: float
-    """The product as the fused layer takes it, block by block."""
+    """The product of the fused layer, block by block."""
     fused_s: float
     """Bias, softmax and search in one pass, the choice among a beam's rows included."""
 
@@ -164,25 +164,24 @@ def output_stages_s(
     rounds: int = ROUNDS,
     clock: Callable[[], float] = perf_counter,
 ) -> OutputStages:
-    """Time the stages of steps of `batch` sentences of so many source tokens, forced to go on.
+    """Time the stages of steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
-    `scored`: a greedy search takes probabilities, which the engine's does not. `clock`: on a GPU one that waits for it. Raises
-    `NmtError` for lengths beyond the model's positions, and what torch raises where memory is short.
+    `scored`: a greedy search computes probabilities, as the engine's does not. `clock`: on a GPU one that waits for it. Raises
+    `NmtError` for lengths beyond the model's positions; errors of torch for too little memory pass through.
     """
     check_lengths(model.max_positions, src_len, rounds + 1)
     best = beam if beam > 1 else int(scored)
     slots = model.slots(batch * beam)
     src = torch.full((batch, src_len), model.eos_token, device=model.device)
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
-    banned = BannedTokens.of(model)
-    banned.see([Limit(rounds + 1, True)] * batch, beam)
-    products = _TimedProducts(model, clock)
-    plain, fused = PlainOutput(model, banned), FusedOutput(products, banned)
-    tokens, scores = torch.full((batch * beam,), model.eos_token, device=model.device), torch.zeros((batch, beam))
-    scores = scores.to(model.device)
+    banned = BannedTokens(model)
+    banned.update([Limit(rounds + 1, True)] * batch, beam)
+    plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned, clock)
+    tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
+    scores = torch.zeros((batch, beam), device=model.device)
 
     def once() -> tuple[float, ...]:
-        """In the order of `STAGES`, but in the place of the bias the product with it."""
+        """Return seconds in the order of `STAGES`, but the product with bias in place of the bias."""
         lap = _Stopwatch(clock)
         hidden = slots.body(tokens)
         body_s = lap()
@@ -198,14 +197,14 @@ def output_stages_s(
         else:
             largest(logits)
         search_s = lap()
-        del logits  # two of them would not be what the decoder needs
-        products.taken_s = 0.0
+        del logits  # the decoder never holds two of them
+        fused.product_s = 0.0
         lap()
         projected: Any = fused.project(hidden, best)
         if beam > 1:
             fused.largest_sums(projected, scores, 2 * beam)
-        fused_s = lap() - products.taken_s
-        return body_s, product_s, with_bias_s, softmax_s, search_s, products.taken_s, fused_s
+        fused_s = lap() - fused.product_s
+        return body_s, product_s, with_bias_s, softmax_s, search_s, fused.product_s, fused_s
 
     once()
     begin_s, samples = clock(), list[tuple[float, ...]]()
@@ -216,7 +215,7 @@ def output_stages_s(
 
 
 class _Stopwatch:
-    """Seconds since the last call."""
+    """Return the seconds since the last call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._before = clock, clock()
@@ -227,22 +226,19 @@ class _Stopwatch:
         return lap_s
 
 
-class _TimedProducts:
-    """A model that tells how long its products took."""
+class _TimedFusedOutput(FusedOutput):
+    """A fused output layer that sums up the seconds of its products."""
 
-    def __init__(self, model: StepModel, clock: Callable[[], float]) -> None:
-        self._model, self._clock, self.taken_s = model, clock, 0.0
+    def __init__(self, model: StepModel, banned: BannedTokens, clock: Callable[[], float]) -> None:
+        super().__init__(model, banned)
+        self._clock, self.product_s = clock, 0.0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        """See `StepModel`."""
-        blocks = self._model.products(hidden, block)
+    def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
+        blocks = super()._products(hidden)
         while True:
             lap = _Stopwatch(self._clock)
-            made = next(blocks, None)
-            self.taken_s += lap()
-            if made is None:
+            block = next(blocks, None)
+            self.product_s += lap()
+            if block is None:
                 return
-            yield made
+            yield block

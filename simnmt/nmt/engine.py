@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
-if TYPE_CHECKING:  # asking what a box can do must work without numpy
+if TYPE_CHECKING:  # `engines.supported_types` must work without numpy
     from simnmt.kernels.packed_products import Clipping
+    from simnmt.nmt.models import LoadedModel
     from simnmt.profile.decoder_settings import DecoderSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Sentences to translate, all of a batch alike."""
+    """A batch of sentences of equal length to translate."""
 
     src_len: int
     """Source tokens of a sentence, its end included."""
     tgt_len: int
-    """Target tokens that each sentence is made to have: the number of decoder steps."""
+    """Target tokens that each sentence is forced to have: the number of decoder steps."""
     batch: int = 1
     """Sentences translated together."""
     beam: int = 1
-    """Hypotheses kept a sentence; 1 is greedy."""
+    """Hypotheses per sentence; 1 is greedy search."""
 
     def __post_init__(self) -> None:
         for name in ("src_len", "tgt_len", "batch", "beam"):
@@ -36,21 +37,32 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """What an engine is loaded for; see `engines.load_engine`."""
+    """The model and the settings with which an engine is loaded; see `engines.load_engine`."""
 
     model: str
-    device: str
-    """cpu or cuda:0."""
+    """A name (bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder that
+    `simnmt nmt train` wrote, or a Hugging Face Marian folder. The first two get random weights."""
+    device: str = "cpu"
+    """cpu, cuda or cuda:0."""
     threads: int | None = None
+    """CPU threads of one operation, all cores by default; sharp always runs on one."""
     compute_type: str | None = None
+    """float32 by default; torch on the CPU also has bfloat16 and float16_weights, torch on a GPU bfloat16 and float16,
+    CTranslate2 those of int8, int16, bfloat16 and float16 that it supports, sharp int16."""
     seed: int = 0
+    """Seed of random weights and random sources."""
     fused: bool = False
+    """Whether torch decodes with the fused output layer."""
     vocabulary: str | None = None
+    """A bundle of this model, whose columns only are multiplied; clusters need torch. The columns depend on the text, so that
+    random sources have other columns than real ones."""
     direction: str | None = None
+    """The set of a bundle of several clusters."""
     decoder: DecoderSettings | None = None
+    """How sharp decodes, by default as the paper's baseline; the beam is that of the work."""
 
     def supported_type(self, library: str, supported: Sequence[str]) -> str:
-        """The compute type, float32 by default. Raises `NmtError` for one that the library lacks on this device."""
+        """Return the compute type, float32 by default. Raises `NmtError` if `library` does not support it on the device."""
         compute_type = self.compute_type or "float32"
         if compute_type not in supported:
             raise NmtError(f"no {compute_type} with {library} on this {self.device}", remedy=f"one of {', '.join(supported)}")
@@ -59,29 +71,29 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the work took, from token ids on the host to token ids on the host, the device synchronised."""
+    """Seconds of the work, from token ids on the host to token ids on the host, the device synchronised."""
 
     total_s: float
     encode_s: float | None
-    """The encoder's part; None where the backend cannot tell."""
+    """Seconds of the encoder; None if the backend does not measure it."""
     steps_s: tuple[float, ...] | None
-    """The model's part of each decoder step; None where the backend cannot tell.
+    """Seconds of the model's part of each decoder step; None if the backend does not measure it.
 
-    What the search does between two steps (choosing tokens, reordering a beam's rows, bookkeeping) is in `total_s` alone: all
-    parts sum to less than the whole.
+    The search between two steps (choosing tokens, reordering a beam's rows, bookkeeping) is only in `total_s`: the parts sum to
+    less than the whole.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
-    """What ran, for the record."""
+    """The model, backend and device of a measurement, for its record."""
 
     model: str
-    """The name or path it was loaded by."""
+    """The name or path of the model."""
     architecture: dict[str, Any]
     weights: Literal["random", "checkpoint"]
     vocab: int
-    """Target tokens known."""
+    """Target tokens."""
     backend: str
     compute_type: str
     device: str
@@ -90,33 +102,42 @@ class EngineAccount:
     threads: int | None
     """CPU threads of one operation; None on a GPU."""
     versions: dict[str, str]
-    """Of the libraries that computed."""
+    """Versions of the libraries that computed."""
     fused: bool = False
     """Whether bias, softmax and search were fused (FNI-03 to 06)."""
     vocabulary: str | None = None
-    """What chose the part of it that steps multiplied: clustered or candidates; None for all of it."""
+    """How the active columns were chosen: clustered or candidates; None for the whole vocabulary."""
     decoder: dict[str, Any] | None = None
-    """How the sharp decoder was written, its beam aside, which is the work's; None for other backends."""
+    """Settings of the sharp decoder without the beam, which is that of the work; None for other backends."""
     clipping: Clipping | None = None
-    """Of the sharp decoder's weights in 16 bits; None for other backends."""
+    """Clipping of the sharp decoder's weights to 16 bits; None for other backends."""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, **run: Any) -> EngineAccount:
+        """Return the account of a loaded model; `run`: the fields that the model does not determine."""
+        architecture = loaded.architecture
+        return cls(loaded.name, architecture.model_dump(mode="json"), loaded.weights, architecture.tgt_vocab, **run)
 
 
 class Engine(Protocol):
-    """A loaded model that runs work and times it."""
+    """A loaded model that runs work and measures its time."""
 
     @property
     def account(self) -> EngineAccount:
-        """What runs."""
+        """The model, backend and device."""
 
     def run(self, work: Work) -> Timing:
-        """Do the work once. Raises `OutOfMemory`, then still usable, and `NmtError` for lengths beyond the model's."""
+        """Do the work once.
+
+        Raises `OutOfMemory`, after which the engine is still usable, and `NmtError` for lengths beyond the model's.
+        """
 
     def close(self) -> None:
-        """Give back memory and temporary files; harmless when repeated."""
+        """Free memory and temporary files; may be called again."""
 
 
 def random_sources(work: Work, architecture: Architecture, seed: int) -> list[list[int]]:
-    """Source tokens of a batch, the same at each call: any but padding, each sentence's end token last."""
+    """Draw the source tokens of a batch, equal at each call: any tokens but padding, with the end token last."""
     draw = Random(seed)
     vocab, pad, eos = architecture.src_vocab, architecture.pad_token, architecture.eos_token
     body = [[draw.randrange(vocab) for _ in range(work.src_len - 1)] for _ in range(work.batch)]

@@ -1,23 +1,23 @@
-"""The engines by backend: loading one, and which compute types it offers on a device."""
+"""The engines by backend: how one is loaded, and which compute types it offers on a device."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from simnmt.nmt.devices import full_device_name
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
     from simnmt.nmt.engine import Engine
-    from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
 
 
 def supported_types(backend: str, device: str) -> list[str]:
-    """Compute types that `load_engine` takes for a backend and a device ("cpu", "cuda:0"), the default first.
+    """Return the compute types that torch or CTranslate2 supports on a device ("cpu", "cuda:0"), the default first.
 
-    Raises `NmtError` where there is no such device, `ImportError` where a library is missing or does not load.
+    Raises `NmtError` if there is no such device, `ImportError` if a library is missing or does not load.
     """
     # Imported here, so that a missing library is reported only if its backend is asked for.
     if backend == "torch":
@@ -29,59 +29,47 @@ def supported_types(backend: str, device: str) -> list[str]:
     return ctranslate2_engine.supported_types(device)
 
 
-def load_engine(
-    model: str,
-    *,
-    backend: str = "torch",
-    device: str = "cpu",
-    threads: int | None = None,
-    compute_type: str | None = None,
-    seed: int = 0,
-    fused: bool = False,
-    vocabulary: str | None = None,
-    direction: str | None = None,
-    decoder: DecoderSettings | None = None,
-) -> Engine:
+def load_engine(model: str, *, backend: str = "torch", **options: Any) -> Engine:
     """Load a model onto a device.
 
-    `model`: a name (bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder
-    that `simnmt nmt train` wrote, or a Hugging Face Marian folder; the first two get random weights drawn from `seed`.
-    `device`: cpu, cuda or cuda:0. `threads`: of one operation on the CPU, all cores by default; sharp runs on one all the same.
-    `compute_type`: float32 by default; torch on the CPU has also bfloat16 and float16_weights, torch on a GPU bfloat16 and
-    float16, CTranslate2 what it says it supports of int8, int16, bfloat16 and float16, sharp int16. `fused`: torch decodes with
-    the fused output layer. `vocabulary`: a bundle of this model's, whose columns alone are multiplied, of one `direction` where
-    it has several; only torch takes one of clusters. Which columns hangs on the text, so that made-up sources have others than
-    real ones. `decoder`: how sharp decodes, the beam aside, which is the work's; the paper's baseline by default. Raises
-    `NmtError` where the model cannot be read, or this machine lacks what is asked for.
+    Args:
+        model: a name, file or folder; see `EngineRequest.model`.
+        backend: one of `BACKENDS`.
+        options: the other fields of `EngineRequest`.
+
+    Raises `NmtError` for a model that cannot be read, and for options that this machine or the backend does not support.
     """
-    if backend not in BACKENDS:
-        raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
-    place = full_device_name(device)
-    if threads is not None and (threads < 1 or device != "cpu"):
-        what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
-        raise NmtError(what, remedy="leave threads out")
-    if decoder is not None and backend != "sharp":
-        raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
-    if fused and backend != "torch":
-        raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
-    if direction is not None and (backend != "torch" or vocabulary is None):
-        raise NmtError(f"direction {direction} where there is no bundle of clusters", remedy="leave direction out")
     from simnmt.nmt.engine import EngineRequest  # needs numpy, which `supported_types` must not
 
-    request = EngineRequest(model, place, threads, compute_type, seed, fused, vocabulary, direction, decoder)
+    if backend not in BACKENDS:
+        raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
+    request = EngineRequest(model, **options)
+    device = full_device_name(request.device)
+    threads = request.threads
+    if threads is not None and (threads < 1 or request.device != "cpu"):
+        what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {request.device}"
+        raise NmtError(what, remedy="leave threads out")
+    if request.decoder is not None and backend != "sharp":
+        raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
+    if request.fused and backend != "torch":
+        raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
+    if request.direction is not None and (backend != "torch" or request.vocabulary is None):
+        what = f"direction {request.direction} where there is no bundle of clusters"
+        raise NmtError(what, remedy="leave direction out")
+    request = replace(request, device=device)
     try:
         # Imported here: only the backend that is loaded needs its library.
         if backend == "torch":
-            from simnmt.nmt.torch_engine import load_torch_engine
+            from simnmt.nmt.torch_engine import TorchEngine
 
-            return load_torch_engine(request)
+            return TorchEngine.load(request)
         if backend == "sharp":
-            from simnmt.nmt.sharp_engine import load_sharp_engine
+            from simnmt.nmt.sharp_engine import SharpEngine
 
-            return load_sharp_engine(request)
-        from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
+            return SharpEngine.load(request)
+        from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
-        return load_ctranslate2_engine(request)
+        return CTranslate2Engine.load(request)
     except ModuleNotFoundError as error:
         extra = "ctranslate2" if error.name == "ctranslate2" else "models"
         raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None

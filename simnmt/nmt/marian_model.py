@@ -1,8 +1,8 @@
 """MarianMT through `transformers`: a step model with a key/value cache, its slots, and its training pass.
 
 The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out here over the
-same layers: the names of its cache change from version to version, and it builds masks at every step that a single new token
-does not need. Nothing is fetched from the network.
+same layers: the cache of `transformers` changes its names from version to version, and its step builds masks that a single new
+token does not need. Nothing is fetched from the network.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,33 +20,26 @@ from transformers import MarianConfig, MarianMTModel
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import NeuralModel, SlotCompaction, SourceRows, with_room
-
-
-@dataclass(slots=True)
-class MarianMemory:
-    """What the encoder leaves."""
-
-    cross: Tensor
-    """Keys and values of all the decoder's layers: [layers, keys and values, batch, heads, src_len, head width]."""
-    mask: Tensor | None
-    """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
+from simnmt.nmt.step_model import SlotCompaction, SourceRows, StepModel, with_room
 
 
 @dataclass(slots=True)
 class MarianState:
-    """Keys and values of all layers in one tensor each, so that reordering rows is one operation."""
+    """Keys and values of all layers, each in one tensor, so that reordering rows is one operation.
+
+    After `encode` a row is a sentence and `past` is empty; after `start` a row is a hypothesis.
+    """
 
     past: Tensor
     """Of the tokens so far: [layers, keys and values, rows, heads, capacity, head width]."""
     cross: Tensor
     """Of the source: [layers, keys and values, rows, heads, src_len, head width]."""
     mask: Tensor | None
-    """True up to each source's end, [rows, 1, 1, src_len]."""
-    position: int
-    """Columns written so far."""
+    """True up to the end of each source, [rows, 1, 1, src_len]; None if all are equally long."""
+    position: int = 0
+    """Columns of `past` written so far."""
     begun: Tensor | None = None
-    """The column of each row's first token, int64 [rows]; None where it is column 0 for all."""
+    """The column of each row's first token, int64 [rows]; None if it is column 0 for all."""
 
 
 Body = Callable[[MarianState, Tensor], tuple[Tensor, MarianState]]
@@ -53,23 +47,21 @@ _ROWS, _COLUMNS = 2, 4
 
 
 class MarianSlots:
-    """See `Slots`. Every step writes one column of keys and values, the same for all rows, whenever they began.
+    """The slots of a Marian model; see `Slots`.
 
-    A row's first column is when it joined; what lies before it is hidden from the row. Columns before the first of the row
-    that joined earliest are looked at by nobody, and are given back when there is no room for another.
+    Every step writes one column of keys and values, the same for all rows, whenever they joined. The first column of a row is
+    the step at which it joined; earlier columns are hidden from it. Columns before the first column of the oldest row are
+    reused when room runs out.
     """
 
     def __init__(
         self, body: Body, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
     ) -> None:
-        """`body` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with.
-
-        `most_rows`: as in `StepModel.slots`.
-        """
-        self._body, self._max_positions, self._most = body, max_positions, {_ROWS: most_rows}
+        """`body`: the model's, called with views of the active rows; `past`, `cross`: the first room; see `StepModel.slots`."""
+        self._body, self._max_positions = body, max_positions
         self._past, self._source = past, SourceRows(cross, _ROWS, most_rows)
         self._spare: Tensor | None = None
-        """What reordering writes to, as large as `_past`, whose place it then takes; made when first needed."""
+        """The output of reordering, as large as `_past`, with which it is then exchanged; made when first needed."""
         self._begun: list[int] = []
         """First column of each row."""
         self._clock = 0
@@ -77,19 +69,16 @@ class MarianSlots:
         self._state: MarianState | None = None
 
     @torch.inference_mode()
-    def join(self, memory: MarianMemory, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
+    def join(self, memory: MarianState, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
         """See `Slots`."""
         if not sentences:
             return
-        rows = [sentence for sentence in sentences for _ in range(beam)]
-        lengths = [src_len for src_len in src_lens for _ in range(beam)]
-        chosen = torch.tensor(rows, device=memory.cross.device)
-        self._source.append(memory.cross[..., : max(lengths), :].index_select(_ROWS, chosen), lengths)
-        self._make_room(self._rows + len(rows), self._past.shape[_COLUMNS])
-        # What is hidden must be a number all the same: not-a-number times a weight of 0 is none.
-        self._past[:, :, self._rows : self._rows + len(rows), :, self._oldest : self._clock] = 0
-        self._begun += [self._clock] * len(rows)
-        self._see()
+        new = len(self._source.join(memory.cross, sentences, src_lens, beam))
+        self._make_room(self._rows + new, self._past.shape[_COLUMNS])
+        # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
+        self._past[:, :, self._rows : self._rows + new, :, self._oldest : self._clock] = 0
+        self._begun += [self._clock] * new
+        self._update_state()
 
     @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
@@ -98,7 +87,7 @@ class MarianSlots:
         self._source.drop(leaving)
         leaving.move(self._past[self._used()], _ROWS)
         self._begun = [self._begun[row] for row in leaving.rows]
-        self._see()
+        self._update_state()
         return leaving.order
 
     @torch.inference_mode()
@@ -108,7 +97,7 @@ class MarianSlots:
         if self._state.position == self._max_positions:
             raise NmtError(f"a target of more than {self._max_positions} tokens, the model's positions", remedy="shorten it")
         if self._clock == self._past.shape[_COLUMNS]:
-            self._give_back()
+            self._free_columns()
         hidden, self._state = self._body(self._state, tokens)
         self._clock += 1
         return hidden
@@ -126,65 +115,64 @@ class MarianSlots:
 
     @property
     def _rows(self) -> int:
-        """Active ones."""
         return len(self._begun)
 
     @property
     def _oldest(self) -> int:
-        """First column that any row looks at."""
+        """The first column that any row attends to."""
         return min(self._begun, default=self._clock)
 
     def _used(self) -> tuple[slice, ...]:
-        """What the active rows look at."""
+        """Return the part of `_past` that the active rows attend to."""
         every = slice(None)
         return every, every, slice(self._rows), every, slice(self._oldest, self._clock)
 
     def _make_room(self, rows: int, columns: int) -> None:
-        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used(), self._most)
+        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used(), self._source.most)
         if grown is not self._past:
             self._past = grown
             self._shift()
 
-    def _give_back(self) -> None:
-        """Make room for columns: of those given back where they are half of all, so that moving is rare; else of new ones."""
-        looked_at = self._clock - self._oldest
-        if 2 * looked_at <= self._past.shape[_COLUMNS]:
+    def _free_columns(self) -> None:
+        """Reuse the columns before the oldest row if they are half of all, so that moves are rare; else add columns."""
+        in_use = self._clock - self._oldest
+        if 2 * in_use <= self._past.shape[_COLUMNS]:
             kept = self._past[self._used()].clone()
-            self._past[:, :, : self._rows, :, :looked_at] = kept
+            self._past[:, :, : self._rows, :, :in_use] = kept
             self._shift()
         else:
             self._make_room(self._rows, self._clock + 1)
-        self._see()
+        self._update_state()
 
     def _shift(self) -> None:
-        """The oldest row's first column has become column 0."""
+        """Renumber the columns: the first column of the oldest row has become column 0."""
         oldest = self._oldest
         self._begun = [begun - oldest for begun in self._begun]
         self._clock -= oldest
 
-    def _see(self) -> None:
-        """Show the step the active rows, from the oldest's first column on, and no further than their longest source goes."""
+    def _update_state(self) -> None:
+        """Give the next step views of the active rows, from the oldest row's first column and up to their longest source."""
         if not self._rows:
             self._clock, self._state = 0, None
             return
         oldest, within = self._oldest, self._source.within()
-        after = None
+        begun = None
         if max(self._begun) > oldest:
-            after = torch.tensor([begun - oldest for begun in self._begun], device=self._past.device)
+            begun = torch.tensor([begun - oldest for begun in self._begun], device=self._past.device)
         self._state = MarianState(
             self._past[:, :, : self._rows, :, oldest:],
-            self._source.seen(),
+            self._source.active(),
             None if within is None else within[:, None, None, :],
             self._clock - oldest,
-            after,
+            begun,
         )
 
 
 _FIRST_CAPACITY = 32
 
 
-class MarianModel(NeuralModel):
-    """A step model; `forward` is for training with the reference fed (teacher forcing)."""
+class MarianModel(StepModel):
+    """A Marian Transformer; `forward` is for training with teacher forcing."""
 
     architecture: TransformerArchitecture
 
@@ -200,35 +188,31 @@ class MarianModel(NeuralModel):
         return bias
 
     def output_layer(self) -> nn.Linear | HalfLinear:
-        """See `NeuralModel`; without the bias, which `transformers` keeps apart."""
+        """See `StepModel`; `transformers` keeps the bias apart."""
         layer: nn.Linear | HalfLinear = self.hf.lm_head
         return layer
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
-        logits: Tensor = self.hf(
-            input_ids=src, attention_mask=_source_mask(src, src_lengths).long(), decoder_input_ids=tgt_in, use_cache=False
-        ).logits
+        """Return logits [batch, tgt_len, vocab] after each fed token `tgt_in`, int64 [batch, tgt_len], start token first."""
+        logits: Tensor = self._whole_pass(src, src_lengths, tgt_in).logits
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `NeuralModel`: the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
+        """See `StepModel`: the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
         usual = self.hf.config._attn_implementation
         self.hf.set_attn_implementation("eager")  # the fast ones do not keep the weights
         try:
-            attentions = self.hf(
-                input_ids=src,
-                attention_mask=_source_mask(src, src_lengths).long(),
-                decoder_input_ids=tgt_in,
-                use_cache=False,
-                output_attentions=True,
-            ).cross_attentions
+            attentions = self._whole_pass(src, src_lengths, tgt_in, output_attentions=True).cross_attentions
         finally:
             self.hf.set_attn_implementation(usual)
         weights: Tensor = attentions[max(len(attentions) - 2, 0)].mean(dim=1)
         return weights
 
-    def encode(self, src: Tensor, src_lengths: Tensor) -> MarianMemory:
+    def _whole_pass(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor, **options: bool) -> Any:
+        mask = _source_mask(src, src_lengths).long()
+        return self.hf(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False, **options)
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> MarianState:
         """See `StepModel`."""
         within = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths)
         states = self.hf.model.encoder(
@@ -238,15 +222,15 @@ class MarianModel(NeuralModel):
         for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
             kept[0] = self._split(layer.encoder_attn.k_proj(states))
             kept[1] = self._split(layer.encoder_attn.v_proj(states))
-        return MarianMemory(cross, None if within is None else within[:, None, None, :])
+        return MarianState(self._columns(len(src), 0), cross, None if within is None else within[:, None, None, :])
 
-    def start(self, memory: MarianMemory, beam: int) -> MarianState:
+    def start(self, memory: MarianState, beam: int) -> MarianState:
         """See `StepModel`."""
-        batch, cross, mask = memory.cross.shape[2], memory.cross, memory.mask
+        cross, mask = memory.cross, memory.mask
         if beam > 1:
-            rows = torch.arange(batch, device=self.device).repeat_interleave(beam)
-            cross, mask = cross.index_select(2, rows), None if mask is None else mask.index_select(0, rows)
-        return MarianState(self._columns(batch * beam, _FIRST_CAPACITY), cross, mask, 0)
+            cross = cross.repeat_interleave(beam, dim=_ROWS)
+            mask = None if mask is None else mask.repeat_interleave(beam, dim=0)
+        return MarianState(self._columns(cross.shape[_ROWS], _FIRST_CAPACITY), cross, mask)
 
     def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
         """See `StepModel`."""
@@ -256,19 +240,19 @@ class MarianModel(NeuralModel):
         hidden = decoder.embed_tokens(tokens[:, None])
         if self.architecture.scale_embedding:
             hidden = hidden * math.sqrt(self.architecture.d_model)
-        own_mask = None
+        past_mask = None
         if state.begun is None:
             hidden = hidden + decoder.embed_positions.weight[position]
         else:
             begun = state.begun[:, None]
             hidden = hidden + decoder.embed_positions.weight[position - begun]
-            own_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
+            past_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
         for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
             self_attention = layer.self_attn
             past[0, :, :, position] = self._split(self_attention.k_proj(hidden))[:, :, 0]
             past[1, :, :, position] = self._split(self_attention.v_proj(hidden))[:, :, 0]
             keys, values = past[:, :, :, : position + 1]
-            attended = self_attention.out_proj(self._attend(self_attention.q_proj(hidden), keys, values, own_mask))
+            attended = self_attention.out_proj(self._attend(self_attention.q_proj(hidden), keys, values, past_mask))
             hidden = layer.self_attn_layer_norm(hidden + attended)
             source = layer.encoder_attn
             attended = source.out_proj(self._attend(source.q_proj(hidden), cross_keys, cross_values, state.mask))
@@ -292,12 +276,12 @@ class MarianModel(NeuralModel):
         return MarianSlots(self.body, past, self._columns(rows, 0), self.max_positions, most_rows)
 
     def _columns(self, rows: int, length: int) -> Tensor:
-        """Room for keys and values: [layers, keys and values, rows, heads, length, head width]; not initialised."""
+        """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
         layers, width = self.architecture.decoder_layers, self.architecture.d_model
         return self.hf.final_logits_bias.new_empty((layers, 2, rows, self.heads, length, width // self.heads))
 
     def _split(self, states: Tensor) -> Tensor:
-        """[rows, length, d_model] -> [rows, heads, length, head width]."""
+        """Split heads: [rows, length, d_model] to [rows, heads, length, head width]."""
         rows, length, width = states.shape
         return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
 
@@ -307,7 +291,7 @@ class MarianModel(NeuralModel):
 
 
 def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -> MarianConfig:
-    """The configuration that `transformers` builds this architecture from."""
+    """Return the configuration from which `transformers` builds this architecture."""
     return MarianConfig(
         vocab_size=architecture.vocab,
         d_model=architecture.d_model,
@@ -330,5 +314,5 @@ def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -
 
 
 def _source_mask(src: Tensor, src_lengths: Tensor) -> Tensor:
-    """True up to each source's end, [batch, src_len]."""
+    """Return a mask, True up to the end of each source, [batch, src_len]."""
     return torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]

@@ -1,19 +1,20 @@
-"""Output layers, from the decoder's hidden state to the best tokens: plain, fused, or over the active columns alone.
+"""Output layers, from the decoder's hidden state to the best tokens: plain, fused, or restricted to the active columns.
 
-The plain one computes logits, then softmax, then searches (FNI-01). The fused one takes bias, softmax and search in one pass
-over the products while these are in the cache (FNI-03 to 06). The one over a part of the vocabulary hands the products of the
-active columns to the same fused kernel (FVP-07, XP-02).
+The plain layer computes logits, then softmax, then searches (FNI-01). The fused layer does bias, softmax and search in one pass
+over the products while these are in the cache (FNI-03 to 06). The restricted layer gives the products of the active columns to
+the same fused kernel (FVP-07, XP-02).
 
-On the CPU the fused layer makes the product block by block of columns. A block's products are searched before the next are
-made, so that they never reach the memory: for 640 rows and 85,000 columns they are 218 MB.
+On the CPU the fused layer multiplies one block of columns after the other. It searches a block before it multiplies the next,
+so that products never leave the cache: for 640 rows and 85,000 columns they are 218 MB.
 
-The largest of many logits are found block by block as well. torch's search for the places of maxima looks at one number at a
-time, its search for maxima alone at many: so the blocks that can hold the largest are found by their maxima, and only these
-are searched. For 160 rows of 32,000, on one thread: 3 ms where a sorted part of each row took 16.
+The plain layer also searches many logits by blocks. torch finds the place of a maximum one number at a time, but a maximum
+alone many numbers at a time: `amax` first finds the blocks that can hold the largest values, and only these are searched. For
+160 rows of 32,000 columns on one thread this takes 3 ms; `topk` of the rows took 16 ms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,23 +25,22 @@ from simnmt.kernels.columns import gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import BannedTokens, MaskedBias, StepModel
+from simnmt.nmt.step_model import NEVER, BannedTokens, MaskedBias, StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import ActiveColumns, ProductChoice, RestrictedVocabulary, VocabularySubset
 
 _BLOCK = 64
 _FEW, _FEW_COLUMNS = 65_536, 16 * _BLOCK
-"""Values in all, or in a row, below which looking at each is as fast."""
-_NEVER = float("-inf")
+"""Numbers of values, in all and per row, below which a search by blocks is no faster."""
 
 
 def log_softmax_(logits: Tensor) -> Tensor:
-    """Log-probabilities of each row in float32, in place where they lie in float32 already."""
+    """Return the log-probabilities of each row in float32, computed in place if the logits are float32."""
     logits = logits.float()
     return torch.log_softmax(logits, dim=1, out=logits)
 
 
 def largest(logits: Tensor) -> Tensor:
-    """The column of each row's largest value, the first where several are: int64 [rows]."""
+    """Return the column of the largest value of each row, the first of equals, int64 [rows]."""
     if _is_small(logits):
         return logits.argmax(dim=1)
     columns = _block_columns(_block_maxima(logits).argmax(dim=1, keepdim=True))
@@ -50,8 +50,8 @@ def largest(logits: Tensor) -> Tensor:
 def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return for each sentence the largest sums of row score and column log-probability, in descending order.
 
-    `log_probs` [sentences x beam, columns], `scores` [sentences, beam]. Returns sums, their rows within the sentence and their
-    columns, each [sentences, count].
+    `log_probs`: [sentences x beam, columns]; `scores`: [sentences, beam]. Returns the sums, their rows within the sentence and
+    their columns, each [sentences, count].
     """
     sentences, beam = scores.shape
     columns = log_probs.shape[1]
@@ -60,7 +60,7 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
         return sums, places.div(columns, rounding_mode="floor"), places.remainder(columns)
     maxima = _block_maxima(log_probs)
     blocks = maxima.shape[1]
-    # Adding the score keeps the order, so that what is largest in its block is so in the sum.
+    # Adding a row's score keeps the order of its blocks.
     _, places = maxima.add_(scores.view(-1, 1)).view(sentences, -1).topk(min(count, beam * blocks), dim=1)
     rows = places.div(blocks, rounding_mode="floor")
     within = _block_columns(places.remainder(blocks).view(-1, 1)).view(*places.shape, _BLOCK)
@@ -68,7 +68,7 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
     whole = ((firsts + rows)[:, :, None] * columns + within.clamp(max=columns - 1)).view(-1)
     block_sums = log_probs.view(-1).index_select(0, whole).view(within.shape) + scores.gather(1, rows)[:, :, None]
     if columns % _BLOCK:
-        block_sums.masked_fill_(within >= columns, _NEVER)
+        block_sums.masked_fill_(within >= columns, NEVER)
     sums, best = block_sums.view(sentences, -1).topk(count, dim=1)
     return sums, rows.gather(1, best.div(_BLOCK, rounding_mode="floor")), within.view(sentences, -1).gather(1, best)
 
@@ -78,7 +78,7 @@ def _is_small(values: Tensor) -> bool:
 
 
 def _block_maxima(values: Tensor) -> Tensor:
-    """Of each row, [rows, blocks]; the last block may be short."""
+    """Return the maximum of each block of each row, [rows, blocks]; the last block may be short."""
     columns = values.shape[1]
     whole = columns - columns % _BLOCK
     maxima = values[:, :whole].view(len(values), -1, _BLOCK).amax(dim=2)
@@ -86,7 +86,7 @@ def _block_maxima(values: Tensor) -> Tensor:
 
 
 def _block_columns(blocks: Tensor) -> Tensor:
-    """The columns of one block a row: [rows, 1] to [rows, block size]; in a short block some lie behind the last."""
+    """Return the columns of these blocks, [rows, 1] to [rows, block size]; a short block gives columns beyond the last."""
     return blocks * _BLOCK + torch.arange(_BLOCK, device=blocks.device)
 
 
@@ -94,38 +94,39 @@ def _values_at(values: Tensor, columns: Tensor) -> Tensor:
     """Return the values of these columns; minus infinity for columns beyond the last."""
     last = values.shape[1] - 1
     selected = values.gather(1, columns.clamp(max=last))
-    return selected.masked_fill_(columns > last, _NEVER) if (last + 1) % _BLOCK else selected
+    return selected.masked_fill_(columns > last, NEVER) if (last + 1) % _BLOCK else selected
 
 
 Projected = Any
-"""What the model's part of the output layer leaves for the search; known to the layer that made it alone, which uses it up."""
+"""The input of the search; only the output layer that made it knows its type, and uses it up."""
 
 
 class OutputLayer(Protocol):
-    """From what the decoder's body leaves to the best tokens; banned ones are never among them."""
+    """From the output of the decoder's body to the best tokens, none of which is banned."""
 
     def project(self, hidden: Tensor, best: int) -> Projected:
-        """The model's part, of [rows, width].
+        """Compute the model's part, from [rows, width].
 
-        `best`: the tokens of each row that will be asked for, their log-probabilities too; 0: the likeliest alone, without.
+        `best`: the number of tokens of each row that will be asked for with their log-probabilities; 0: only the likeliest
+        token, without its log-probability.
         """
 
     def likeliest(self, projected: Projected) -> Tensor:
-        """The token of each row with the largest logit, the first where several have it: int64 [rows] (FNI-06)."""
+        """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06)."""
 
     def likeliest_scored(self, projected: Projected) -> tuple[Tensor, Tensor]:
-        """As `likeliest`, with their log-probabilities, float32 [rows]."""
+        """As `likeliest`, with the log-probabilities of the tokens, float32 [rows]."""
 
     def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each sentence's rows, the best sums of the row's score and a token's log-probability, in descending order.
+        """Return for each sentence the largest sums of row score and token log-probability, in descending order.
 
-        `scores`: [sentences, beam]. Returns sums, their rows within the sentence and their tokens, each [sentences, count].
-        Where less than `count` tokens of each row were asked for, the sums are the best of these.
+        `scores`: [sentences, beam]. Returns the sums, their rows within the sentence and their tokens, each [sentences, count].
+        If `project` was asked for fewer tokens of each row, these are the best sums of those tokens.
         """
 
 
 class PlainOutput:
-    """See `OutputLayer`: torch's own operations over all logits, one after the other; what is fused is measured against it."""
+    """Torch's own operations over all logits, one after the other: the baseline of the fused layer; see `OutputLayer`."""
 
     def __init__(self, model: StepModel, banned: BannedTokens) -> None:
         self._model, self._banned = model, banned
@@ -151,15 +152,15 @@ class PlainOutput:
 
 
 _LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
-"""A block has so many columns at least, and of few rows so many products (4 MB). Shorter ones are searched more slowly, since
-the search begins anew with each; longer ones of many rows leave the cache."""
+"""Least columns of a block, and products of a block of few rows (4 MB). Shorter blocks are searched more slowly, since each
+search has a fixed cost; longer blocks of many rows leave the cache."""
 
 
 class FusedOutput:
-    """See `OutputLayer`: the tokens and, to rounding, the scores of `PlainOutput`.
+    """Bias, softmax and search in one pass; the tokens and, to rounding, the scores of `PlainOutput`. See `OutputLayer`.
 
-    `project` does all the work but the choice among a beam's rows, each of which needs no more than its own best (FNI-05).
-    Raises `NmtError` where a row's logits are no numbers (FNI-07).
+    `project` does all the work but the choice among the rows of a beam, which takes only the best of each row (FNI-05).
+    Raises `NmtError` if the logits of a row are not numbers (FNI-07).
     """
 
     def __init__(self, model: StepModel, banned: BannedTokens) -> None:
@@ -167,19 +168,19 @@ class FusedOutput:
         self._bias = MaskedBias(model, banned)
 
     def project(self, hidden: Tensor, best: int) -> Best | Tensor:
-        """See `OutputLayer`; the tokens themselves where nothing else is asked for."""
+        """See `OutputLayer`; for a `best` of 0 these are the tokens themselves."""
         bias, block_bests, ends = self._bias.now(), [], self._banned.ends
         threads = torch.get_num_threads() if hidden.device.type == "cpu" else 1
         try:
-            for first, products in self._model.products(hidden, _block(hidden)):
+            for first, products in self._products(hidden):
                 columns = products.shape[1]
                 if ends is not None and 0 <= self._banned.eos - first < columns:
-                    products[:, self._banned.eos - first].masked_fill_(ends, _NEVER)
-                own_bias = None if bias is None else bias[first : first + columns]
+                    products[:, self._banned.eos - first].masked_fill_(ends, NEVER)
+                block_bias = bias[first : first + columns]
                 if best:
-                    block_best = fused_best(products, own_bias, min(best, columns), threads=threads)
+                    block_best = fused_best(products, block_bias, min(best, columns), threads=threads)
                 else:
-                    block_best = _largest(products, own_bias, threads)
+                    block_best = _largest(products, block_bias, threads)
                 if first:
                     block_best = Best(block_best.columns + first, block_best.values, block_best.log_total)
                 block_bests.append(block_best)
@@ -187,6 +188,9 @@ class FusedOutput:
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
         whole = block_bests[0] if len(block_bests) == 1 else _merge_blocks(block_bests, best)
         return whole if best else whole.columns[:, 0]
+
+    def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
+        return self._model.products(hidden, _block(hidden))
 
     def likeliest(self, projected: Tensor) -> Tensor:
         """See `OutputLayer`."""
@@ -197,11 +201,11 @@ class FusedOutput:
         return projected.columns[:, 0], projected.log_probs[:, 0]
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputLayer`; where there are fewer than `count`, the rest have a sum of minus infinity."""
+        """See `OutputLayer`; if there are fewer than `count` sums, the rest are minus infinity."""
         sentences, columns_per_row = len(scores), projected.columns.shape[1]
         sums = (projected.log_probs + scores.view(-1, 1)).view(sentences, -1)
         if (short := count - sums.shape[1]) > 0:
-            sums, places = torch.nn.functional.pad(sums, (0, short), value=_NEVER).sort(dim=1, descending=True, stable=True)
+            sums, places = torch.nn.functional.pad(sums, (0, short), value=NEVER).sort(dim=1, descending=True, stable=True)
             places = places.clamp(max=projected.columns.numel() // sentences - 1)
         else:
             sums, places = sums.topk(count, dim=1)
@@ -215,19 +219,19 @@ def _block(hidden: Tensor) -> int | None:
     return max(_LEAST_COLUMNS, _BLOCK_VALUES // rows) if rows > 1 and hidden.device.type == "cpu" else None
 
 
-def _largest(products: Tensor, bias: Tensor | None, threads: int) -> Best:
-    """The best of each row without its probability: the sum is none."""
+def _largest(products: Tensor, bias: Tensor, threads: int) -> Best:
+    """Return the best of each row without its probability: the total is not computed."""
     columns = fused_argmax(products, bias, threads=threads)[:, None]
-    values = products.gather(1, columns).float()
-    return Best(columns, values if bias is None else values + bias[columns], torch.zeros_like(values[:, 0]))
+    values = products.gather(1, columns).float() + bias[columns]
+    return Best(columns, values, torch.zeros_like(values[:, 0]))
 
 
 def _merge_blocks(blocks: list[Best], count: int) -> Best:
-    """Of blocks of columns in ascending order: each has as many as are wanted, or all that it holds."""
+    """Return the `count` best of blocks of columns in ascending order, each with its `count` best or all that it holds."""
     columns = torch.cat([block.columns for block in blocks], dim=1)
     values = torch.cat([block.values for block in blocks], dim=1)
     if count <= 1:
-        # Of equals the first: the lowest column.
+        # Unlike `topk`, `argmax` takes the first of equals: the lowest column.
         places = values.argmax(dim=1, keepdim=True)
         values = values.gather(1, places)
     else:
@@ -241,29 +245,28 @@ _MOST_BANNED = 2
 
 
 class SubsetOutput:
-    """See `OutputLayer`: all tokens but the active ones are impossible.
+    """An output layer over the active columns; all other tokens are impossible. See `OutputLayer`.
 
-    Where fewer are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` where a
-    row has no token left to choose, or logits that are no numbers.
+    If fewer tokens are active than are asked for, the rest are end tokens with a sum of minus infinity. Raises `NmtError` for a
+    row without a token to choose, and for logits that are not numbers.
     """
 
     def __init__(
         self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary, subset: VocabularySubset
     ) -> None:
-        """`subset`: the decoder's own, of `vocabulary`. Raises `NmtError` for the vocabulary of another model."""
+        """`subset`: the decoder's own, made by `vocabulary`. Raises `NmtError` for the vocabulary of another model."""
         vocabulary.check(model)
         self._model, self._banned, self._vocabulary, self._subset = model, banned, vocabulary, subset
         self._weight = model.weight.detach()
         self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
-        bias = model.bias
-        self._plain_bias = None if bias is None else bias.detach().float().contiguous()
+        self._plain_bias = model.bias.detach().float().contiguous()
         self._bias = MaskedBias(model, banned)
         self._search: OutputLayer = (PlainOutput if vocabulary.scatter else FusedOutput)(model, banned)
         self.likeliest, self.likeliest_scored = self._search.likeliest, self._search.likeliest_scored
 
     def project(self, hidden: Tensor, best: int) -> Any:
-        """See `OutputLayer`; scattered, the logits [rows, vocab]."""
-        account, scattered = self._vocabulary.account, self._vocabulary.scatter
+        """See `OutputLayer`; with `scatter` these are the logits [rows, vocab]."""
+        account = self._vocabulary.account
         clock = None if account is None else account.clock
         begin_s = clock() if clock else 0.0
         hidden = hidden.contiguous()
@@ -271,8 +274,8 @@ class SubsetOutput:
         assigned_s = clock() if clock else 0.0
         products = self._products(hidden, active)
         multiplied_s = clock() if clock else 0.0
-        if scattered:
-            self._check_some_left(active.columns, len(hidden))
+        if self._vocabulary.scatter:
+            self._check_some_left(active.columns)
             projected: Any = scatter(products, active.columns, self._model.vocab, self._plain_bias)
             if not bool(projected.amax(dim=1).isfinite().all()):
                 raise NmtError("the model's outputs are no numbers to choose among")
@@ -288,15 +291,14 @@ class SubsetOutput:
     def largest_sums(self, projected: Any, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """See `OutputLayer`."""
         sums, rows, tokens = self._search.largest_sums(projected, scores, count)
-        # Which impossible token comes first is nobody's choice, but what it leads to would take part in the next union.
-        impossible = sums == _NEVER
+        # The order of impossible tokens is arbitrary, but the contexts after them would add columns to the next union.
+        impossible = sums == NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
     def _products(self, hidden: Tensor, active: ActiveColumns) -> Tensor:
         columns, cache = active.columns, self._vocabulary.cache
         if cache is not None and len(columns):
-            pays = partial(self._choice.pays, len(columns), len(hidden))
-            copy = cache.get(self._weight, columns, active.key, pays)
+            copy = cache.get(self._weight, columns, active.key, partial(self._choice.pays, len(columns), len(hidden)))
             if copy is not None:
                 return copy.products(hidden)
         method = self._choice.method(len(columns), len(hidden))
@@ -306,43 +308,31 @@ class SubsetOutput:
         return gathered_products(self._weight, hidden, columns, method=method)
 
     def _best(self, products: Tensor, columns: Tensor, best: int) -> Best | Tensor:
-        if not len(products):
-            none = columns.new_empty((0, best), dtype=torch.int64)
-            return Best(none, none.float(), products.new_empty(0)) if best else none.view(0)
-        bias = self._bias.now()
-        bias = None if bias is None else bias.index_select(0, columns)
-        if (ends := self._banned.ends) is not None and (at := self._place(columns, self._banned.eos)) is not None:
-            products[:, at].masked_fill_(ends, _NEVER)
+        bias = self._bias.now().index_select(0, columns)
+        if (ends := self._banned.ends) is not None:
+            products.masked_fill_(ends[:, None] & (columns == self._banned.eos), NEVER)
         threads = torch.get_num_threads() if products.is_cpu else 1
         try:
             if not best:
                 return columns[fused_argmax(products, bias, threads=threads)].long()
             chosen = fused_best(products, bias, min(best, len(columns)), threads=threads)
         except KernelError as error:
-            self._check_some_left(columns, len(products))
+            self._check_some_left(columns)
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
         return Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
 
-    def _check_some_left(self, columns: Tensor, rows: int) -> None:
-        """Raises `NmtError` where every active column of a row is banned."""
+    def _check_some_left(self, columns: Tensor) -> None:
+        """Raise `NmtError` if every active column of a row is banned."""
         if len(columns) > _MOST_BANNED:
             return
-        banned = self._banned.columns
+        banned, ends = self._banned.columns, self._banned.ends
         left = columns if banned is None else columns[~torch.isin(columns, banned)]
-        ends = self._banned.ends
-        only_end = ends is not None and bool(ends.any()) and left.tolist() == [self._banned.eos]
-        if rows and (not len(left) or only_end):
+        if not len(left) or (ends is not None and left.tolist() == [self._banned.eos]):
             what = f"no target token is left to choose among {len(columns):,} active ones"
             raise NmtError(what, remedy="build the vocabulary's parts from more text, or with more tokens each")
 
-    def _place(self, columns: Tensor, token: int) -> int | None:
-        at = int(torch.searchsorted(columns, token))
-        return at if at < len(columns) and int(columns[at]) == token else None
-
     def _missed(self, hidden: Tensor, columns: Tensor) -> list[bool]:
-        """Of each row whether the likeliest of all tokens is not active (FVP-08)."""
-        if not len(hidden):
-            return []
+        """Return for each row whether the likeliest of all tokens is not active (FVP-08)."""
         logits = self._model.project(hidden)
         self._banned.ban(logits)
         missed: list[bool] = torch.isin(largest(logits), columns, invert=True).tolist()
@@ -352,7 +342,10 @@ class SubsetOutput:
 def make_output_layer(
     model: StepModel, banned: BannedTokens, fused: bool, vocabulary: RestrictedVocabulary | None
 ) -> tuple[OutputLayer, VocabularySubset | None]:
-    """Its layer, and what must be told who joins and leaves; a part of the vocabulary says itself how it is searched."""
+    """Return the output layer, and the subset that must follow the sentences that join and leave.
+
+    `fused` has no effect on a restricted vocabulary, which has its own search.
+    """
     if vocabulary is None:
         return (FusedOutput if fused else PlainOutput)(model, banned), None
     subset = vocabulary.begin()

@@ -19,26 +19,26 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import NeuralModel, SlotCompaction, SourceRows
+from simnmt.nmt.step_model import SlotCompaction, SourceRows, StepModel
 
 Kept = tuple[Tensor, ...]
-"""What a recurrent layer keeps from step to step, each [rows, width]: h, and c of an LSTM."""
+"""The state of a recurrent layer between steps, each [rows, width]: h, and c of an LSTM."""
 
 
 @dataclass(slots=True)
 class RecurrentState:
-    """Memory and state in one: before `start` a row is a sentence, after it one of its beams."""
+    """Result of the encoder and state of the decoder: after `encode` a row is a sentence, after `start` a hypothesis."""
 
     kept: Kept
-    """What each recurrent layer keeps, from bottom to top."""
+    """The states of all recurrent layers, from bottom to top."""
     source: Tensor
-    """Keys that attention compares and values that it gives, side by side: [rows, src_len, keys + values]."""
+    """Keys and values of attention, side by side: [rows, src_len, keys + values]."""
     behind: Tensor | None
-    """True behind a source's end, [rows, src_len]; None where all are equally long."""
+    """True behind the end of each source, [rows, src_len]; None if all are equally long."""
 
 
 class RecurrentSlots:
-    """See `Slots`. The source lies in a tensor with room to grow; what is kept, which every step makes anew, does not."""
+    """The slots of a recurrent decoder; see `Slots`. Only the source has spare room: every step makes the states anew."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class RecurrentSlots:
         source: Tensor,
         most_rows: int | None = None,
     ) -> None:
-        """`body` is the model's own; it is given views of the active rows.
+        """`body`: the model's, called with views of the active rows.
 
-        `kept`: as in `RecurrentState`, of no row; `source`: room for it, [rows, 0, width]; `most_rows`: as in
+        `kept`: as in `RecurrentState`, without rows; `source`: the first room, [rows, 0, width]; `most_rows`: see
         `StepModel.slots`.
         """
         self._body, self._source = body, SourceRows(source, 0, most_rows)
@@ -60,12 +60,9 @@ class RecurrentSlots:
         """See `Slots`."""
         if not sentences:
             return
-        rows = [sentence for sentence in sentences for _ in range(beam)]
-        lengths = [src_len for src_len in src_lens for _ in range(beam)]
-        chosen = torch.tensor(rows, device=memory.source.device)
-        self._source.append(memory.source[:, : max(lengths)].index_select(0, chosen), lengths)
+        taken = self._source.join(memory.source, sentences, src_lens, beam)
         both = zip(self._state.kept, memory.kept, strict=True)
-        self._see(tuple(torch.cat((old, new.index_select(0, chosen))) for old, new in both))
+        self._update_state(tuple(torch.cat((old, new.index_select(0, taken))) for old, new in both))
 
     @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
@@ -74,7 +71,7 @@ class RecurrentSlots:
         self._source.drop(leaving)
         for part in self._state.kept:
             leaving.move(part, 0)
-        self._see(tuple(part[: len(leaving.rows)] for part in self._state.kept))
+        self._update_state(tuple(part[: len(leaving.rows)] for part in self._state.kept))
         return leaving.order
 
     @torch.inference_mode()
@@ -88,16 +85,16 @@ class RecurrentSlots:
         """See `Slots`."""
         self._state.kept = tuple(part.index_select(0, rows) for part in self._state.kept)
 
-    def _see(self, kept: Kept) -> None:
-        """Show the step the active rows, no further than to the end of their longest source."""
-        within = self._source.within() if len(self._source) else None
-        self._state = RecurrentState(kept, self._source.seen(), None if within is None else ~within)
+    def _update_state(self, kept: Kept) -> None:
+        """Give the next step the active rows, up to the end of their longest source."""
+        within = self._source.within()
+        self._state = RecurrentState(kept, self._source.active(), None if within is None else ~within)
 
 
 def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
-    """One step of a GRU (SHARP-04): gates [rows, 3 x width] in the order u, q, candidate.
+    """Take one step of a GRU (SHARP-04): gates [rows, 3 x width] in the order u, q, candidate.
 
-    `fed`: all but the products with the state, biases included; `recurred`: those products.
+    `fed`: products with the input, biases included; `recurred`: products with the state.
     """
     width = hidden.shape[1]
     update, reset = (fed[:, : 2 * width] + recurred[:, : 2 * width]).sigmoid().chunk(2, dim=1)
@@ -106,7 +103,7 @@ def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
 
 
 def _torch_gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
-    """As `gru`, with the gates in torch's order: reset, update, candidate."""
+    """Take one step of a GRU with the gates in torch's order: reset, update, candidate; arguments as of `gru`."""
     reset, update, content = fed.chunk(3, dim=1)
     recurred_reset, recurred_update, recurred_content = recurred.chunk(3, dim=1)
     content = torch.tanh(content + (reset + recurred_reset).sigmoid() * recurred_content)
@@ -114,7 +111,7 @@ def _torch_gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
 
 
 def lstm(fed: Tensor, recurred: Tensor, _: Tensor, cell: Tensor) -> Kept:
-    """One step of an LSTM: gates [rows, 4 x width] in torch's order, input, forget, candidate, output; otherwise as `gru`."""
+    """Take one step of an LSTM: gates [rows, 4 x width] in torch's order, input, forget, candidate, output; see `gru`."""
     take, forget, candidate, give = (fed + recurred).chunk(4, dim=1)
     cell = forget.sigmoid() * cell + take.sigmoid() * candidate.tanh()
     return give.sigmoid() * cell.tanh(), cell
@@ -127,14 +124,14 @@ class CellKind:
     step: Callable[..., Kept]
     gates: int
     kept: int
-    """Tensors kept from step to step."""
+    """Tensors of the state."""
 
     def zeros(self, rows: int, width: int, like: Tensor) -> Kept:
-        """What is kept before the first step."""
+        """Return the state before the first step."""
         return tuple(like.new_zeros((rows, width)) for _ in range(self.kept))
 
     def next_of(self, waiting: Iterator[Tensor]) -> Kept:
-        """The next of these, as many as this cell keeps."""
+        """Take the next tensors, as many as the state of this cell has."""
         return tuple(islice(waiting, self.kept))
 
 
@@ -143,11 +140,11 @@ CELLS = {"gru": CellKind(gru, 3, 1), "lstm": LSTM}
 _TORCH_GRU = CellKind(_torch_gru, 3, 1)
 
 
-class RecurrentDecoder(NeuralModel):
+class RecurrentDecoder(StepModel):
     """A step model whose decoder carries a `RecurrentState`.
 
-    A subclass has `src_embedding`, `tgt_embedding`, `dropout`, `projection` and an `encoder` of torch, and says what its
-    decoder keeps.
+    A subclass sets `src_embedding`, `tgt_embedding`, `dropout`, `projection` and a torch `encoder`, and adds `zeros`, `encode`,
+    `body` and `attention`.
     """
 
     src_embedding: nn.Embedding
@@ -158,15 +155,11 @@ class RecurrentDecoder(NeuralModel):
     """Width of `RecurrentState.source`."""
 
     @abstractmethod
-    def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
-        """See `StepModel`."""
-
-    @abstractmethod
     def zeros(self, rows: int, like: Tensor) -> Kept:
-        """What all recurrent layers of the decoder keep before the first step, where it is zeros."""
+        """Return states of zeros for all recurrent layers of the decoder, of the type and on the device of `like`."""
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
-        """The encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.
+        """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and the padding mask.
 
         The mask is `RecurrentState.behind`.
         """
@@ -200,7 +193,7 @@ class RecurrentDecoder(NeuralModel):
 
 
 class RecurrentModel(RecurrentDecoder):
-    """A step model; `forward` is for training with the reference fed (teacher forcing)."""
+    """LSTM or GRU layers with Luong's attention; `forward` is for training with teacher forcing."""
 
     architecture: RecurrentArchitecture
 
@@ -230,7 +223,7 @@ class RecurrentModel(RecurrentDecoder):
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
+        """Return logits [batch, tgt_len, vocab] after each fed token `tgt_in`, int64 [batch, tgt_len], start token first."""
         values, last, behind = self._read(src, src_lengths)
         states = self._decoded(last, tgt_in)
         keys = values if self.score is None else self.score(values)
@@ -238,7 +231,7 @@ class RecurrentModel(RecurrentDecoder):
         return logits
 
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """See `NeuralModel`."""
+        """See `StepModel`."""
         if self.score is None:
             raise NmtError("a model without attention aligns nothing", remedy="align by ibm1")
         values, last, behind = self._read(src, src_lengths)
@@ -254,7 +247,7 @@ class RecurrentModel(RecurrentDecoder):
     def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
         """See `StepModel`.
 
-        The cells are written out: for a single token torch's own layer spends most of its time on rearranging its weights.
+        The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
         """
         output, after, waiting = self.tgt_embedding(tokens), list[Tensor](), iter(state.kept)
         for feed, recur in self._products():
@@ -271,7 +264,7 @@ class RecurrentModel(RecurrentDecoder):
         return self._cell.zeros(rows, self.architecture.hidden, like) * self.architecture.layers
 
     def halve(self) -> None:
-        """Hold the decoder's weights in float16 from now on, for inference alone."""
+        """See `StepModel`."""
         self._half_cells = [
             (HalfLinear(feed, feed_bias), HalfLinear(recur, recur_bias))
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
@@ -279,7 +272,7 @@ class RecurrentModel(RecurrentDecoder):
         super().halve()
 
     def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
-        """As `read_source`, with the last state as the decoder begins: each part [layers, batch, hidden]."""
+        """As `read_source`, but return the first state of the decoder as the last state: each part [layers, batch, hidden]."""
         values, last, behind = self.read_source(src, src_lengths)
         if self.encoder.bidirectional:
             # [layers x directions, batch, half] -> [layers, batch, both halves]
@@ -287,19 +280,19 @@ class RecurrentModel(RecurrentDecoder):
         return values, last, behind
 
     def _decoded(self, last: Kept, tgt_in: Tensor) -> Tensor:
-        """The decoder's states [batch, tgt_len, hidden] along the reference."""
+        """Return the decoder's states [batch, tgt_len, hidden] along the reference."""
         states: Tensor = self.decoder(self.dropout(self.tgt_embedding(tgt_in)), last if len(last) > 1 else last[0])[0]
         return states
 
     def _products(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:
-        """Of each layer: the product with what it is fed, and that with its own last output."""
+        """Return the products of each layer: with its input, and with its last output."""
         return self._half_cells or [
             (partial(linear, weight=feed, bias=feed_bias), partial(linear, weight=recur, bias=recur_bias))
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
         ]
 
     def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> Tensor:
-        """Decoder states [rows, tokens, hidden] to what is projected, of the same shape."""
+        """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape."""
         if self.combine is None:
             return states
         context = torch.bmm(_weights(states, keys, behind), values)
@@ -307,6 +300,6 @@ class RecurrentModel(RecurrentDecoder):
 
 
 def _weights(states: Tensor, keys: Tensor, behind: Tensor | None) -> Tensor:
-    """How much states [rows, tokens, hidden] look at each source position: [rows, tokens, src_len]."""
+    """Return the attention weights of states [rows, tokens, hidden]: [rows, tokens, src_len]."""
     scores = torch.bmm(states, keys.transpose(1, 2))
     return (scores if behind is None else scores.masked_fill(behind[:, None], float("-inf"))).softmax(dim=2)

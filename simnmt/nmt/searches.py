@@ -1,68 +1,97 @@
-"""Greedy search and beam search over the slots of a decoder; see `SlotSearch`."""
+"""Greedy search and beam search over the slots of a decoder."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from simnmt.nmt.output_layer import Projected, make_output_layer
-from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit, StepModel
+from simnmt.nmt.step_model import NEVER, BannedTokens, Hypothesis, Limit, StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 
 @dataclass(slots=True)
-class _GreedySentence:
+class _Sentence:
     limit: Limit
-    path: list[int] = field(default_factory=list)
+    path: list[Any] = field(default_factory=list)
+    """What each step chose: a token in greedy search; in a beam its tokens, then the rows that they continue."""
     score: float = 0.0
+    """Sum of log-probabilities in greedy search."""
 
 
-class _Search:
-    """What both searches share: the output layer, the banned tokens, and the columns that the sentences' sources ask for."""
+class SlotSearch(ABC):
+    """A search that chooses the tokens of all slots of a decoder; slot i is rows i x beam to (i + 1) x beam."""
 
     def __init__(self, model: StepModel, beam: int, fused: bool, vocabulary: RestrictedVocabulary | None) -> None:
         self.beam = beam
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
-        self._banned = BannedTokens.of(model)
+        self._banned = BannedTokens(model)
         self._output, self._subset = make_output_layer(model, self._banned, fused, vocabulary)
+        self._sentences: list[_Sentence] = []
+        self.tokens = self._filled(0, 0).view(-1)
+        """The tokens that the next step is fed, int64 [rows]."""
 
-    def _join_subset(self, limits: Sequence[Limit]) -> None:
+    @property
+    def parents(self) -> Tensor | None:
+        """The row that each row continues, int64 [rows]; None if each row continues itself."""
+        return None
+
+    def join(self, limits: Sequence[Limit]) -> None:
+        """Append a slot for each of these sentences, before its first step."""
         if self._subset is not None:
             self._subset.join([limit.source for limit in limits], self.beam)
+        self._sentences += [_Sentence(limit) for limit in limits]
+        self.tokens = torch.cat((self.tokens, self._filled(len(limits), self._start).view(-1)))
+        self._update_banned()
 
-    def _leave_subset(self, order: Sequence[int]) -> Tensor:
+    @abstractmethod
+    def project(self, hidden: Tensor) -> Projected:
+        """Compute the model's part of the output layer, from the body's output [rows, width]."""
+
+    @abstractmethod
+    def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
+        """Choose the tokens of a step, using up its projection; return the finished slots, ascending, with their result."""
+
+    def leave(self, order: Sequence[int]) -> None:
+        """Keep the slots `order`: new slot i is old slot `order[i]`."""
         if self._subset is not None:
             self._subset.leave(order)
+        self._sentences = [self._sentences[slot] for slot in order]
+        self.tokens = self.tokens.view(-1, self.beam)[self._slots(order)].view(-1)
+        self._update_banned()
+
+    def _slots(self, order: Sequence[int]) -> Tensor:
         return torch.tensor(order, dtype=torch.int64, device=self._device)
 
+    def _update_banned(self) -> None:
+        self._banned.update([sentence.limit for sentence in self._sentences], self.beam)
 
-class GreedySearch(_Search):
-    """See `SlotSearch`. Not `scored`, no softmax is taken: the likeliest token has the largest logit (FNI-06)."""
+    def _filled(self, slots: int, value: int) -> Tensor:
+        return torch.full((slots, self.beam), value, dtype=torch.int64, device=self._device)
 
-    parents = None
+
+class GreedySearch(SlotSearch):
+    """Choose the likeliest token at each step.
+
+    Without `scored` no softmax is computed: the likeliest token has the largest logit (FNI-06).
+    """
 
     def __init__(
         self,
         model: StepModel,
         *,
         scored: bool = False,
+        length_penalty: float = 1.0,
         fused: bool = False,
         vocabulary: RestrictedVocabulary | None = None,
     ) -> None:
         super().__init__(model, 1, fused, vocabulary)
-        self._scored = scored
-        self._sentences: list[_GreedySentence] = []
-        self.tokens = torch.empty(0, dtype=torch.int64, device=self._device)
-
-    def join(self, limits: Sequence[Limit]) -> None:
-        """See `SlotSearch`."""
-        self._join_subset(limits)
-        self._sentences += [_GreedySentence(limit) for limit in limits]
-        self.tokens = torch.cat((self.tokens, self.tokens.new_full((len(limits),), self._start)))
-        self._banned.see([sentence.limit for sentence in self._sentences], 1)
+        self._scored, self._length_penalty = scored, length_penalty
 
     def project(self, hidden: Tensor) -> Projected:
         """See `SlotSearch`."""
@@ -87,36 +116,33 @@ class GreedySearch(_Search):
                 sentence.path.append(word)
                 if len(sentence.path) < sentence.limit.steps:
                     continue
-            done.append((slot, self._hypothesis(sentence, word == self._eos)))
+            steps = len(sentence.path) + (word == self._eos)
+            score = sentence.score / steps**self._length_penalty if self._scored else None
+            done.append((slot, Hypothesis(tuple(sentence.path), score, steps)))
         return done
 
-    def leave(self, order: Sequence[int]) -> None:
-        """See `SlotSearch`."""
-        self.tokens = self.tokens.index_select(0, self._leave_subset(order))
-        self._sentences = [self._sentences[slot] for slot in order]
-        self._banned.see([sentence.limit for sentence in self._sentences], 1)
 
-    def _hypothesis(self, sentence: _GreedySentence, ended: bool) -> Hypothesis:
-        score = sentence.score / (len(sentence.path) + ended) if self._scored else None
-        return Hypothesis(tuple(sentence.path), score, len(sentence.path) + ended)
+class _BeamRows(NamedTuple):
+    """The state of a beam's rows, a row per slot."""
 
-
-_NEVER = float("-inf")
-
-
-@dataclass(slots=True)
-class _BeamSentence:
-    limit: Limit
-    path: list[list[float]] = field(default_factory=list)
-    """Of each step the words of the beam, then the rows that they grew from."""
+    scores: Tensor
+    """Sums of log-probabilities of the open hypotheses, [slots, beam]."""
+    parents: Tensor
+    """The row within the slot that each row continues, int64 [slots, beam]."""
+    kept_scores: Tensor
+    """Scores of the ended hypotheses, [slots, beam], descending; minus infinity until `beam` of them have ended."""
+    kept_ends: Tensor
+    """Where each ended: its length x beam + the row that its end continues, int64 [slots, beam]."""
+    steps: Tensor
+    """Steps taken by each sentence, float32 [slots, 1]."""
 
 
-class BeamSearch(_Search):
-    """See `SlotSearch`.
+class BeamSearch(SlotSearch):
+    """Keep the `beam` best hypotheses of each sentence.
 
     A hypothesis that ends among the `beam` best candidates of its step is kept. A sentence is done when `beam` are kept and
-    none still open scores better than the worst of them, at its present length; or at its limit, where what is open
-    competes as it stands.
+    no open one scores better than the worst of them, at its present length; or at its limit, where the open hypotheses
+    compete at their present length.
     """
 
     def __init__(
@@ -131,71 +157,53 @@ class BeamSearch(_Search):
         super().__init__(model, beam, fused, vocabulary)
         self._length_penalty = length_penalty
         self._candidates = min(2 * beam, beam * model.vocab)
-        self._sentences: list[_BeamSentence] = []
-        self._words, self._parents = self._whole(0, 0), self._whole(0, 0)
-        self._scores, self._kept_scores = self._never(0), self._never(0)
-        """[slots, beam]; the kept ones in descending order, minus infinity until as many are kept as the beam is wide."""
-        self._kept_ends = self._whole(0, 0)
-        """Where each kept one ended: its length x beam + the row that its end grew from."""
-        self._steps = torch.zeros((0, 1), device=self._device)
-        """Taken by each sentence."""
-        self._rows = torch.arange(beam, device=self._device)
-
-    @property
-    def tokens(self) -> Tensor:
-        """See `SlotSearch`."""
-        return self._words.view(-1)
+        self._row_numbers = torch.arange(beam, device=self._device)
+        self._rows = self._new_rows(0)
 
     @property
     def parents(self) -> Tensor:
         """See `SlotSearch`."""
-        firsts = torch.arange(0, self._parents.numel(), self.beam, device=self._device)
-        return (self._parents + firsts[:, None]).view(-1)
+        firsts = torch.arange(0, self._rows.parents.numel(), self.beam, device=self._device)
+        return (self._rows.parents + firsts[:, None]).view(-1)
 
     def join(self, limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
-        self._join_subset(limits)
-        count = len(limits)
-        self._sentences += [_BeamSentence(limit) for limit in limits]
-        scores = self._never(count)
-        scores[:, 0] = 0.0
-        self._words = torch.cat((self._words, self._whole(count, self._start)))
-        self._parents = torch.cat((self._parents, self._rows.expand(count, self.beam)))
-        self._scores = torch.cat((self._scores, scores))
-        self._kept_scores = torch.cat((self._kept_scores, self._never(count)))
-        self._kept_ends = torch.cat((self._kept_ends, self._whole(count, 0)))
-        self._steps = torch.cat((self._steps, self._steps.new_zeros((count, 1))))
-        self._see()
+        super().join(limits)
+        new = self._new_rows(len(limits))
+        new.scores[:, 0] = 0.0
+        self._rows = _BeamRows(*map(torch.cat, zip(self._rows, new, strict=True)))
 
     def project(self, hidden: Tensor) -> Projected:
         """See `SlotSearch`.
 
-        Of a row, beam candidates stay open at most, and one more may end: the best beam + 1 hold all that can be chosen.
+        Of one row at most `beam` candidates stay open and one ends, so that the best beam + 1 hold all that can be chosen.
         """
         return self._output.project(hidden, self.beam + (not self._banned.all_forced))
 
     def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
         """See `SlotSearch`."""
-        candidates, parents, words = self._output.largest_sums(projected, self._scores, self._candidates)
-        length = self._steps + 1.0
+        before = self._rows
+        candidates, parents, words = self._output.largest_sums(projected, before.scores, self._candidates)
+        kept_scores, kept_ends, length = before.kept_scores, before.kept_ends, before.steps + 1.0
         penalty = length if self._length_penalty == 1.0 else (length.double() ** self._length_penalty).float()
         if not self._banned.all_forced:
             ending = words == self._eos
-            ended = candidates.masked_fill(~ending, _NEVER)[:, : self.beam]
-            self._keep(ended / penalty, parents[:, : self.beam], self._steps)
-            candidates = candidates.masked_fill_(ending, _NEVER)
-        self._scores, order = candidates.topk(self.beam, dim=1)
-        self._words, self._parents = words.gather(1, order), parents.gather(1, order)
-        self._steps = length
-        done = self._scores[:, :1] / penalty <= self._kept_scores[:, -1:]
+            ended = candidates.masked_fill(~ending, NEVER)[:, : self.beam]
+            ends = before.steps * self.beam + parents[:, : self.beam]
+            kept_scores, kept_ends = _best_kept(kept_scores, kept_ends, ended / penalty, ends)
+            candidates = candidates.masked_fill_(ending, NEVER)
+        scores, order = candidates.topk(self.beam, dim=1)
+        words, parents = words.gather(1, order), parents.gather(1, order)
+        done = scores[:, :1] / penalty <= kept_scores[:, -1:]
         at_limit = [len(sentence.path) + 1 == sentence.limit.steps for sentence in self._sentences]
         if any(at_limit):
             closed = done | ~torch.tensor(at_limit, device=self._device)[:, None]
-            # What is open then is its own parent one step later.
-            rows = self._rows.expand_as(self._scores)
-            self._keep(self._scores.masked_fill(closed, _NEVER) / penalty, rows, length)
+            # An open hypothesis is its own parent one step later.
+            ends = length * self.beam + self._row_numbers
+            kept_scores, kept_ends = _best_kept(kept_scores, kept_ends, scores.masked_fill(closed, NEVER) / penalty, ends)
+        self.tokens, self._rows = words.view(-1), _BeamRows(scores, parents, kept_scores, kept_ends, length)
         # One transfer: float64 holds each of these exactly.
-        parts = (self._words, self._parents, self._kept_scores[:, :1], self._kept_ends[:, :1], done)
+        parts = (words, parents, kept_scores[:, :1], kept_ends[:, :1], done)
         rows_of = torch.cat([part.double() for part in parts], dim=1).tolist()
         finished = []
         for slot, (row, sentence, last) in enumerate(zip(rows_of, self._sentences, at_limit, strict=True)):
@@ -206,20 +214,11 @@ class BeamSearch(_Search):
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
-        slots = self._leave_subset(order)
-        self._sentences = [self._sentences[slot] for slot in order]
-        self._words, self._parents = self._words[slots], self._parents[slots]
-        self._scores, self._steps = self._scores[slots], self._steps[slots]
-        self._kept_scores, self._kept_ends = self._kept_scores[slots], self._kept_ends[slots]
-        self._see()
+        super().leave(order)
+        slots = self._slots(order)
+        self._rows = _BeamRows(*(part[slots] for part in self._rows))
 
-    def _keep(self, scores: Tensor, rows: Tensor, lengths: Tensor) -> None:
-        """Offer candidates, at most beam a sentence, of so many tokens without their end."""
-        ends = torch.cat((self._kept_ends, (lengths * self.beam + rows).long()), dim=1)
-        self._kept_scores, order = torch.cat((self._kept_scores, scores), dim=1).topk(self.beam, dim=1)
-        self._kept_ends = ends.gather(1, order)
-
-    def _hypothesis(self, sentence: _BeamSentence) -> Hypothesis:
+    def _hypothesis(self, sentence: _Sentence) -> Hypothesis:
         """Return the best kept hypothesis, traced back along the path."""
         *_, score, end, _ = sentence.path[-1]
         length, row = divmod(int(end), self.beam)
@@ -229,14 +228,16 @@ class BeamSearch(_Search):
             row = int(step[self.beam + row])
         return Hypothesis(tuple(reversed(tokens)), score, len(sentence.path))
 
-    def _see(self) -> None:
-        self._banned.see([sentence.limit for sentence in self._sentences], self.beam)
+    def _new_rows(self, slots: int) -> _BeamRows:
+        never, zero = torch.full((slots, self.beam), NEVER, device=self._device), self._filled(slots, 0)
+        own_rows = self._row_numbers.expand(slots, self.beam)
+        return _BeamRows(never.clone(), own_rows, never, zero, torch.zeros((slots, 1), device=self._device))
 
-    def _whole(self, slots: int, value: int) -> Tensor:
-        return torch.full((slots, self.beam), value, dtype=torch.int64, device=self._device)
 
-    def _never(self, slots: int) -> Tensor:
-        return torch.full((slots, self.beam), _NEVER, device=self._device)
+def _best_kept(kept_scores: Tensor, kept_ends: Tensor, scores: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the best ended hypotheses, as many as before, of those kept and new ones; see `_BeamRows`."""
+    best, order = torch.cat((kept_scores, scores), dim=1).topk(kept_scores.shape[1], dim=1)
+    return best, torch.cat((kept_ends, ends.long()), dim=1).gather(1, order)
 
 
 def make_search(
@@ -244,10 +245,11 @@ def make_search(
     beam: int,
     *,
     scored: bool = False,
+    length_penalty: float = 1.0,
     fused: bool = False,
     vocabulary: RestrictedVocabulary | None = None,
-) -> GreedySearch | BeamSearch:
-    """The usual search of that width; `scored`: a greedy one gives scores, as a beam does."""
+) -> SlotSearch:
+    """Return a greedy search for a beam of 1, else a beam search; `scored`: the greedy search gives scores, as a beam does."""
     if beam == 1:
-        return GreedySearch(model, scored=scored, fused=fused, vocabulary=vocabulary)
-    return BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)
+        return GreedySearch(model, scored=scored, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
+    return BeamSearch(model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)

@@ -22,41 +22,35 @@ from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
 CANDIDATES = 500
-"""Target words of a sentence where nothing else is asked for: 20 a source word, of 25 source words (SHARP-02)."""
+"""Target words per sentence by default: 20 for each of 25 source words (SHARP-02)."""
 PLAIN = DecoderSettings(gemm="float32", candidates=CANDIDATES)
 """The baseline of the paper: a candidate list, and none of its techniques (SHARP-01)."""
 TYPES = ("float32", "int16")
 KEPT = 2
-"""Decoders whose packed weights are kept, so that two may take turns."""
+"""Decoders whose packed weights are kept, so that two may alternate."""
 
 
 class SharpEngine:
-    """Runs forced lengths through the sharp decoder; a batch is translated one sentence after another.
+    """An engine that runs forced lengths through the sharp decoder, the sentences of a batch one after another.
 
-    The beam is the work's. Candidates are random words, as many as the settings say: time depends on their number alone; or
-    those of a bundle's lists. Of the decoder only the whole is told; see `stages_s` for more.
+    The beam is that of the work. Candidates are random words, as many as the settings ask for, since time depends only on their
+    number; or those of a bundle's lists. `run` measures only the whole decoder; `stages_s` measures its stages.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        model: AttentionalModel,
-        settings: DecoderSettings,
-        seed: int,
-        lists: CandidateLists | None = None,
-    ) -> None:
-        """`lists`: of which `vocabulary: candidates` without a number takes each sentence's."""
+    def __init__(self, loaded: LoadedModel, settings: DecoderSettings, seed: int, lists: CandidateLists | None = None) -> None:
+        """`lists`: for settings of `vocabulary: candidates` without a number. Raises `NmtError` for another kind of model."""
+        model = loaded.model
+        if not isinstance(model, AttentionalModel):
+            what = f"the sharp decoder runs no {loaded.architecture.kind} model"
+            raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
         self._lists = lists
         self._model: AttentionalModel | None = model
         self._weights = sharp_weights(model)
         self._settings, self._seed = settings, seed
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
         compiled = library()
-        self.account = EngineAccount(
-            model=loaded.name,
-            architecture=loaded.architecture.model_dump(mode="json"),
-            weights=loaded.weights,
-            vocab=loaded.architecture.tgt_vocab,
+        self.account = EngineAccount.of(
+            loaded,
             backend="sharp",
             compute_type=settings.gemm or "float32",
             device="cpu",
@@ -67,6 +61,27 @@ class SharpEngine:
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
             clipping=model_clipping([model]),
         )
+
+    @classmethod
+    def load(cls, request: EngineRequest) -> SharpEngine:
+        """Load an engine; see `load_engine`, which has checked the device's name. The vocabulary is of candidate lists."""
+        compute_type, decoder, vocabulary = request.compute_type, request.decoder, request.vocabulary
+        if request.device != "cpu":
+            raise NmtError(f"the sharp decoder runs on the CPU, not on {request.device}", remedy="use cpu")
+        if compute_type is not None and compute_type not in TYPES:
+            raise NmtError(f"no {compute_type} with the sharp decoder", remedy=f"one of {', '.join(TYPES)}")
+        settings = decoder or PLAIN
+        if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
+            raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
+        settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
+        if vocabulary is not None:
+            settings = settings.model_copy(update={"candidates": None, "vocabulary": KIND})
+        elif settings.vocabulary != "full" and settings.candidates is None:
+            what = f"a decoder of vocabulary {settings.vocabulary}, but no bundle that says which"
+            raise NmtError(what, remedy="give one of candidate lists, or a number of candidates")
+        loaded = load_model(request.model, seed=request.seed)
+        lists = None if vocabulary is None else CandidateLists.load(vocabulary, loaded.model)
+        return cls(loaded, settings, request.seed, lists)
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
@@ -86,16 +101,16 @@ class SharpEngine:
         return within_memory("cpu", timed)
 
     def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
-        """Where the seconds of one sentence's steps go under some other settings, their beam included.
+        """Return the seconds of the stages of one sentence's steps under other settings, which include the beam.
 
-        Raises `NmtError` without compiled kernels: the search in numpy has no such clock.
+        Raises `NmtError` without compiled kernels: the search in numpy does not time its stages.
         """
         translator = self._translator(settings, src_len, tgt_len)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
         states = translator.encode(source)
         translation = translator.decode(states, candidates=self._candidates(settings, source), forced_len=tgt_len, clock=True)
         if translation.stage_s is None:
-            raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
+            raise NmtError("only compiled kernels time the stages of a step", remedy="install with a C compiler")
         return translation.stage_s
 
     def close(self) -> None:
@@ -104,14 +119,14 @@ class SharpEngine:
         self._translators.clear()
 
     def _translator(self, settings: DecoderSettings, src_len: int, tgt_len: int) -> SharpTranslator:
-        """A decoder with room for such lengths. Raises `NmtError` once closed."""
+        """Return a decoder with room for these lengths. Raises `NmtError` once closed."""
         if self._model is None:
             raise NmtError("this engine is closed", remedy="load it again")
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
         kept = self._translators.pop(settings, None)
         if kept is None or kept.most_src_len < src_len or kept.max_len < tgt_len:
-            kept = None  # its weights are let go before they are packed anew
+            kept = None  # frees the packed weights before new ones are made
             while len(self._translators) >= KEPT:
                 del self._translators[next(iter(self._translators))]
             model, weights = self._model, self._weights
@@ -125,7 +140,7 @@ class SharpEngine:
         return kept
 
     def _candidates(self, settings: DecoderSettings, source: Sequence[int]) -> NDArray[np.int64] | None:
-        """Its lists' own; of a number random words, the end token first; None for all."""
+        """Return the candidates of a source by the lists, or random ones, the end token first; None for all words."""
         if settings.vocabulary == "candidates" and settings.candidates is None:
             return candidates_of(self._lists, source)
         vocab, tokens = self._weights.vocab, self._weights.tokens
@@ -135,28 +150,3 @@ class SharpEngine:
             [word for word in range(vocab) if word not in (tokens.eos, tokens.pad)], settings.candidates
         )
         return np.array([tokens.eos, *words][: settings.candidates], np.int64)
-
-
-def load_sharp_engine(request: EngineRequest) -> SharpEngine:
-    """See `load_engine`, which has checked the device's name; the vocabulary is a bundle of candidate lists."""
-    compute_type, decoder, vocabulary = request.compute_type, request.decoder, request.vocabulary
-    if request.device != "cpu":
-        raise NmtError(f"the sharp decoder runs on the CPU, not on {request.device}", remedy="use cpu")
-    if compute_type is not None and compute_type not in TYPES:
-        raise NmtError(f"no {compute_type} with the sharp decoder", remedy=f"one of {', '.join(TYPES)}")
-    settings = decoder or PLAIN
-    if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
-        raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
-    settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
-    if vocabulary is not None:
-        settings = settings.model_copy(update={"candidates": None, "vocabulary": KIND})
-    elif settings.vocabulary != "full" and settings.candidates is None:
-        what = f"a decoder of vocabulary {settings.vocabulary}, but no bundle that says which"
-        raise NmtError(what, remedy="give one of candidate lists, or a number of candidates")
-    loaded = load_model(request.model, seed=request.seed)
-    attentional = loaded.model
-    if not isinstance(attentional, AttentionalModel):
-        what = f"the sharp decoder runs no {loaded.architecture.kind} model"
-        raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
-    lists = None if vocabulary is None else CandidateLists.load(vocabulary, attentional)
-    return SharpEngine(loaded, attentional, settings, request.seed, lists)

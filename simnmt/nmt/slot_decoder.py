@@ -1,17 +1,17 @@
 """Decode sentences together, each with its own search: they join and leave while the others go on (FNI-08 to FNI-10).
 
-`greedy` and `beam` decode one padded batch from beginning to end; `decode_batched` decodes many sentences in the batches that
-a `Batcher` forms, and times every part of it.
+`decode_batch` decodes one padded batch from beginning to end; `decode_batched` decodes many sentences in the batches that a
+`Batcher` forms, and times every part of it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, repeat
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,14 +20,14 @@ from torch import Tensor
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.searches import BeamSearch, GreedySearch, make_search
-from simnmt.nmt.step_model import Hypothesis, Limit, Memory, Slots, SlotSearch, StepModel, check_lengths, pad
+from simnmt.nmt.searches import SlotSearch, make_search
+from simnmt.nmt.step_model import Hypothesis, Limit, Memory, Slots, StepModel, check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 
 Mark = Callable[[], object]
-"""Called right before and right after each step of the model: a stopwatch's button.
+"""Called right before and right after the model's part of each step, as a stopwatch's button.
 
-A fused output layer takes softmax and search of each row into that step.
+A fused output layer includes softmax and search of each row in that part.
 """
 
 _Answer = TypeVar("_Answer")
@@ -35,20 +35,20 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class EncodedSentence:
-    """A sentence that the encoder has read: its place in what was encoded together."""
+    """A sentence that the encoder has read: its row in the memory of the sentences encoded together."""
 
     memory: Memory
     row: int
     src_len: int
-    """Tokens, the end included."""
+    """Source tokens, the end included."""
     source: Sequence[int] = ()
-    """The tokens themselves, where the vocabulary in use hangs on them."""
+    """The source tokens, if the active vocabulary depends on them."""
 
 
 class SlotDecoder:
-    """Decodes up to `capacity` sentences together, greedily or with a beam, dropping each as soon as it is done.
+    """A decoder of up to `capacity` sentences together, by greedy or beam search, which removes each when it is done.
 
-    A sentence is encoded, joins, takes part in steps, and is handed out by the step that ends it.
+    A sentence is encoded, joins, takes part in steps, and is returned by the step that ends it.
     """
 
     def __init__(
@@ -63,36 +63,33 @@ class SlotDecoder:
         search: Callable[[], SlotSearch] | None = None,
         mark: Mark | None = None,
     ) -> None:
-        """`capacity`: most sentences active at a time.
+        """Set up an empty decoder. Raises `NmtError` for the vocabulary of another model.
 
-        `fused`: the output layer is (FNI-03 to 06); `vocabulary`: it takes these columns alone, by its own way of searching
-        them, whether `fused` or not; `search`: makes another than the usual one, of the same vocabulary, and says beam and
-        output layer itself. Raises `NmtError` for the vocabulary of another model.
+        `capacity`: most active sentences; `max_len`: most tokens of a translation; `fused`: the output layer is fused (FNI-03
+        to 06); `vocabulary`: only its columns are multiplied, with its own search, whether `fused` or not; `search`: makes a
+        search other than the default for `beam`, `fused` and `vocabulary`; it must use the same vocabulary.
         """
-        self._vocabulary = vocabulary
+        self._account = None if vocabulary is None else vocabulary.account
+        self._reads_sources = vocabulary is not None and vocabulary.reads_sources
         self.capacity = capacity
-        self._model, self._max_len, self._mark = model, max_len, mark
+        self._model, self._max_len, self._mark = model, max_len, mark or (lambda: None)
         self._new_search = search or partial(make_search, model, beam, fused=fused, vocabulary=vocabulary)
         self.drop_all()
 
     @property
     def active(self) -> int:
-        """Sentences under way."""
+        """Number of active sentences."""
         return len(self._keys)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest source under way; 0 without any."""
+        """Tokens of the longest active source; 0 without any."""
         return max(self._src_lens, default=0)
 
-    @property
-    def _account(self) -> SubsetAccount | None:
-        return None if self._vocabulary is None else self._vocabulary.account
-
     def encode(self, sources: Sequence[Sequence[int]]) -> list[EncodedSentence]:
-        """Read these sources together; changes nothing of what is active.
+        """Encode these sources together; the active sentences are not changed.
 
-        Raises `NmtError` for a source of no token or beyond the model's positions, and `OutOfMemory`.
+        Raises `NmtError` for a source without tokens or longer than the model's positions, and `OutOfMemory`.
         """
         if not len(sources):
             return []
@@ -103,14 +100,12 @@ class SlotDecoder:
 
     @torch.inference_mode()
     def encode_padded(self, src: Tensor, src_lengths: Tensor) -> list[EncodedSentence]:
-        """As `encode`, of int64 [batch, src_len] and [batch] on the model's device."""
+        """Encode sources that are already padded: int64 [batch, src_len] and [batch] on the model's device; see `encode`."""
         check_lengths(self._model.max_positions, src.shape[1], 0)
         memory = within_memory(str(self._model.device), lambda: self._model.encode(src, src_lengths))
-        lengths = src_lengths.tolist()
-        read = self._vocabulary is not None and self._vocabulary.reads_sources
-        sources = [row[:length] for row, length in zip(src.tolist(), lengths, strict=True)] if read else [()] * len(lengths)
-        rows = enumerate(zip(lengths, sources, strict=True))
-        return [EncodedSentence(memory, row, length, source) for row, (length, source) in rows]
+        sources = src.tolist() if self._reads_sources else [()] * len(src)
+        rows = enumerate(zip(src_lengths.tolist(), sources, strict=True))
+        return [EncodedSentence(memory, row, length, source[:length]) for row, (length, source) in rows]
 
     @torch.inference_mode()
     def join(
@@ -120,11 +115,12 @@ class SlotDecoder:
         forced_lens: Sequence[int | None] | None = None,
         max_lens: Sequence[int | None] | None = None,
     ) -> list[tuple[int, Hypothesis]]:
-        """Let these take part from the next step on; returns those that are done at once, being forced to no token.
+        """Add sentences from the next step on; return those that are done at once, being forced to no token.
 
-        `keys`: what the caller knows them by. `forced_lens`: each gets just so many tokens, none of them the end, or with None
-        ends by itself; `max_lens`: most tokens of each, by default the decoder's. Raises `ValueError` for more than fit,
-        `NmtError` for lengths beyond the model's positions, and `OutOfMemory`, after which none is active.
+        `keys`: the caller's names of the sentences. `forced_lens`: the exact number of tokens of each, none of them the end;
+        None: the sentence ends by itself. `max_lens`: most tokens of each, by default the decoder's. Raises `ValueError` for
+        more sentences than fit, `NmtError` for lengths beyond the model's positions, and `OutOfMemory`, after which no sentence
+        is active.
         """
         if self.active + len(sentences) > self.capacity:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
@@ -141,21 +137,21 @@ class SlotDecoder:
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Hypothesis]]:
-        """One token more for each active sentence; those that are done with it are handed out and dropped.
+        """Decode one more token of each active sentence; return and remove those that are done.
 
-        Raises `OutOfMemory`, after which none is active.
+        Raises `OutOfMemory`, after which no sentence is active.
         """
         return self._or_drop_all(self._advance) if self._keys else []
 
     def drop_all(self) -> None:
-        """Forget every active sentence and give back their memory."""
+        """Remove every active sentence and free its memory."""
         self._keys: list[int] = []
         self._src_lens: list[int] = []
         self._slots: Slots | None = None
-        """Made when the first joins, since there may be no room for them."""
+        """Made when the first sentence joins, since they may not fit in memory."""
         self._search = self._new_search()
         if self._account is not None:
-            self._account.drop_all()
+            self._account.leave([])
 
     def _limit(self, forced_len: int | None, max_len: int | None, sentence: EncodedSentence) -> Limit:
         positions = self._model.max_positions
@@ -170,21 +166,24 @@ class SlotDecoder:
         return Limit(int(steps), forced_len is not None, sentence.source)
 
     def _take(self, sentences: Sequence[EncodedSentence], limits: Sequence[Limit]) -> None:
+        beam = self._search.beam
         if self._slots is None:
-            # Room for those alone: a capacity may be far beyond what ever comes.
-            beam = self._search.beam
+            # Room for these sentences only: the capacity may be far more than ever join.
             self._slots = self._model.slots(len(sentences) * beam, self.capacity * beam)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
             group = list(together)
             rows, src_lens = [sentence.row for sentence in group], [sentence.src_len for sentence in group]
-            self._slots.join(group[0].memory, rows, src_lens, self._search.beam)
+            self._slots.join(group[0].memory, rows, src_lens, beam)
         self._search.join(limits)
         self._src_lens += [sentence.src_len for sentence in sentences]
 
     def _advance(self) -> list[tuple[int, Hypothesis]]:
         search, slots, keys = self._search, self._slots, self._keys
         assert slots is not None, "no sentence has joined"
-        finished = search.choose(self._projected(slots, search))
+        self._mark()
+        projected = search.project(slots.body(search.tokens))
+        self._mark()
+        finished = search.choose(projected)
         if finished:
             order = slots.leave([slot for slot, _ in finished], search.beam)
             search.leave(order)
@@ -196,77 +195,46 @@ class SlotDecoder:
             slots.reorder(parents)
         return [(keys[slot], hypothesis) for slot, hypothesis in finished]
 
-    def _projected(self, slots: Slots, search: SlotSearch) -> Any:
-        if self._mark is None:
-            return search.project(slots.body(search.tokens))
-        self._mark()
-        projected = search.project(slots.body(search.tokens))
-        self._mark()
-        return projected
-
     def _or_drop_all(self, do: Callable[[], _Answer]) -> _Answer:
         try:
             return within_memory(str(self._model.device), do)
         except OutOfMemory:
-            # What was under way is half changed.
+            # The state of the active sentences is half changed.
             self.drop_all()
             raise
 
 
-def greedy(
+def decode_batch(
     model: StepModel,
     src: Tensor,
     src_lengths: Tensor,
     *,
-    max_len: int = 200,
-    forced_len: int | None = None,
+    beam: int = 1,
     scored: bool = True,
-    fused: bool = False,
-    vocabulary: RestrictedVocabulary | None = None,
-    mark: Mark | None = None,
-) -> list[Hypothesis]:
-    """The likeliest token at each step, for every sentence of the batch, until its end or `max_len` tokens.
-
-    With `forced_len` every sentence gets just that many tokens, none of them the end token. Not `scored`, no softmax is taken:
-    the likeliest token has the largest logit (FNI-06). `fused`, `vocabulary`: see `SlotDecoder`. `mark` is called once more at
-    first, when all are encoded and none has joined. Raises `NmtError` for lengths beyond the model's positions, and
-    `OutOfMemory`.
-    """
-    search = partial(GreedySearch, model, scored=scored, fused=fused, vocabulary=vocabulary)
-    return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
-
-
-def beam(
-    model: StepModel,
-    src: Tensor,
-    src_lengths: Tensor,
-    *,
-    beam: int,
+    length_penalty: float = 1.0,
     max_len: int = 200,
     forced_len: int | None = None,
-    length_penalty: float = 1.0,
     fused: bool = False,
     vocabulary: RestrictedVocabulary | None = None,
     mark: Mark | None = None,
 ) -> list[Hypothesis]:
-    """The best hypothesis of each sentence that a beam of that width finds: see `BeamSearch`, and for the rest `greedy`."""
-    search = partial(BeamSearch, model, beam, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
-    return _decode_batch(model, src, src_lengths, search, max_len, forced_len, vocabulary, mark)
+    """Translate a padded batch, until each sentence ends or has `max_len` tokens.
 
+    Args:
+        src: sources, int64 [batch, src_len], on the model's device.
+        src_lengths: tokens of each source, int64 [batch], on the model's device.
+        beam: hypotheses per sentence: 1 is `GreedySearch`, more is `BeamSearch`.
+        scored: whether a greedy search computes scores, which take a softmax (FNI-06).
+        length_penalty: see `Hypothesis.score`.
+        forced_len: the exact number of tokens of every sentence, none of them the end token.
+        fused, vocabulary, mark: see `SlotDecoder`; `mark` is also called once between encoding and joining.
 
-def _decode_batch(
-    model: StepModel,
-    src: Tensor,
-    src_lengths: Tensor,
-    search: Callable[[], SlotSearch],
-    max_len: int,
-    forced_len: int | None,
-    vocabulary: RestrictedVocabulary | None,
-    mark: Mark | None,
-) -> list[Hypothesis]:
+    Raises `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
+    """
     if forced_len is not None and forced_len < 1:
         raise NmtError(f"a target of {forced_len} tokens where 1 is the least")
-    batch = src.shape[0]
+    batch = len(src)
+    search = partial(make_search, model, beam, scored=scored, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
     decoder = SlotDecoder(model, max_len=max_len, capacity=batch, vocabulary=vocabulary, search=search, mark=mark)
     sentences = decoder.encode_padded(src, src_lengths)
     if mark is not None:
@@ -279,18 +247,20 @@ def _decode_batch(
 
 
 COLLECTED_BATCHES = 10
-"""Of maxi-batching by default, as the paper on top-up batching collects 1,280 sentences for batches of 128 (FNI-09)."""
+"""Batches that maxi-batching collects by default: the paper on top-up batching collects 1,280 sentences for batches of 128
+(FNI-09)."""
 MOST_SENTENCES = 1_000_000_000
-"""Sentences of a batch: more than any memory holds; a collection of them is still a number that `islice` takes."""
+"""Most sentences of a batch, more than any memory holds; `islice` still takes the number of sentences of ten such batches."""
 _PRESETS = {"half-empty": half_empty, "immediate": immediate}
 
 
 def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None = None, collect: int | None = None) -> Batching:
-    """Of lines that are all at hand, or come as fast as they are read. Raises `NmtError` for what makes no batch.
+    """Return the batching of lines that are all present, or are read as fast as needed.
 
-    `kind`: mini, maxi or top-up. `threshold`, of top-up: half-empty (the default), immediate or a number. `collect`: lines that
-    are sorted by length before they are cut into batches; of maxi by default those of ten batches, of top-up none. Words may be
-    spelled with an underscore, as in a scenario.
+    `kind`: mini, maxi or top-up. `threshold`, of top-up: half-empty (the default), immediate or a number of sentences.
+    `collect`: lines that are sorted by length before they are cut into batches; by default ten batches for maxi, none for
+    top-up. Words may be spelled with an underscore, as in a scenario. Raises `NmtError` for settings out of range or that
+    contradict each other.
     """
     kind = kind.replace("_", "-")
     if kind not in ("mini", "maxi", "top-up"):
@@ -330,25 +300,25 @@ def _check_range(option: str, value: int, least: int, most: int, beside: str = "
 
 @dataclass(frozen=True, slots=True)
 class BatchedRun:
-    """What came out, and the time it took; the parts sum to the whole."""
+    """Translations of many sentences and the time they took; the parts sum to the total."""
 
     hypotheses: tuple[Hypothesis, ...]
     """In the order of the sources."""
     active: NDArray[np.int64]
-    """Sentences under way in each step, shape (steps,)."""
+    """Active sentences in each step, shape (steps,)."""
     step_s: NDArray[np.float64]
-    """Seconds of each step: the model, the search, and what is dropped and asked after it, shape (steps,)."""
+    """Seconds of each step: the model, the search, and the removal of finished sentences, shape (steps,)."""
     encode_s: float
-    """All calls of the encoder, reading the sources' tokens included."""
+    """Seconds of all encoder calls, including padding the sources."""
     refill_s: float
-    """All joining."""
+    """Seconds of all joins."""
     total_s: float
     encodings: int
-    """Calls of the encoder."""
+    """Encoder calls."""
     refills: int
-    """Times that sentences joined."""
+    """Joins."""
     subset: SubsetAccount | None = None
-    """What was multiplied of the vocabulary, sentences by their place among the sources; None where all of it was."""
+    """Active columns by step and by sentence (its index among the sources); None for the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,50 +327,50 @@ class DecodeRequest:
 
     source: Sequence[int]
     forced_len: int | None = None
-    """The tokens that it is made to have, none of them the end; None: it ends by itself."""
+    """The exact number of tokens, none of them the end; None: the sentence ends by itself."""
     max_len: int | None = None
-    """Most tokens; None: as many as the decoder allows."""
+    """Most tokens; None: the decoder's limit."""
 
 
 class BatchedDecoder:
-    """A slot decoder that does what a batcher decides: sentences arrive, and `act` makes one move after the other."""
+    """A slot decoder driven by a batcher: sentences arrive, and `act` makes one move after the other."""
 
     def __init__(self, decoder: SlotDecoder, batching: Batching) -> None:
         self.decoder, self.batcher = decoder, Batcher(batching)
-        self._asked: dict[int, DecodeRequest] = {}
-        """Those that have not joined."""
+        self._waiting: dict[int, DecodeRequest] = {}
+        """Sentences that have not joined."""
         self._encoded: dict[int, EncodedSentence] = {}
-        """Of these, the ones that the encoder has read."""
+        """Those of them that have been encoded."""
 
     @property
     def busy(self) -> bool:
-        """Whether a sentence waits or is under way."""
-        return bool(self.decoder.active or self._asked)
+        """Whether a sentence waits or is active."""
+        return bool(self.decoder.active or self._waiting)
 
-    def arrive(self, request: int, asked: DecodeRequest, now_s: float = 0.0) -> None:
-        """A sentence begins to wait."""
-        self._asked[request] = asked
-        self.batcher.arrive(request, len(asked.source), now_s)
+    def arrive(self, key: int, request: DecodeRequest) -> None:
+        """Add a sentence to those that wait."""
+        self._waiting[key] = request
+        self.batcher.arrive(key, len(request.source), 0.0)
 
-    def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
-        """Make the batcher's next move, or where it has none take a step; returns the move and what is done with it.
+    def act(self) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
+        """Make the batcher's next move, or take a step if it has none; return the move and the finished sentences.
 
-        Raises what `SlotDecoder` raises; make another one then.
+        Raises the errors of `SlotDecoder`, after which this object cannot be used.
         """
-        decoder, asked = self.decoder, self._asked
-        move = self.batcher.next(decoder.active, now_s, decoder.longest)
+        decoder = self.decoder
+        move = self.batcher.next(decoder.active, 0.0, decoder.longest)
         if move is None:
             return None, decoder.step()
         if isinstance(move, Encode):
-            sentences = decoder.encode([asked[request].source for request in move.requests])
+            sentences = decoder.encode([self._waiting[key].source for key in move.requests])
             self._encoded.update(zip(move.requests, sentences, strict=True))
             return move, []
-        joining = [asked.pop(request) for request in move.requests]
+        requests = [self._waiting.pop(key) for key in move.requests]
         done = decoder.join(
-            [self._encoded.pop(request) for request in move.requests],
+            [self._encoded.pop(key) for key in move.requests],
             move.requests,
-            [decode_request.forced_len for decode_request in joining],
-            [decode_request.max_len for decode_request in joining],
+            [request.forced_len for request in requests],
+            [request.max_len for request in requests],
         )
         return move, done
 
@@ -417,7 +387,7 @@ def decode_batched(
     vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BatchedRun:
-    """Translate sources that are all at hand from the beginning, in the order given.
+    """Translate sources that are all present from the beginning, in the order given.
 
     `max_len`: most tokens, of all or of each; `forced_lens`: exact token counts, none of the tokens the end; `fused`,
     `vocabulary`: see `SlotDecoder`; the steps are recorded in the vocabulary's account, or in a new one if it has none.
@@ -429,44 +399,31 @@ def decode_batched(
         vocabulary = replace(vocabulary, account=SubsetAccount())
     decoder = SlotDecoder(model, beam=beam, capacity=batching.size, fused=fused, vocabulary=vocabulary)
     batched = BatchedDecoder(decoder, batching)
-    asked = zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)
-    for request, (source, forced, own_most) in enumerate(asked):
-        batched.arrive(request, DecodeRequest(source, forced, own_most))
+    for key, request in enumerate(zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)):
+        batched.arrive(key, DecodeRequest(*request))
     batched.batcher.close()
     hypotheses: dict[int, Hypothesis] = {}
-    active: list[int] = []
-    seconds = _Durations()
+    active, steps_s, encodings_s, refills_s = list[int](), list[float](), list[float](), list[float]()
     begin = before = clock()
     while batched.busy:
-        under_way = batched.decoder.active
+        sentences = decoder.active
         move, done = batched.act()
         hypotheses.update(done)
         if move is not None and model.device.type == "cuda":
             torch.cuda.synchronize(model.device)  # a step waits for its tokens in any case
         now = clock()
         if move is None:
-            active.append(under_way)
-        seconds.spent(move, now - before)
+            active.append(sentences)
+        (steps_s if move is None else encodings_s if isinstance(move, Encode) else refills_s).append(now - before)
         before = now
     return BatchedRun(
-        tuple(hypotheses[request] for request in range(count)),
+        tuple(hypotheses[key] for key in range(count)),
         np.asarray(active, np.int64),
-        np.asarray(seconds.steps, np.float64),
-        sum(seconds.encodings),
-        sum(seconds.refills),
+        np.asarray(steps_s, np.float64),
+        sum(encodings_s),
+        sum(refills_s),
         before - begin,
-        len(seconds.encodings),
-        len(seconds.refills),
+        len(encodings_s),
+        len(refills_s),
         None if vocabulary is None else vocabulary.account,
     )
-
-
-@dataclass(slots=True)
-class _Durations:
-    steps: list[float] = field(default_factory=list)
-    encodings: list[float] = field(default_factory=list)
-    refills: list[float] = field(default_factory=list)
-
-    def spent(self, move: Encode | Join | None, seconds: float) -> None:
-        kind = self.steps if move is None else self.encodings if isinstance(move, Encode) else self.refills
-        kind.append(seconds)

@@ -20,7 +20,7 @@ from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.engine import EngineRequest  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.sharp_engine import SharpEngine, load_sharp_engine  # noqa: E402
+from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.subwords import (  # noqa: E402
     Subwords,
@@ -128,15 +128,15 @@ def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) ->
     lists = random_lists(tiny.VOCAB, 2, {0, 2}, [1, 3])
     lists.save(tmp_path / "lists", build_model(tiny.SHARP, seed=5))
     request = EngineRequest(str(path), "cpu", seed=5, vocabulary=str(tmp_path / "lists"))
-    engine = load_sharp_engine(request)
+    engine = SharpEngine.load(request)
     assert (engine.account.vocabulary, engine.account.decoder["vocabulary"]) == ("candidates", "candidates")
     own = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
     assert own is not None
     assert own.tolist() == lists.of([7, 9, 3]).tolist()
     with pytest.raises(NmtError, match="no bundle that says which"):
-        load_sharp_engine(replace(request, vocabulary=None, decoder=DecoderSettings(vocabulary="candidates")))
+        SharpEngine.load(replace(request, vocabulary=None, decoder=DecoderSettings(vocabulary="candidates")))
     with pytest.raises(NmtError, match="another model"):
-        load_sharp_engine(replace(request, seed=6))
+        SharpEngine.load(replace(request, seed=6))
 
 
 def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: Path) -> None:

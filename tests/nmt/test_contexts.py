@@ -9,8 +9,7 @@ pytest.importorskip("transformers", reason="the extra packages of simnmt[models]
 
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.searches import BeamSearch  # noqa: E402
-from simnmt.nmt.slot_decoder import beam as beam_search  # noqa: E402
-from simnmt.nmt.slot_decoder import greedy  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
 from simnmt.nmt.step_model import StepModel  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import Contexts, collect, join_contexts  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, VOCAB, Table, lively, sources  # noqa: E402
@@ -35,7 +34,7 @@ def test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_log
     """Whatever the batch: contexts are those of each sentence decoded alone; the first token is the one it goes on with."""
     model = lively(name)
     alone, src, src_lengths = sources(ARCHITECTURES[name], LENGTHS)
-    wanted = greedy(model, src, src_lengths, max_len=12)
+    wanted = decode_batch(model, src, src_lengths, max_len=12)
     found = collect(model, alone, 4, batch=3, max_len=12)
     emitted = {model.eos_token}
     for sentence, (source, hypothesis) in enumerate(zip(alone, wanted, strict=True)):
@@ -66,7 +65,7 @@ def test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first() -
 
 def test_a_beam_records_all_its_rows_and_the_tokens_of_what_it_found() -> None:
     model, (alone, src, src_lengths) = lively("gru"), sources(ARCHITECTURES["gru"], LENGTHS)
-    wanted = beam_search(model, src, src_lengths, beam=3, max_len=10)
+    wanted = decode_batch(model, src, src_lengths, beam=3, max_len=10)
     found = collect(model, alone, 2, beam=3, batch=4, max_len=10)
     assert found.beam == 3 and {len(found.hidden[found.sentence == sentence]) % 3 for sentence in range(7)} == {0}
     assert found.emitted.tolist() == sorted({model.eos_token}.union(*(each.tokens for each in wanted)))

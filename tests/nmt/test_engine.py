@@ -16,7 +16,7 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, build_model
-from simnmt.nmt.slot_decoder import beam, greedy
+from simnmt.nmt.slot_decoder import decode_batch
 from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
 
 
@@ -41,13 +41,13 @@ def test_an_engine_runs_the_search_that_the_work_asks_for(tmp_path: Path, monkey
     seen = []
     monkeypatch.setattr(
         torch_engine,
-        "beam",
-        lambda model, src, *rest, **how: seen.append((tuple(src.shape), how["beam"])) or beam(model, src, *rest, **how),
+        "decode_batch",
+        lambda model, src, *rest, **how: seen.append((tuple(src.shape), how["beam"])) or decode_batch(model, src, *rest, **how),
     )
     engine = loaded(tmp_path)
     engine.run(Work(4, 3, batch=2, beam=5))
     engine.run(Work(4, 3, batch=2, beam=1))
-    assert seen == [((2, 4), 5)]
+    assert seen == [((2, 4), 5), ((2, 4), 1)]
 
 
 def test_an_account_says_what_ran(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_random_sources_are_what_a_tokenizer_could_give(architecture: object) ->
 def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
     model = lively(name)
     alone, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
-    engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), model, "cpu", 1, "float32", 0)
+    engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), "cpu", 1, "float32", 0)
     texts = [[str(token) for token in source] for source in alone]
     for forced in (6, 20):
-        ours = greedy(model, src, lengths, forced_len=forced)
+        ours = decode_batch(model, src, lengths, forced_len=forced)
         theirs = engine.translate(texts, beam=1, forced_len=forced)
         assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
         wide = engine.translate(texts, beam=3, forced_len=forced)

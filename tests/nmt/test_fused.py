@@ -22,9 +22,9 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights, products_of
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, PlainOutput
-from simnmt.nmt.searches import BeamSearch
-from simnmt.nmt.slot_decoder import SlotDecoder, beam, decode_batched, greedy
-from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit, SlotSearch
+from simnmt.nmt.searches import BeamSearch, SlotSearch
+from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch, decode_batched
+from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
@@ -51,12 +51,12 @@ def test_a_fused_output_layer_gives_the_tokens_and_scores_of_the_plain_one(name:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
     for forced in (None, 6):
-        plain, fused = (beam(model, src, lengths, beam=width, max_len=30, forced_len=forced, fused=on) for on in (False, True))
+        plain, fused = (
+            decode_batch(model, src, lengths, beam=width, max_len=30, forced_len=forced, fused=on) for on in (False, True)
+        )
         assert same(plain, fused) or name == "blind"
         if width == 1:
-            plain, fused = (greedy(model, src, lengths, max_len=30, forced_len=forced, fused=on) for on in (False, True))
-            assert same(plain, fused) or name == "blind"
-            unscored = greedy(model, src, lengths, max_len=30, forced_len=forced, scored=False, fused=True)
+            unscored = decode_batch(model, src, lengths, max_len=30, forced_len=forced, scored=False, fused=True)
             assert [one.tokens for one in unscored] == [one.tokens for one in plain]
 
 
@@ -161,8 +161,8 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
     with torch.inference_mode():
         hidden = torch.randn((6, 16), generator=torch.Generator().manual_seed(2)).to(next(iter(model.parameters())).dtype)
         before = model.project(hidden).clone()
-        banned = BannedTokens.of(model)
-        banned.see([Limit(2)] * 3, 2)
+        banned = BannedTokens(model)
+        banned.update([Limit(2)] * 3, 2)
         found = FusedOutput(model, banned).project(hidden, 4)
         plain = PlainOutput(model, banned)
         tokens, log_probs = plain.likeliest_scored(plain.project(hidden, 1))
@@ -200,7 +200,7 @@ def test_outputs_that_are_no_numbers_are_told_in_one_line() -> None:
     _, src, lengths = sources(GRU, [4, 3])
     for width in (1, 2):
         with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among: [^\n]*$"):
-            beam(model, src, lengths, beam=width, max_len=3, fused=True)
+            decode_batch(model, src, lengths, beam=width, max_len=3, fused=True)
 
 
 def test_a_decoder_is_fused_where_it_is_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import TranslationModel, build_model, load_model
 from simnmt.nmt.recurrent_model import RecurrentModel
-from simnmt.nmt.slot_decoder import greedy
+from simnmt.nmt.slot_decoder import decode_batch
 from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
 
 
@@ -111,7 +111,7 @@ def test_an_unknown_model_is_told(name: str) -> None:
 
 def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torch.Tensor, lengths: torch.Tensor) -> None:
     """The same tokens, and scores to their rounding: it may differ where the weights lie elsewhere in memory."""
-    ones, others = (greedy(model, src, lengths, max_len=30) for model in (one, other))
+    ones, others = (decode_batch(model, src, lengths, max_len=30) for model in (one, other))
     assert [found.tokens for found in ones] == [found.tokens for found in others]
     assert [found.score for found in ones] == pytest.approx([found.score for found in others], rel=1e-6)
 

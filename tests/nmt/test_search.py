@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian_model import MarianModel
-from simnmt.nmt.slot_decoder import beam, greedy
+from simnmt.nmt.searches import BeamSearch
+from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch
 from simnmt.nmt.step_model import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
@@ -46,7 +48,7 @@ def test_marian_gives_the_tokens_of_hugging_face(name: str, seed: int, beams: in
     model = lively(name)
     assert isinstance(model, MarianModel)
     _, src, lengths = sources(model.architecture, LENGTHS, seed)
-    ours = greedy(model, src, lengths, max_len=40) if beams == 1 else beam(model, src, lengths, beam=beams, max_len=40)
+    ours = decode_batch(model, src, lengths, beam=beams, max_len=40)
     theirs = hugging_face(model, src, lengths, beams, 40)
     assert [hypothesis.tokens for hypothesis in ours] == theirs
     assert len(set(theirs)) > 1
@@ -57,14 +59,20 @@ def test_greedy_output_is_identical_on_repeat(name: str) -> None:
     """CNMT-13."""
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
-    assert greedy(model, src, lengths, max_len=30) == greedy(model, src, lengths, max_len=30)
+    assert decode_batch(model, src, lengths, max_len=30) == decode_batch(model, src, lengths, max_len=30)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_beam_of_one_is_greedy(name: str) -> None:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
-    for one, other in zip(greedy(model, src, lengths, max_len=30), beam(model, src, lengths, beam=1, max_len=30), strict=True):
+    decoder = SlotDecoder(model, capacity=len(LENGTHS), max_len=30, search=partial(BeamSearch, model, 1))
+    decoder.join(decoder.encode_padded(src, lengths), range(len(LENGTHS)))
+    hypotheses: dict[int, Hypothesis] = {}
+    while decoder.active:
+        hypotheses.update(decoder.step())
+    for at, one in enumerate(decode_batch(model, src, lengths, max_len=30)):
+        other = hypotheses[at]
         assert one.tokens == other.tokens
         assert one.score == pytest.approx(other.score, rel=1e-4)
 
@@ -75,8 +83,8 @@ def test_a_batch_translates_as_its_sentences_do_alone(name: str, width: int) -> 
     """Neither padding nor another sentence's end or length changes a translation."""
     model = lively(name)
     alone, src, lengths = sources(model.architecture, LENGTHS)
-    together = beam(model, src, lengths, beam=width, max_len=30)
-    singly = [beam(model, torch.tensor([one]), torch.tensor([len(one)]), beam=width, max_len=30)[0] for one in alone]
+    together = decode_batch(model, src, lengths, beam=width, max_len=30)
+    singly = [decode_batch(model, torch.tensor([one]), torch.tensor([len(one)]), beam=width, max_len=30)[0] for one in alone]
     assert [hypothesis.tokens for hypothesis in together] == [hypothesis.tokens for hypothesis in singly]
     assert name == "blind" or len({hypothesis.tokens for hypothesis in together}) > 1
 
@@ -126,10 +134,7 @@ def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> Non
     press = lambda: marks.append(0)  # noqa: E731
     for forced in (1, 12):
         marks.clear()
-        if width == 1:
-            found = greedy(model, src, lengths, max_len=3, forced_len=forced, mark=press)
-        else:
-            found = beam(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
+        found = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
         assert [len(hypothesis.tokens) for hypothesis in found] == [forced] * len(LENGTHS)
         assert not {model.eos_token, model.pad_token} & {token for one in found for token in one.tokens}
         assert len(marks) == 1 + 2 * forced
@@ -145,10 +150,7 @@ def test_marks_stand_around_the_models_steps_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(model, "body", lambda *given: seen.append("body") or body(*given))
     monkeypatch.setattr(model, "project", lambda *given: seen.append("project") or project(*given))
     press = lambda: seen.append("mark")  # noqa: E731
-    if width == 1:
-        greedy(model, src, lengths, forced_len=3, mark=press)
-    else:
-        beam(model, src, lengths, beam=width, forced_len=3, mark=press)
+    decode_batch(model, src, lengths, beam=width, forced_len=3, mark=press)
     assert seen == ["mark", *["mark", "body", "project", "mark"] * 3]
 
 
@@ -176,7 +178,9 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
     """By enumeration; with no length penalty, where stopping early loses nothing."""
     table = random_table(seed)
     outputs = every_output(table, 4)
-    found = beam(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.ones(1), beam=81, max_len=4, length_penalty=0.0)
+    found = decode_batch(
+        Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.tensor([1]), beam=81, max_len=4, length_penalty=0.0
+    )
     assert found[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
     assert outputs[found[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
 
@@ -184,7 +188,7 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width: int) -> None:
     table = random_table(seed)
-    (found,) = beam(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.ones(1), beam=width, max_len=4)
+    (found,) = decode_batch(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.tensor([1]), beam=width, max_len=4)
     counted = min(len(found.tokens) + 1, 4)
     assert found.score == pytest.approx(every_output(table, 4)[found.tokens] / counted, abs=1e-4)
 
@@ -194,8 +198,8 @@ def test_a_worked_example_where_the_beam_beats_greed() -> None:
     p = torch.full((5, 5), 1e-9)
     p[2, 3], p[2, 4], p[4, 1], p[3, 1], p[3, 3], p[3, 4] = 0.6, 0.4, 1.0, 0.3, 0.35, 0.35
     src = torch.zeros((1, 1), dtype=torch.int64)
-    assert greedy(Table(p.log()), src, torch.ones(1), max_len=2)[0].tokens == (3, 3)
-    (found,) = beam(Table(p.log()), src, torch.ones(1), beam=2, max_len=2, length_penalty=0.0)
+    assert decode_batch(Table(p.log()), src, torch.tensor([1]), max_len=2)[0].tokens == (3, 3)
+    (found,) = decode_batch(Table(p.log()), src, torch.tensor([1]), beam=2, max_len=2, length_penalty=0.0)
     assert found == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
 
 
@@ -203,10 +207,10 @@ def test_lengths_beyond_the_positions_are_refused() -> None:
     model = lively("marian")
     src = torch.full((1, MARIAN.max_positions + 1), 5)
     with pytest.raises(NmtError, match="a source of 65 tokens where the model has 64 positions"):
-        greedy(model, src, torch.tensor([65]))
+        decode_batch(model, src, torch.tensor([65]))
     with pytest.raises(NmtError, match="a target of 65 tokens"):
-        beam(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
-    (longest,) = greedy(model, src[:, :64], torch.tensor([64]), forced_len=64)
+        decode_batch(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
+    (longest,) = decode_batch(model, src[:, :64], torch.tensor([64]), forced_len=64)
     assert len(longest.tokens) == 64
 
 
@@ -228,6 +232,6 @@ def test_without_scores_greedy_chooses_alike(name: str) -> None:
     """FNI-06: the likeliest token needs no softmax."""
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
-    scored, bare = (greedy(model, src, lengths, max_len=30, scored=scored) for scored in (True, False))
+    scored, bare = (decode_batch(model, src, lengths, max_len=30, scored=scored) for scored in (True, False))
     assert [hypothesis.tokens for hypothesis in scored] == [hypothesis.tokens for hypothesis in bare]
     assert {hypothesis.score for hypothesis in bare} == {None}

@@ -17,7 +17,7 @@ from simnmt.nmt.attentional_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.slot_decoder import beam  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
@@ -94,7 +94,7 @@ def speller(tmp_path_factory: pytest.TempPathFactory) -> Speller:
 def test_identities_find_what_torch_finds(speller: Speller, how: str, width: int) -> None:
     """The same search by torch: sums of log-probabilities without a length penalty, batched, full vocabulary."""
     src, lengths = pad(speller.sources, SPELLER.pad_token)
-    theirs = beam(speller.model, src, lengths, beam=width, max_len=30, length_penalty=0.0)
+    theirs = decode_batch(speller.model, src, lengths, beam=width, max_len=30, length_penalty=0.0)
     ours = speller.translator(width, IDENTITIES[how]).translate(speller.sources)
     assert [each.tokens for each in ours] == [each.tokens for each in theirs]
     assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-4)

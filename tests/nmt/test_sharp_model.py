@@ -27,7 +27,7 @@ from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.recurrent_model import gru, lstm  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
-from simnmt.nmt.slot_decoder import beam  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
     Batch,
     Learner,
@@ -141,7 +141,7 @@ def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None
     """Every kind of layer, cell and attention goes where it belongs."""
     model = lively_of(form)
     alone, src, lengths = sources(SHARP, [3, 9, 5, 2])
-    theirs = beam(model, src, lengths, beam=width, max_len=15, length_penalty=0.0)
+    theirs = decode_batch(model, src, lengths, beam=width, max_len=15, length_penalty=0.0)
     ours = SharpTranslator([model], DecoderSettings(beam=width), max_len=15).translate(alone)
     assert [each.tokens for each in ours] == [each.tokens for each in theirs]
     assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
@@ -159,7 +159,7 @@ def test_scores_at_large_logits_are_those_of_float64_in_torch_and_in_the_kernels
         model.projection.bias.copy_(torch.from_numpy(biases))
     expected = -steps * np.log(np.exp(biases - biases.max()).sum())
     alone, src, lengths = sources(SHARP, [5])
-    [theirs] = beam(model, src, lengths, beam=2, max_len=steps, length_penalty=0.0, fused=fused)
+    [theirs] = decode_batch(model, src, lengths, beam=2, max_len=steps, length_penalty=0.0, fused=fused)
     [ours] = SharpTranslator([model], DecoderSettings(beam=2, fused=fused), max_len=steps).translate(alone)
     assert theirs.score == pytest.approx(expected, abs=steps * 1e-5)
     assert ours.log_prob == pytest.approx(expected, abs=steps * 1e-5)

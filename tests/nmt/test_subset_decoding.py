@@ -22,9 +22,8 @@ from simnmt.nmt.searches import GreedySearch  # noqa: E402
 from simnmt.nmt.slot_decoder import (  # noqa: E402
     BatchedRun,
     SlotDecoder,
-    beam,
+    decode_batch,
     decode_batched,
-    greedy,
 )
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     ClusteredColumns,
@@ -75,15 +74,15 @@ def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> Non
     _, src, lengths = sources(model.architecture, LENGTHS)
     everything = clustered(all_active(VOCAB, model.weight.shape[1]))
     for forced in (None, 6):
-        dense = beam(model, src, lengths, beam=width, max_len=12, forced_len=forced)
+        dense = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced)
         for scatter in (False, True):
             part = replace(everything, scatter=scatter)
-            found = beam(model, src, lengths, beam=width, max_len=12, forced_len=forced, vocabulary=part)
+            found = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced, vocabulary=part)
             assert [one.tokens for one in found] == [one.tokens for one in dense]
             assert [one.score for one in found] == pytest.approx([one.score for one in dense], abs=1e-5)
     if width == 1:
-        unscored = greedy(model, src, lengths, max_len=12, scored=False, vocabulary=everything)
-        wanted = greedy(model, src, lengths, max_len=12)
+        unscored = decode_batch(model, src, lengths, max_len=12, scored=False, vocabulary=everything)
+        wanted = decode_batch(model, src, lengths, max_len=12)
         assert [one.tokens for one in unscored] == [one.tokens for one in wanted]
 
 
@@ -101,7 +100,7 @@ def test_all_clusters_active_goes_as_dense_in_other_number_types(kind: str, widt
         pytest.skip("this torch has no FBGEMM")
     everything = clustered(all_active(VOCAB, 16))
     _, src, lengths = sources(GRU, LENGTHS)
-    dense, found = (beam(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything))
+    dense, found = (decode_batch(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything))
     same = sum(one.tokens == other.tokens for one, other in zip(dense, found, strict=True))
     assert same >= (len(LENGTHS) if kind == "half weights" else len(LENGTHS) - 2)  # dense bfloat16 rounds its logits
 
@@ -225,7 +224,7 @@ def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
             asked.append(tuple(source))  # type: ignore[call-overload]
             return super().of(source)  # type: ignore[arg-type]
 
-    greedy(model, src, lengths, max_len=4, vocabulary=listed(Asked([range(VOCAB)], VOCAB)))
+    decode_batch(model, src, lengths, max_len=4, vocabulary=listed(Asked([range(VOCAB)], VOCAB)))
     assert asked == [tuple(source) for source in alone]
 
 

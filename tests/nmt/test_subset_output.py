@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from math import exp, log
 from typing import Any
 
@@ -21,15 +20,8 @@ from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.output_layer import SubsetOutput  # noqa: E402
-from simnmt.nmt.searches import (  # noqa: E402
-    BeamSearch,
-    GreedySearch,
-)
-from simnmt.nmt.step_model import (  # noqa: E402
-    BannedTokens,
-    Limit,
-    SlotSearch,
-)
+from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch  # noqa: E402
+from simnmt.nmt.step_model import BannedTokens, Limit  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     ClusteredColumns,
     clustered,
@@ -74,7 +66,7 @@ def output(
 ) -> SubsetOutput:
     subset = vocabulary.begin()
     subset.join(sources, 1)
-    return SubsetOutput(model, banned or BannedTokens.of(model), vocabulary, subset)
+    return SubsetOutput(model, banned or BannedTokens(model), vocabulary, subset)
 
 
 def test_worked_example_of_fvp_07() -> None:
@@ -177,8 +169,8 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
     table = torch.zeros((6, 6))
     table[:, 1], table[:, 0], table[:, 4] = 9.0, 8.0, 7.0
     model = Wide(table)
-    banned = BannedTokens.of(model)
-    banned.see([Limit(3), Limit(3, True)], 1)
+    banned = BannedTokens(model)
+    banned.update([Limit(3), Limit(3, True)], 1)
     layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6), scatter=scatter), banned, [[0], [0]])
     assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
     tokens, log_probs = layer.likeliest_scored(layer.project(table[:2], 1))
@@ -193,24 +185,14 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
 def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -> None:
     """A sentence made to go on where the end alone is active."""
     model = Wide(torch.zeros((6, 6)))
-    banned = BannedTokens.of(model)
-    banned.see([Limit(3, True)], 1)
+    banned = BannedTokens(model)
+    banned.update([Limit(3, True)], 1)
     vocabulary = listed(MadeLists([[0, 1]], 6), scatter=scatter)
     with pytest.raises(NmtError, match=r"^no target token is left to choose among 2 active ones \([^\n]*\)$"):
         output(model, vocabulary, banned).project(torch.zeros((1, 6)), best)
-    banned.see([Limit(3), Limit(3, True)], 1)
+    banned.update([Limit(3), Limit(3, True)], 1)
     with pytest.raises(NmtError, match="no target token is left"):
         output(model, vocabulary, banned, [[0], [0]]).project(torch.zeros((2, 6)), best)
-
-
-@pytest.mark.parametrize("best", [0, 3])
-@pytest.mark.parametrize("make", [lambda: clustered(all_active(5, 2)), lambda: listed(MadeLists([[1, 3]], 5))])
-def test_no_row_left_is_no_error(make: Callable[[], RestrictedVocabulary], best: int) -> None:
-    """A batch in which all are finished: no column and no token."""
-    layer = output(Layer(), make(), sources=())
-    projected = layer.project(torch.empty((0, 2)), best)
-    found = layer.likeliest_scored(projected)[0] if best else layer.likeliest(projected)
-    assert found.shape == (0,)
 
 
 @pytest.mark.parametrize("best", [0, 1])

@@ -19,7 +19,7 @@ from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.marian_model import MarianModel  # noqa: E402
 from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
-from simnmt.nmt.slot_decoder import greedy  # noqa: E402
+from simnmt.nmt.slot_decoder import decode_batch  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import listed  # noqa: E402
 from simnmt.nmt.vocabulary.candidate_lists import (  # noqa: E402
@@ -51,7 +51,7 @@ def model_of(name: str) -> tuple[TransformerArchitecture, MarianModel]:
 
 def engine(name: str, lists: CandidateLists | None) -> CTranslate2Engine:
     architecture, model = model_of(name)
-    return CTranslate2Engine(LoadedModel(name, model, architecture, "random"), model, "cpu", 1, "float32", 0, lists)
+    return CTranslate2Engine(LoadedModel(name, model, architecture, "random"), "cpu", 1, "float32", 0, lists)
 
 
 def said(by: CTranslate2Engine, group: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
@@ -101,7 +101,7 @@ def test_ctranslate2_says_what_our_restricted_decoding_says(name: str, seed: int
     lists = lists_for(name, seed=seed)
     by, (alone, _, _) = engine(name, lists), sources(ARCHITECTURES[name], LENGTHS, seed)
     for source in alone:
-        (ours,) = greedy(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
+        (ours,) = decode_batch(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
         assert said(by, [source]) == [list(ours.tokens)]
 
 
@@ -135,7 +135,7 @@ def test_an_engine_of_a_trained_folder_takes_its_bundle_and_says_what_our_decode
     assert (loaded.account.vocabulary, loaded.account.weights) == ("candidates", "checkpoint")
     assert loaded.run(Work(5, 7, batch=2, beam=2)).total_s > 0
     for source in sources(architecture, LENGTHS)[0]:
-        (ours,) = greedy(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
+        (ours,) = decode_batch(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
         assert said(loaded, [source]) == [list(ours.tokens)]
     save_checkpoint(tmp_path / "other", build_model(architecture, seed=6), architecture)
     with pytest.raises(NmtError, match="another model"):

@@ -92,12 +92,13 @@ class Table:
 
     pad_token, eos_token, start_token, unk_token = 0, 1, 2, 3
     max_positions = None
-    bias = None
+
     device = torch.device("cpu")
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
         self.vocab = table.shape[1]
+        self.bias = torch.zeros(self.vocab)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Any:
         return src.shape[0]

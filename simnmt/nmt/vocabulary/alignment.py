@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import NeuralModel, pad
+from simnmt.nmt.step_model import StepModel, pad
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
@@ -203,7 +203,7 @@ MERGED = 4_000_000
 
 @torch.inference_mode()
 def attention_alignment(
-    model: NeuralModel,
+    model: StepModel,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     *,
@@ -234,13 +234,13 @@ def attention_alignment(
     return lexical_table(*sums.total(), model.architecture.src_vocab, model.vocab)
 
 
-def can_attend(model: object) -> TypeGuard[NeuralModel]:
+def can_attend(model: object) -> TypeGuard[StepModel]:
     """Return whether the model has attention."""
-    return isinstance(model, NeuralModel) and model.attends
+    return isinstance(model, StepModel) and model.attends
 
 
 @torch.inference_mode()
-def attended_positions(model: NeuralModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
+def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
     """Return the source position that the step of each target token looks at most; the first of equals.
 
     Feeding a finished translation again is cheaper than keeping the weights of each step of each search: they are wanted of the

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import NeuralModel
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, attention_alignment, ibm_model1
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
@@ -107,7 +107,7 @@ def build_candidates(
     pairs = alignable([ids if len(ids) > 1 else [] for ids in src], tgt, model.max_positions if align == "attention" else None)
     src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
     if align == "attention":
-        if not isinstance(model, NeuralModel):
+        if not isinstance(model, StepModel):
             raise NmtError("a model whose attention is not known", remedy="align by ibm1")
         table = attention_alignment(model, src, tgt, progress=progress)
     else:

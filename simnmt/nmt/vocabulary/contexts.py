@@ -20,9 +20,9 @@ from simnmt.kernels.columns import Centroids
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.nmt.errors import NmtError, need
-from simnmt.nmt.searches import make_search
+from simnmt.nmt.searches import SlotSearch, make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, DecodeRequest, SlotDecoder
-from simnmt.nmt.step_model import SlotSearch, StepModel
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords
 
 BATCH = 128

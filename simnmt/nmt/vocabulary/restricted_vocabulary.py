@@ -92,10 +92,6 @@ class SubsetAccount:
         """Sentence i becomes what sentence `order[i]` was; the others are gone."""
         self._under_way = [self._under_way[slot] for slot in order]
 
-    def drop_all(self) -> None:
-        """None is under way any more."""
-        self._under_way = []
-
     def step(self, vocab: int, rows: int, columns: int, *, missed: Sequence[bool] | None) -> None:
         """A step with so many active columns was taken; `missed`: of each row, where audited, whether its likeliest was not."""
         self.vocab = vocab
