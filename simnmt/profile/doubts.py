@@ -1,8 +1,8 @@
-"""What makes a device profile doubtful: the one place that every verb and page takes its warnings from.
+"""Doubts about a device profile: every verb and page takes its warnings from here.
 
-`profile_doubts` reads a whole profile: the state of the box while each cost model was measured, what the fits report about
-their errors, and how a streamed model does on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti plan`,
-`sti run` and the pages only print what it returns.
+`profile_doubts` examines a whole profile: the state of the box while each cost model was measured, the errors of the fits,
+and the accuracy of a streamed model on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti plan`, `sti run`
+and the pages only print its result.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
 COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """Blocks of a profile that may be measured."""
 _MODELS_OF_PART = {"step": ("step", "encoder")}
-"""What a part of a calibration measures, where that is not the block of the same name."""
+"""Cost models that a part of a calibration measures, if not only the block of the same name."""
 _WITH_CELLS = ("execution", "step", "encoder")
 """Cost models that are measured in cells between readings of the reference cell."""
 ERROR_BOUND = 0.10
 """Held-out error above which a cost model does not support a decision."""
 DRIFT_BOUND = 0.50
-"""Largest departure of the reference cell that still counts as one box; smaller ones only cost repeated stretches."""
+"""Largest relative change of the reference cell; smaller changes are corrected by repeated stretches."""
 LEVEL_BOUND = 1.10
-"""On a box that is left alone the mean lies a few hundredths above the least of a few repeats."""
+"""Largest mean over least time; on a quiet box the mean lies a few hundredths above the least of a few repeats."""
 DISTURBED_BOUND = 0.10
+"""Largest share of disturbed executions."""
 STI_R2_BOUND = 0.90
-"""Of the line through reads by bits (STI-07)."""
+"""Least R2 of the line through reads by bits (STI-07)."""
 PACE_BOUND = 1.10
-"""Either way, of whole executions against their parts: measured in the same rounds of a quiet box they agree within 0.05."""
+"""Largest factor between whole executions and their parts; in the same rounds of a quiet box they agree within 0.05."""
 DECODER_BOUND = 1.25
-"""Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
+"""Largest factor between steps of the same decoder, measured twice within an hour on a quiet box."""
 MOST_APART = 0.02
-"""Bound of `alone_vs_plane`, either way (XP-01)."""
+"""Largest magnitude of `alone_vs_plane` (XP-01)."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
@@ -57,21 +58,21 @@ class Doubt:
     """One reason to distrust figures of a profile."""
 
     source: str
-    """The block that shows it: `conditions`, `reconciliation`, or a name of `COST_MODELS`."""
+    """The block that gives the reason: `conditions`, `reconciliation`, or a name of `COST_MODELS`."""
     cost_models: tuple[str, ...]
-    """Names of `COST_MODELS` whose figures are concerned."""
+    """Names of `COST_MODELS` whose figures are doubtful."""
     message: str
     """One sentence without a full stop."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same with plain types."""
+        """Return the doubt with plain types."""
         return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message}
 
 
 def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
-    """Return everything that makes these cost models of a profile doubtful, conditions first.
+    """Return all doubts about these cost models of a profile, conditions first.
 
-    `beam`: the beam that is searched with, where a variant of the profile's decoder is chosen; None for the profile's own.
+    `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
 
     Example:
         >>> from simnmt.profile import profile_doubts, read_profile
@@ -87,7 +88,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
-    """Return per cost model the mean absolute relative error on what it was not fitted to; None where it is not known.
+    """Return per cost model the mean absolute relative error on data that it was not fitted to; None if it is not known.
 
     `execution` is of the least times, `execution_of_means` of the mean times. In a reconciled profile both are of the plane
     fitted to whole executions alone; `reconciliation.plane_error` is of the plane in the profile.
@@ -103,7 +104,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
 
 def sti_doubts(block: StiBlock) -> list[Doubt]:
-    """Return the doubts of a streamed model: its table against whole runs, the line through its reads, its accuracy."""
+    """Return the doubts about a streamed model: its table against whole runs, the line through its reads, its accuracy."""
     doubts, error, r2 = [], block.compute.heldout_error, block.io.r2
     if error is not None and error > ERROR_BOUND:
         doubts.append(_of_model("sti", f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again)"))
@@ -125,8 +126,8 @@ def sti_doubts(block: StiBlock) -> list[Doubt]:
 def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:
     """Return the warning of a classifier that is no better than the commonest class; None for a better one.
 
-    `accuracy` and `majority` are shares of `examples`. A better model is above the commonest class by more than chance explains
-    (one-sided, 95 %), or by half of what is left, which lets a handful of examples pass too.
+    `accuracy` and `majority` are shares of `examples`. A better model exceeds the commonest class by more than chance explains
+    (one-sided, 95 %), or by half of the rest, which a few examples can show too.
 
     Example:
         >>> chance_level_message(0.52, 0.5, 100, "dev.tsv")
@@ -202,10 +203,10 @@ def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def _of_drift(state: MeasuringConditions, cost_models: tuple[str, ...], measuring: str) -> Iterator[Doubt]:
-    """Cells that stayed disturbed, or else a reference cell that moved so far that the repeats may hide worse."""
+    """Doubt cells that stayed disturbed, or else a large drift of the reference cell, in which repeats may hide worse."""
     named = [cell.split()[0] for cell in state.disturbed]
     counted = [name for name in named if name in cost_models]
-    # Where a profile names no cells, the count is of all that was measured.
+    # If a profile names no cells, the count is of all cells of the session.
     count = len(counted) if named else state.disturbed_cells or 0
     moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
     if count:
@@ -218,7 +219,7 @@ def _of_drift(state: MeasuringConditions, cost_models: tuple[str, ...], measurin
 
 
 def _sessions(profile: DeviceProfile, state: Conditions) -> Iterator[tuple[tuple[str, ...], MeasuringConditions]]:
-    """The measuring sessions, first to last, with the cost models whose figures in the profile still come from each."""
+    """Return the measuring sessions, first to last, each with the cost models that were last measured in it."""
     remaining = [name for name in COST_MODELS if _is_measured(profile, name)]
     sessions: list[tuple[tuple[str, ...], MeasuringConditions]] = []
     for later in reversed(state.later):
@@ -255,7 +256,7 @@ def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
-    """A sentence alone that costs differently by plane and by steps, or a model of it that misses whole executions (XP-01)."""
+    """Doubt a plane and steps that disagree on a sentence alone, or that disagree with whole executions (XP-01)."""
     apart, block = alone_vs_plane(profile), profile.reconciliation
     if apart is not None and abs(apart) > MOST_APART:
         yield Doubt(
@@ -266,7 +267,7 @@ def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
         )
     if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
         message = (
-            f"whole executions took {block.pace:.3g} times what encoder, steps and gaps told, and all of these were corrected"
+            f"whole executions took {block.pace:.3g} times the sum of encoder, steps and gaps, and all of these were corrected"
         )
         yield Doubt(RECONCILIATION, ("step", "encoder"), f"{message} (measure execution and step together, on a quiet box)")
     if block is not None and max(block.error, block.plane_error) > ERROR_BOUND:
@@ -283,8 +284,8 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
     if off:
         yield _of_model(
             "decoder",
-            f"steps of the decoder's base took {', '.join(off)} times what step and gap tell: variants were not measured under "
-            "the conditions of the rest (measure step and decoder again, on a quiet box)",
+            f"steps of the decoder's base took {', '.join(off)} times as long as step and gap: variants were not measured "
+            "under the conditions of the rest (measure step and decoder again, on a quiet box)",
         )
     error = None if profile.decoder is None else composition_error(profile.decoder)
     if error is not None and error.mean > ERROR_BOUND:
@@ -293,7 +294,7 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
-    """Doubt a beam whose steps beyond its best output were not counted: they are charged for the calibrated beam only."""
+    """Doubt a beam whose steps beyond its best output were not counted: only those of the calibrated beam are charged."""
     calibrated = 1 if profile.engine is None else profile.engine.beam
     beam = calibrated if chosen is None else chosen
     if beam > 1 and (profile.beam_overrun is None or beam != calibrated):
@@ -305,7 +306,7 @@ def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
 
 
 def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Weights beyond what 16-bit products can hold: of the engine itself, or of variants of its decoder."""
+    """Doubt 16-bit products, of the engine or of variants of its decoder, that clip weights."""
     engine, decoder = profile.engine, profile.decoder
     if engine is None or engine.clipped_weights is None or engine.product_weights is None:
         return
@@ -319,10 +320,10 @@ def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def alone_vs_plane(profile: DeviceProfile) -> float | None:
-    """Return how far a sentence alone in a server that batches lies from the plane, on average over `@de-en-news` (XP-01).
+    """Return the relative difference of a sentence alone by steps from the plane, on average over `@de-en-news` (XP-01).
 
-    Signed and relative: the mean of encoder, steps and gaps over the mean of the plane, less 1. None for a profile without
-    costs of steps and encoders, or whose plane takes no time there.
+    It is the mean of encoder, steps and gaps over the mean of the plane, less 1. None for a profile without costs of steps
+    and encoders, or whose plane gives 0 s for these lengths.
     """
     if profile.step is None or profile.encoder is None:
         return None
@@ -335,23 +336,24 @@ def alone_vs_plane(profile: DeviceProfile) -> float | None:
 
 @cache
 def _news() -> tuple[np.ndarray[Any, np.dtype[np.float64]], ...]:
-    """(source length, target length, count) of each distinct pair of the length table."""
-    # Room workload, which reads length tables in full, is on the same floor.
+    """Return source length, target length and count of each distinct pair of the length table."""
+    # The room `workload`, which reads length tables in full, is on the same floor and must not be imported.
     table = np.loadtxt(shipped_files.find("traces/lengths", LENGTHS), delimiter=",", comments=("#", "s"))
     return table[:, 0], table[:, 1], table[:, 2]
 
 
 def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """Return by batch size the measured step of the base over the profile's step and gap; about 1 if both agree.
+    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree.
 
-    A variant moves costs by its ratio to the base, which a slower box changes little; far from 1 more than the pace may differ.
+    A variant multiplies costs by its ratio to the base, which a slower box hardly changes; far from 1, more than the pace of
+    the box may differ.
     """
     block = profile.decoder
     if block is None or profile.step is None or profile.encoder is None:
         return {}
     cost = profile.of_forced_lengths.decoding_cost
     last = min(FIRST_STEPS, cost.step.length_range[1])
-    # Of the usual step, as the variants are.
+    # Variants are usual (median) steps too.
     block_step_s = {
         batch: float(cost.step.sum_s(batch, 0, last)) / (last + 1) + cost.gap_s(batch)
         for batch in block.batches

@@ -17,35 +17,35 @@ class ExecutionPlane:
     s_fixed: float
 
     def seconds(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
-        """Seconds, never negative; broadcasts over its arguments."""
+        """Return the seconds, never negative; broadcasts over its arguments."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
 
     def times(self, factor: float) -> ExecutionPlane:
-        """The plane of times that are all longer by one factor."""
+        """Return the plane of all times multiplied by one factor."""
         return ExecutionPlane(factor * self.s_per_src_token, factor * self.s_per_tgt_token, factor * self.s_fixed)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneFit:
-    """A plane with what its fit says of itself."""
+    """A fitted plane with the quality of its fit."""
 
     plane: ExecutionPlane
     inferences: int
     r2: float | None
-    """Share of variance explained; None where the times do not vary."""
+    """Share of variance explained; None if the times do not vary."""
     mse_ms2: float
     """Mean squared residual, ms squared (the paper prints ms: CNMT-20)."""
     condition_number: float
-    """Of the design matrix with columns scaled to unit length; large where source and target lengths move together."""
+    """Condition number of the design matrix with columns scaled to unit length; large if the lengths are correlated."""
     collinear: bool
-    """The three coefficients are not determined by these lengths: the minimum-norm solution was taken."""
+    """True if these lengths do not determine the three coefficients: they are the minimum-norm solution."""
 
 
 def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> PlaneFit:
-    """Ordinary least squares of measured times over both lengths (CNMT-05).
+    """Fit measured times over both lengths by ordinary least squares (CNMT-05).
 
-    All three of shape (inferences,), tokens and seconds. Raises `ValueError` for fewer than one inference or unequal shapes.
+    All columns of shape (inferences,), in tokens and seconds. Raises `ValueError` for no inferences or unequal shapes.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     if src.ndim != 1 or not src.shape == tgt.shape == time.shape or src.size == 0:
@@ -69,16 +69,16 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
 
 @dataclass(frozen=True, slots=True)
 class LognormalResidual:
-    """A factor on the plane's seconds, of mean one: the spread grows with the time, and so with the lengths.
+    """A random factor of mean one on the plane's seconds: the spread grows with the time, and so with the lengths.
 
-    The paper's figure 2a shows such growing bands; the lognormal form is a project decision.
+    Figure 2a of the paper shows such growing bands; the lognormal form is a decision of this project.
     """
 
     relative_sd: float
-    """Standard deviation of the factor; 0 makes every execution lie on the plane."""
+    """Standard deviation of the factor; with 0 every execution lies on the plane."""
 
     def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One factor per standard normal number; same shape, positive."""
+        """Return one positive factor per standard normal number; same shape."""
         sigma2 = np.log1p(self.relative_sd**2)
         factor: NDArray[np.float64] = np.exp(np.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
         return factor

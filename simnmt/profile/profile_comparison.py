@@ -1,4 +1,4 @@
-"""Profiles side by side: coefficients, ratios of predicted times, which device is faster where, and the same as text."""
+"""Comparison of profiles: coefficients, ratios of predicted times, and the lengths at which each device is faster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.text_tables import format_table
 from simnmt.profile.decoder_settings import DecoderOptions
@@ -15,26 +16,27 @@ from simnmt.profile.device_profile import DeviceProfile
 
 _LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
 _MOST = 7
-"""Lengths along each side of the table."""
+"""Most lengths along each side of the table."""
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One profile against the first."""
+    """One profile compared with the first."""
 
     src_len: tuple[int, ...]
-    """Within what both hold for; empty where they share no length."""
+    """Source lengths in both valid ranges; empty if the ranges share no length."""
     tgt_len: tuple[int, ...]
     ratio: tuple[tuple[float, ...], ...]
-    """Predicted time over that of the first profile; shape (src_len, tgt_len). Below 1 the other is faster."""
+    """Predicted time over that of the first profile; shape (src_len, tgt_len). Below 1 the other profile is faster."""
     faster_share: float | None
-    """Share of all common pairs of lengths at which the other is faster."""
+    """Share of all common pairs of lengths at which the other profile is faster."""
     step_batch: tuple[int, ...]
-    """Batches which both have measured within; empty where one of them knows no steps."""
+    """Batch sizes in both measured ranges; empty if one of the profiles has no steps."""
     step_position: int | None
     step_ratio: tuple[float, ...]
     differences: tuple[str, ...]
-    """Properties in which the profiles differ; the ratio is the effect of all of them together."""
+    """Properties in which the profiles differ; the ratio is the effect of all differences together."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -49,30 +51,20 @@ class Comparison:
 
 
 def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
-    """Compare the other profile with the first, over the lengths that both hold for."""
-    src = _common(first.valid_range.src_len, other.valid_range.src_len)
-    tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len)
-    ratio = np.empty((0, 0))
-    share = None
+    """Compare the other profile with the first, over the lengths in both valid ranges."""
+    src = _common(first.valid_range.src_len, other.valid_range.src_len, 1)
+    tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len, 1)
+    src_len, tgt_len, ratio, share = tuple[int, ...](), tuple[int, ...](), np.empty((0, 0)), None
     if src and tgt:
-        ratio = _ratio(first, other, np.asarray(_some(*src)), np.asarray(_some(*tgt)))
-        all_pairs = _ratio(first, other, _spread(*src), _spread(*tgt))
-        share = float((all_pairs < 1.0).mean())
-    batch, position, step_ratio = _steps(first, other)
-    return Comparison(
-        src_len=_some(*src) if src and tgt else (),
-        tgt_len=_some(*tgt) if src and tgt else (),
-        ratio=tuple(tuple(row) for row in ratio.tolist()),
-        faster_share=share,
-        step_batch=batch,
-        step_position=position,
-        step_ratio=step_ratio,
-        differences=tuple(differences(first, other)),
-    )
+        src_len, tgt_len = _some(*src), _some(*tgt)
+        ratio = _plane_ratio(first, other, src_len, tgt_len)
+        share = float((_plane_ratio(first, other, _spread(*src), _spread(*tgt)) < 1.0).mean())
+    rows = tuple(tuple(row) for row in ratio.tolist())
+    return Comparison(src_len, tgt_len, rows, share, *_steps(first, other), tuple(differences(first, other)))
 
 
 def coefficients(profile: DeviceProfile) -> dict[str, float | None]:
-    """Return every named number of the cost models; None where the profile has none."""
+    """Return the named coefficients of the cost models; None for one that was not measured."""
     numbers: dict[str, float | None] = {
         f"execution.{name}": value for name, value in profile.execution.plane.model_dump().items()
     }
@@ -114,8 +106,8 @@ def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
     return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]
 
 
-def _common(one: tuple[int, int], another: tuple[int, int]) -> tuple[int, int] | None:
-    low, high = max(one[0], another[0], 1), min(one[1], another[1])
+def _common(one: tuple[int, int], another: tuple[int, int], least: int = 0) -> tuple[int, int] | None:
+    low, high = max(one[0], another[0], least), min(one[1], another[1])
     return (low, high) if low <= high else None
 
 
@@ -125,45 +117,39 @@ def _some(low: int, high: int) -> tuple[int, ...]:
     return tuple(sorted({low, *(inner[at] for at in wanted), high}))
 
 
-def _spread(low: int, high: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _spread(low: int, high: int) -> Floats:
     return np.unique(np.linspace(low, high, 200).round())
 
 
-def _ratio(
-    first: DeviceProfile,
-    other: DeviceProfile,
-    src: Sequence[int] | np.ndarray[Any, Any],
-    tgt: Sequence[int] | np.ndarray[Any, Any],
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _plane_ratio(first: DeviceProfile, other: DeviceProfile, src: ArrayLike, tgt: ArrayLike) -> Floats:
     src_len, tgt_len = np.asarray(src)[:, None], np.asarray(tgt)[None, :]
-    one, another = first.plane.seconds(src_len, tgt_len), other.plane.seconds(src_len, tgt_len)
-    # A plane of 0 there knows nothing; a nanosecond keeps the ratio a number.
-    return np.maximum(another, 1e-9) / np.maximum(one, 1e-9)
+    return _ratio(first.plane.seconds(src_len, tgt_len), other.plane.seconds(src_len, tgt_len))
+
+
+def _ratio(first_s: Floats, other_s: Floats) -> Floats:
+    # A fitted cost may be 0 at some lengths; a nanosecond keeps the ratio a number.
+    return np.maximum(other_s, 1e-9) / np.maximum(first_s, 1e-9)
 
 
 def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...], int | None, tuple[float, ...]]:
     if first.step is None or other.step is None:
         return (), None, ()
-    low = max(first.step.batch[0], other.step.batch[0])
-    high = min(first.step.batch[-1], other.step.batch[-1])
-    batch = tuple(sorted({size for size in first.step.batch + other.step.batch if low <= size <= high}))
-    start = max(first.step.position[0], other.step.position[0])
-    end = min(first.step.position[-1], other.step.position[-1])
-    if not batch or start > end:
+    one, another = first.step.cost, other.step.cost
+    sizes, positions = _common(one.batch_range, another.batch_range), _common(one.length_range, another.length_range)
+    if sizes is None or positions is None:
         return (), None, ()
-    position = (start + end) // 2
-    sizes = np.asarray(batch)
-    one, another = first.step.cost.seconds(sizes, position), other.step.cost.seconds(sizes, position)
-    return batch, position, tuple((np.maximum(another, 1e-9) / np.maximum(one, 1e-9)).tolist())
+    batch = tuple(sorted({size for size in first.step.batch + other.step.batch if sizes[0] <= size <= sizes[1]}))
+    position = sum(positions) // 2
+    return batch, position, tuple(_ratio(one.seconds(batch, position), another.seconds(batch, position)).tolist())
 
 
 def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
-    """Format the coefficients of all, then each profile against the first; files by base name if those are distinct."""
+    """Format the coefficients of all profiles, then each profile against the first; files by base name if distinct."""
     last = [Path(file).name for file in files]
     names = last if len(set(last)) == len(last) else list(files)
     numbers = [coefficients(profile) for profile in profiles]
     keys = list(dict.fromkeys(key for profile_numbers in numbers for key in profile_numbers))
-    rows = [[_named(key), *(_number(key, profile_numbers.get(key)) for profile_numbers in numbers)] for key in keys]
+    rows = [_coefficient_row(key, [profile_numbers.get(key) for profile_numbers in numbers]) for key in keys]
     lines = _indented(format_table(["", *names], rows))
     for name, other in zip(names[1:], profiles[1:], strict=True):
         lines += ["", *_against(names[0], name, compare_profiles(profiles[0], other))]
@@ -173,7 +159,7 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
 def _against(first: str, other: str, comparison: Comparison) -> list[str]:
     lines = [f"note: {difference}" for difference in comparison.differences]
     if comparison.faster_share is None:
-        return [f"{other} against {first}: they hold for no common lengths", *lines]
+        return [f"{other} against {first}: their valid ranges share no lengths", *lines]
     lines = [f"{other} against {first}: {_verdict(first, other, comparison.faster_share)}", *lines]
     lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
     ratio_rows = zip(comparison.src_len, comparison.ratio, strict=True)
@@ -194,27 +180,18 @@ def _verdict(first: str, other: str, share: float) -> str:
     return f"{other} is faster at {100 * share:.3g} % of the common lengths, {first} at the others"
 
 
-def _named(key: str) -> str:
-    """Return the name with the unit that `_number` prints."""
+def _coefficient_row(key: str, values: Sequence[float | None]) -> list[str]:
+    """Return the label of a coefficient with its unit, and its value in each profile."""
     block, name = key.split(".")
-    if key.endswith("bytes_per_s"):
-        return f"{block} bandwidth, MB/s"
-    if key.endswith("relative_sd"):
-        return f"{block} residual spread, %"
-    if key.endswith("_w"):
-        return f"{block} {name.removesuffix('_w')}, W"
     plain = name.removeprefix("s_").replace("_s_per_", " per ").removesuffix("_s").replace("_s_", " ").replace("_", " ")
-    return f"{block} {plain}, ms"
-
-
-def _number(key: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    if key.endswith("_w"):
-        return f"{value:.4g}"
+    label, factor, form = f"{plain}, ms", 1e3, ".4g"
     if key.endswith("bytes_per_s"):
-        return f"{value / 1e6:.4g}"
-    return f"{100 * value:.3g}" if key.endswith("relative_sd") else f"{1e3 * value:.4g}"
+        label, factor = "bandwidth, MB/s", 1e-6
+    elif key.endswith("relative_sd"):
+        label, factor, form = "residual spread, %", 100.0, ".3g"
+    elif key.endswith("_w"):
+        label, factor = f"{name.removesuffix('_w')}, W", 1.0
+    return [f"{block} {label}", *("-" if value is None else f"{factor * value:{form}}" for value in values)]
 
 
 def _indented(text: str) -> list[str]:

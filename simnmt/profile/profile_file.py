@@ -1,4 +1,4 @@
-"""Read, check and write device profile files; every wrong file gets one message that names the place and the key."""
+"""Read, check and write device profile files; a wrong file gives one message that names the place and the key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = sorted(
     }
 )
 """Every key that a profile may hold anywhere."""
-_MEND = "mend the file, or make the profile again"
+_MEND = "correct the file, or make the profile again"
 
 
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
@@ -60,16 +60,16 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
 
 
 def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
-    """Return the profile of plain content as JSON holds it; raises `ProfileError` naming the key."""
+    """Return the checked profile of plain JSON content; raises `ProfileError` naming the key."""
     try:
         text = json.dumps(content, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ProfileError(f"nothing that JSON can hold: {error}") from None
+        raise ProfileError(f"not JSON content: {error}") from None
     return _checked(text, None)
 
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
-    """Write a profile whole or not at all; raises `ProfileError` where the file cannot be written."""
+    """Write a profile whole or not at all; raises `ProfileError` if the file cannot be written."""
     try:
         with written_whole(path) as partial:
             partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -91,7 +91,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number that a profile may hold")
+    raise ValueError(f"{name} is not a finite number")
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -24,20 +24,20 @@ from simnmt.profile.streaming_block import StiBlock, StiDecoder, StiIo
 
 Facts = list[tuple[str, str]]
 _FIRST = 6
-"""Shards named of the importance order."""
+"""Shards of the importance order that are named."""
 
 
 def sti_facts(block: StiBlock) -> Facts:
-    """Return (what, how much) of a model streamed in shards."""
+    """Return (label, value) lines of a model streamed in shards."""
     geometry = block.geometry
     shards = f"{geometry.layers} layers of {geometry.heads} shards"
     parts = [f"{block.kind}: {block.model}, {shards}", f"{geometry.width} x {geometry.ffn}"]
-    parts += [] if block.threads is None else [f"{block.threads} {'thread' if block.threads == 1 else 'threads'}"]
+    parts += [] if block.threads is None else [_many(block.threads, "thread")]
     parts += [] if block.store_bytes is None else [f"{block.store_bytes / 1e6:.4g} MB of shards"]
-    parts += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB that are in none"]
+    parts += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB outside the shards"]
     return [
         ("sti", ", ".join(parts)),
-        *_reads(block),
+        ("sti read", f"{_by_bits(block.io)}; {_read_line(block.io)}{_read_conditions(block.io)}"),
         *_layers(block),
         *([] if block.decoder is None else _decoder(block.decoder)),
         *_importance(block),
@@ -45,17 +45,8 @@ def sti_facts(block: StiBlock) -> Facts:
     ]
 
 
-def _reads(block: StiBlock) -> Facts:
-    io = block.io
-    fit = f"{1e3 * io.s_fixed:.4g} ms + bytes / {io.bytes_per_s / 1e6:.4g} MB/s"
-    fit += "" if io.r2 is None else f", R2 {io.r2:.4f}"
-    fit += ", cold" if io.cold else ", not known to be cold"
-    fit += "" if io.paced_bytes_per_s is None else f", paced to {io.paced_bytes_per_s / 1e6:.4g} MB/s"
-    return [("sti read", f"{_by_bits(io)}; {fit}")]
-
-
 def _by_bits(block: StiIo | StiDecoder) -> str:
-    """Format the reads as `2 bits 1.9 ms, ...`, and the bitwidths that a planner counts as slower than measured."""
+    """Format the reads as `2 bits 1.9 ms, ...`, then the bitwidths whose planned time is above the measured one."""
     medians = ", ".join(f"{read.bits} bits {1e3 * read.median_s:.4g} ms" for read in block.reads)
     raised = [
         f"{read.bits} bits {1e3 * block.io_s[read.bits]:.4g} ms"
@@ -67,25 +58,21 @@ def _by_bits(block: StiIo | StiDecoder) -> str:
 
 def _layers(block: StiBlock) -> Facts:
     compute = block.compute
-    lines = [
-        (f"sti layer of {times.length} tokens", f"{_by_width(times.seconds)}{_unpacking(times.unpack_s, times.seconds)}")
-        for times in compute.lengths
-    ]
+    lines = []
+    for times in compute.lengths:
+        unpacking = times.unpack_s and f"; {100 * times.unpack_s[-1] / times.seconds[-1]:.3g} % of all shards' is unpacking"
+        lines.append((f"sti layer of {times.length} tokens", f"{_by_width(times.seconds)}{unpacking or ''}"))
     error = "unknown" if compute.heldout_error is None else f"{100 * compute.heldout_error:.3g} % held out"
     if compute.slowed_by_reads is not None:
         least, most = min(compute.slowed_by_reads), max(compute.slowed_by_reads)
-        lines.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by shards"))
+        lines.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by number of shards"))
     return [*lines, ("sti layer error", error + (f" ({compute.heldout_how})" if compute.heldout_how else ""))]
 
 
 def _by_width(seconds: Sequence[float]) -> str:
-    """Least, middle and greatest width."""
+    """Format the times of the least, middle and greatest width."""
     widths = sorted({1, (1 + len(seconds)) // 2, len(seconds)})
-    return ", ".join(f"{1e3 * seconds[m - 1]:.4g} ms with {m} {'shard' if m == 1 else 'shards'}" for m in widths)
-
-
-def _unpacking(unpack_s: Sequence[float] | None, seconds: Sequence[float]) -> str:
-    return "" if unpack_s is None else f"; {100 * unpack_s[-1] / seconds[-1]:.3g} % of all shards' is unpacking"
+    return ", ".join(f"{1e3 * seconds[m - 1]:.4g} ms with {_many(m, 'shard')}" for m in widths)
 
 
 def _decoder(block: StiDecoder) -> Facts:
@@ -101,11 +88,11 @@ def _decoder(block: StiDecoder) -> Facts:
 def _importance(block: StiBlock) -> Facts:
     importance = block.importance
     if importance is None:
-        return [("sti importance", "not measured: shards count alike")]
+        return [("sti importance", "not measured: all shards count the same")]
     order = importance.order
     first = ", ".join(f"{layer}.{piece}" for layer, piece in order[:_FIRST])
-    best, (layer, piece) = order[0], order[0]
-    gain = importance.accuracy[best[0]][best[1]] - importance.base_accuracy
+    layer, piece = order[0]
+    gain = importance.accuracy[layer][piece] - importance.base_accuracy
     evidence = f"{importance.task}, {importance.examples:,} examples, {importance.evaluations} evaluations"
     evidence += f"; all at 2 bits {100 * importance.base_accuracy:.1f} %"
     evidence += f", with shard {layer}.{piece} whole {100 * gain:+.1f} points"
@@ -116,7 +103,7 @@ _COSTS = ("execution", "step", "encoder", "decoder", "overheads", "beam_overrun"
 
 
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
-    """Return the profile without its raw samples, its held-out errors side by side, and its warnings; SI units."""
+    """Return the profile without its raw samples, with its held-out errors and its warnings; SI units."""
     content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
     return content | {
@@ -134,10 +121,10 @@ def title(profile: DeviceProfile) -> str:
     return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}{warned}"
 
 
-def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
-    """Return (what, how much) of the device, the engine, and each cost model with its kind, fit and range.
+def facts(profile: DeviceProfile) -> Facts:
+    """Return (label, value) lines of the device, the engine, and each cost model with its kind, fit and range.
 
-    A `warning` follows the facts that it concerns.
+    A `warning` follows the lines of the block that gives the reason.
     """
     (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
     unit = profile.length_unit
@@ -169,10 +156,10 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     return [*lines, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
 
 
-def _with_warnings(lines: list[tuple[str, str]], doubts: list[Doubt]) -> list[tuple[str, str]]:
-    """Insert each doubt after the last line of the block that shows it; at the end where the block has no line."""
+def _with_warnings(lines: Facts, doubts: list[Doubt]) -> list[tuple[str, str]]:
+    """Insert each doubt after the last line of the block that gives the reason; at the end if that block has no line."""
     begins = {"step": "decode step", RECONCILIATION: "sentence alone"}
-    places: dict[int, list[tuple[str, str]]] = {}
+    places: dict[int, Facts] = {}
     for doubt in doubts:
         begin = begins.get(doubt.source, doubt.source)
         place = max((at for at, (name, _) in enumerate(lines) if name.startswith(begin)), default=len(lines) - 1)
@@ -181,19 +168,19 @@ def _with_warnings(lines: list[tuple[str, str]], doubts: list[Doubt]) -> list[tu
 
 
 def milliseconds(seconds: float) -> str:
-    """Four digits that count."""
+    """Format a duration in milliseconds, with four significant digits."""
     return f"{1e3 * seconds:.4g} ms"
 
 
 def percent(share: float | None) -> str:
-    """Of an error; `unknown` where none was found out."""
+    """Format a share as a percentage; `unknown` for None."""
     if share is None:
         return "unknown"
     return f"{100 * share:.3g} %" if share == 0.0 or share >= 5e-5 else "below 0.01 %"
 
 
 def describe_plane(profile: DeviceProfile) -> str:
-    """The plane in milliseconds."""
+    """Format the plane in milliseconds."""
     plane = profile.plane
     sign = "-" if plane.s_fixed < 0.0 else "+"
     tokens = f"{1e3 * plane.s_per_src_token:.4g} x source + {1e3 * plane.s_per_tgt_token:.4g} x target"
@@ -210,7 +197,7 @@ def _ends(unit: LengthUnit) -> str:
     return f"{counted[unit.end_of_sentence]} the end of the sentence"
 
 
-def _beam(profile: DeviceProfile) -> list[tuple[str, str]]:
+def _beam(profile: DeviceProfile) -> Facts:
     block = profile.beam_overrun
     if block is None:
         beam = 1 if profile.engine is None else profile.engine.beam
@@ -220,7 +207,7 @@ def _beam(profile: DeviceProfile) -> list[tuple[str, str]]:
     return [("beam", "; ".join(filter(None, [f"{block.kind}: {block.steps_per_token:.4g} steps a token{many}", block.note])))]
 
 
-def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
+def _engine(profile: DeviceProfile) -> Facts:
     engine = profile.engine
     if engine is None:
         return []
@@ -233,29 +220,23 @@ def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
     return [("engine", ", ".join(filter(None, parts)))] + ([("versions", versions)] if versions else [])
 
 
-def _conditions(profile: DeviceProfile) -> list[tuple[str, str]]:
+def _conditions(profile: DeviceProfile) -> Facts:
     state = profile.conditions
     if state is None:
         return []
-    parts = []
-    if state.load_average is not None:
-        parts.append(f"load {_listed(state.load_average)}")
-    if state.governor is not None:
-        parts.append(f"governor {state.governor}")
-    if state.frequency_mhz is not None:
-        parts.append(f"{_listed(state.frequency_mhz)} MHz")
-    if state.drift is not None:
-        parts.append(f"drift {percent(state.drift)}")
-    if state.disturbed_cells is not None:
-        parts.append(f"{_many(state.disturbed_cells, 'disturbed cell')}")
+    parts = [] if state.load_average is None else [f"load {_listed(state.load_average)}"]
+    parts += [] if state.governor is None else [f"governor {state.governor}"]
+    parts += [] if state.frequency_mhz is None else [f"{_listed(state.frequency_mhz)} MHz"]
+    parts += [] if state.drift is None else [f"drift {percent(state.drift)}"]
+    parts += [] if state.disturbed_cells is None else [_many(state.disturbed_cells, "disturbed cell")]
     return [("conditions", ", ".join(parts))] if parts else []
 
 
-def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
+def _execution(profile: DeviceProfile) -> Facts:
     execution, fit = profile.execution, profile.execution.fit
-    words = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
+    modes = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
     shape = "medians" if fit.quantile == 0.5 else "least"
-    parts = [] if fit.mode is None else [words[fit.mode]]
+    parts = [] if fit.mode is None else [modes[fit.mode]]
     parts += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
     parts += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
     r2_of_means = fit.r2_of_means_per_tgt_len
@@ -270,7 +251,7 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
         error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
     block = profile.reconciliation
     if block is not None:
-        # The profile's plane is derived by reconciliation: fit and errors above are of the plane that was fitted.
+        # Reconciliation derives the profile's plane; fit and errors so far are of the fitted plane.
         fitted = "of the plane fitted to whole executions alone"
         derived = f"{percent(block.plane_error)} off whole executions, {_many(block.cells, 'cell')}"
         parts, error = [fitted, *parts] if parts else [], f"{derived}; {fitted}: {error}"
@@ -282,42 +263,43 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
     ]
 
 
-def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
-    step = isinstance(block, StepBlock)
-    lengths, along = (block.position, "position") if isinstance(block, StepBlock) else (block.src_len, "source")
-    summary = f"{block.kind}, {block.form}"
-    coefficients = block.coefficients
-    if block.form == "linear" and coefficients is not None:
+def _grid(name: str, block: StepBlock | EncoderBlock) -> Facts:
+    lengths, along = block.lengths, {"position": "position", "src_len": "source"}[block.length_name]
+    summary, runs, growth = f"{block.kind}, {block.form}", "", []
+    if block.form == "linear" and block.coefficients is not None:
         along_with = ("", " x batch", f" x {along}", f" x batch x {along}")
-        factors = zip(coefficients.model_dump().values(), along_with, strict=True)
+        factors = zip(block.coefficients.model_dump().values(), along_with, strict=True)
         terms = [f"{1e3 * coefficient:.4g}{times}" for coefficient, times in factors if coefficient]
         summary += f": {' + '.join(terms) or '0'} ms"
     summary += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
     summary += f", beam {block.beam}" if block.beam > 1 else ""
-    if isinstance(block, StepBlock) and block.src_len is not None and block.s_per_row_src_token is not None:
-        per_token = f"{1e3 * block.s_per_row_src_token:.4g} ms each more of the longest"
-        summary += f"; under sources of {block.src_len} tokens, {per_token}, by sentence"
-    how = f" ({block.heldout_how})" if block.heldout_how else ""
-    other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
-    if isinstance(block, EncoderBlock) and block.padding_share is not None:
-        summary += f"; {percent(block.padding_share)} of what padding would cost is paid"
-    rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
-    if isinstance(block, StepBlock) and block.run_over_told is not None:
-        rejected += f"; runs took {block.run_over_told:.4g} times what is told"
-    lines = [(name, summary), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
-    if block.notes:
-        lines.append((f"{name} note", "; ".join(block.notes)))
-    if block.left_out:
-        lines.append((f"{name} left out", "; ".join(block.left_out)))
-    if step and block.seconds is not None and len(block.batch) > 1:
-        middle = len(lengths) // 2
-        growth = block.seconds[-1][middle] / block.seconds[0][middle]
-        ratio = f"{growth:.3g} times as long with batch {block.batch[-1]} as with {block.batch[0]}"
-        lines.append((f"{name} growth", f"{ratio}, at {along} {lengths[middle]}"))
-    return lines
+    if isinstance(block, StepBlock):
+        if block.src_len is not None and block.s_per_row_src_token is not None:
+            per_token = f"{1e3 * block.s_per_row_src_token:.4g} ms each more of the longest"
+            summary += f"; under sources of {block.src_len} tokens, {per_token}, by sentence"
+        runs = "" if block.run_over_told is None else f"; runs took {block.run_over_told:.4g} times the predicted time"
+        if block.seconds is not None and len(block.batch) > 1:
+            middle = len(lengths) // 2
+            ratio = f"{block.seconds[-1][middle] / block.seconds[0][middle]:.3g} times as long"
+            of_batches = f"with batch {block.batch[-1]} as with {block.batch[0]}, at {along} {lengths[middle]}"
+            growth = [(f"{name} growth", f"{ratio} {of_batches}")]
+    elif block.padding_share is not None:
+        summary += f"; {percent(block.padding_share)} of the cost of padding is paid"
+    lines = [(name, summary), (f"{name} error", _heldout_error(block, block.heldout_how) + runs)]
+    lines += [(f"{name} note", "; ".join(block.notes))] if block.notes else []
+    lines += [(f"{name} left out", "; ".join(block.left_out))] if block.left_out else []
+    return lines + growth
 
 
-def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
+def _heldout_error(block: StepBlock | EncoderBlock | DiskBlock, how: str | None) -> str:
+    """Describe the error of the chosen form, then that of the other form."""
+    other = "table" if block.form == "linear" else "linear"
+    other_error = block.heldout_error_table if block.form == "linear" else block.heldout_error_linear
+    error = f"{percent(block.heldout_error)} held out" + (f" ({how})" if how else "")
+    return error if other_error is None else f"{error}; {other}: {percent(other_error)}"
+
+
+def _overheads(profile: DeviceProfile) -> Facts:
     block = profile.overheads or Overheads()
     alone = {
         "decision_s": "decision",
@@ -330,12 +312,14 @@ def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
         ("refilling a batch", block.refill_s_fixed, block.refill_s_per_sentence),
     )
     for name, fixed, per_sentence in of_batches:
-        # A batching server uses these costs and counts missing ones as 0 s, so the summary must show them.
+        # A batching server counts missing costs as 0 s, so the summary must show them.
         if profile.step is not None or fixed is not None or per_sentence is not None:
             lines.append((name, _by_sentences(fixed, per_sentence)))
     leave = block.leave_s
-    if leave is not None or profile.step is not None:
-        lines.append(("leaving a batch", _leaving(leave)))
+    if leave is not None and leave.value is not None:
+        lines.append(("leaving a batch", f"{_one(leave)}, of each step that ends some sentence"))
+    elif leave is not None or profile.step is not None:
+        lines.append(("leaving a batch", _by_sentences(leave, None)))
     return lines
 
 
@@ -345,14 +329,8 @@ def _one(overhead: Overhead) -> str:
     return f"{overhead.kind}: {1e3 * overhead.value:.4g} ms"
 
 
-def _leaving(overhead: Overhead | None) -> str:
-    if overhead is None or overhead.value is None:
-        return "; ".join(["not measured", *([overhead.note] if overhead and overhead.note else []), "counts as 0 s"])
-    return f"{_one(overhead)}, of each step with which some sentence leaves"
-
-
 def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:
-    """Describe both parts of a cost that may grow with the batch."""
+    """Describe the fixed part and the part per sentence of a cost."""
     known = [part for part in (fixed, per_sentence) if part is not None]
     notes = list(dict.fromkeys(part.note for part in known if part.note))
     values = [(part.value, times) for part, times in ((fixed, ""), (per_sentence, " x sentences")) if part is not None]
@@ -364,29 +342,33 @@ def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:
     return "; ".join([summary, *notes])
 
 
-def _disk(block: DiskBlock) -> list[tuple[str, str]]:
-    line = f"{milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
-    sizes = [sample.bytes / 1e6 for sample in block.samples]
-    table = (
-        f"table of {len(sizes)} sizes, {sizes[0]:.4g} to {sizes[-1]:.4g} MB; as a line {line}" if block.form == "table" else ""
-    )
-    summary = f"{block.kind}: {table or line}"
-    summary += ", cold" if block.cold else ", not known to be cold"
-    summary += "" if block.r2 is None else f"; R2 {block.r2:.4f}"
-    summary += "" if block.paced_bytes_per_s is None else f"; paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
-    other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
-    rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
-    return [("disk", summary), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn){rejected}")]
+def _disk(block: DiskBlock) -> Facts:
+    summary = _read_line(block)
+    if block.form == "table":
+        sizes = [sample.bytes / 1e6 for sample in block.samples]
+        summary = f"table of {len(sizes)} sizes, {sizes[0]:.4g} to {sizes[-1]:.4g} MB; as a line {summary}"
+    error = _heldout_error(block, "sizes left out in turn")
+    return [("disk", f"{block.kind}: {summary}{_read_conditions(block)}"), ("disk error", error)]
 
 
-def _energy(profile: DeviceProfile) -> list[tuple[str, str]]:
-    block, cost = profile.energy, profile.energy_cost
-    if block is None or cost is None:
+def _read_line(block: DiskBlock | StiIo) -> str:
+    return f"{milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
+
+
+def _read_conditions(block: DiskBlock | StiIo) -> str:
+    fit = "" if block.r2 is None else f", R2 {block.r2:.4f}"
+    pace = "" if block.paced_bytes_per_s is None else f", paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
+    return f"{fit}, {'cold' if block.cold else 'not known to be cold'}{pace}"
+
+
+def _energy(profile: DeviceProfile) -> Facts:
+    block = profile.energy_cost
+    if block is None:
         return [("energy", "not measured")]
     parts = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
     parts += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
-    if cost.j_per_src_token is not None and cost.j_per_tgt_token is not None and cost.j_fixed is not None:
-        parts.append(f"{cost.j_per_src_token:.4g} x source + {cost.j_per_tgt_token:.4g} x target {cost.j_fixed:+.4g} J")
+    if block.j_fixed is not None:
+        parts.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target {block.j_fixed:+.4g} J")
         parts.append(f"{percent(block.heldout_error)} held out")
     return [("energy", f"{block.kind} ({block.source}): {', '.join(parts) or 'nothing known'}")]
 
@@ -400,16 +382,16 @@ def _listed(value: float | tuple[float, ...]) -> str:
 
 
 def _alone(profile: DeviceProfile) -> Facts:
-    """Return (what, how much) of the reconciliation, for a reader; empty for a profile without costs of steps."""
+    """Return the lines of the reconciliation; none for a profile without costs of steps."""
     apart, block = alone_vs_plane(profile), profile.reconciliation
     if apart is None:
         return []
-    words = f"{100 * apart:+.2f} % against the plane, mean over {LENGTHS} (at most {100 * MOST_APART:.0f} %)"
+    difference = f"{100 * apart:+.2f} % against the plane, mean over {LENGTHS} (at most {100 * MOST_APART:.0f} %)"
     if block is None:
-        return [("sentence alone", f"{words}; plane and steps were never reconciled")]
+        return [("sentence alone", f"{difference}; plane and steps were never reconciled")]
     off = f"model {100 * block.error:.2g} %, plane {100 * block.plane_error:.2g} % off {block.cells} cells of whole executions"
     return [
-        ("sentence alone", words),
+        ("sentence alone", difference),
         (
             "reconciliation",
             f"{block.kind}: all costs of decoding multiplied by a pace of {block.pace:.4g}; single lengths at batch 1 by up to "
@@ -419,7 +401,7 @@ def _alone(profile: DeviceProfile) -> Facts:
 
 
 def _decoder_variants(profile: DeviceProfile) -> Facts:
-    """Return (what, how much) of each variant by batch size, with the shares of the stages, which sum to 100 % (FNI-17)."""
+    """Return the lines of each variant by batch size, with the shares of the stages, which sum to 100 % (FNI-17)."""
     block = profile.decoder
     if block is None:
         return []
@@ -433,7 +415,9 @@ def _decoder_variants(profile: DeviceProfile) -> Facts:
         (f"decoder {settings.describe()}", "; ".join(_describe_variant(block, settings, compute_type)))
         for settings in block.measured
     ]
-    lines.append(("decoder composed", _describe_composition(block)))
+    error = composition_error(block)
+    unknown = "the error of composing single options is not known: no measured variant follows from the others"
+    lines.append(("decoder composed", unknown if error is None else f"off by {error.describe()}"))
     if against := against_step(profile):
         ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
         lines.append(("decoder against step", f"measured steps of {block.base.describe()} over step and gap: {ratios}"))
@@ -455,10 +439,3 @@ def _describe_variant(block: DecoderBlock, settings: DecoderSettings, compute_ty
         active = "" if variant.active is None else f", {variant.active.describe()}"
         yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares}){active}"
     yield Fidelity.of(block, settings, compute_type).describe()
-
-
-def _describe_composition(block: DecoderBlock) -> str:
-    error = composition_error(block)
-    if error is None:
-        return "the error of composing single options is not known: no measured variant follows from the others"
-    return f"off by {error.describe()}"

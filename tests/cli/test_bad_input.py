@@ -224,7 +224,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "cloud.json",
             b'{"schema_version": 1, "name": NaN}',
-            "{cloud}{here}/cloud.json: NaN is no number that a profile may hold...",
+            "{cloud}{here}/cloud.json: NaN is not a finite number...",
         ),
         ("cloud.json", b"\xff", "{cloud}{here}/cloud.json: no UTF-8 text at byte 0 (a profile is a JSON file)"),
     ],

@@ -140,7 +140,7 @@ def test_compare_tells_where_each_is_faster_and_what_else_differs(
     far = {"src_len": (50, 60), "tgt_len": (1, 20)}
     write_profile(folder / "far.json", make_profile((0.0, 0.010, 0.0), valid_range=far))
     done = simnmt("profile", "compare", "one.json", "far.json")
-    assert (done.status, "they hold for no common lengths" in done.out) == (0, True)
+    assert (done.status, "their valid ranges share no lengths" in done.out) == (0, True)
     assert (
         json.loads(simnmt("profile", "compare", "one.json", "far.json", "--json").out)["against_first"][0]["time_ratio"] == []
     )

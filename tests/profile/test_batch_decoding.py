@@ -193,6 +193,6 @@ def test_what_was_not_measured_counts_nothing_and_the_summary_says_so() -> None:
     alone = dict(facts(checked_profile(profile_with(step_gap_s=1e-4))))
     assert alone["gap between steps"].startswith("measured: 0.1 ms; how it grows with the batch: not measured")
     both = dict(facts(checked_profile(profile_with(step_gap_s=1e-4, step_gap_s_per_sentence=2e-6, leave_s=0.0003))))
-    assert both["leaving a batch"] == "measured: 0.3 ms, of each step with which some sentence leaves"
+    assert both["leaving a batch"] == "measured: 0.3 ms, of each step that ends some sentence"
     assert both["gap between steps"] == "measured: 0.1 + 0.002 x sentences ms"
     assert "gap between steps" not in dict(facts(checked_profile(whole() | {"step": None})))

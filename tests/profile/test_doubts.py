@@ -114,7 +114,7 @@ def test_a_large_correction_of_the_costs_of_batches_is_doubtful(pace: float, war
     assert made.reconciliation is not None
     block = made.reconciliation.model_copy(update={"pace": pace, "error": 0.01})
     doubts = profile_doubts(made.model_copy(update={"reconciliation": block}))
-    derived = [doubt for doubt in doubts if f"took {pace:g} times what encoder, steps and gaps told" in doubt.message]
+    derived = [doubt for doubt in doubts if f"took {pace:g} times the sum of encoder, steps and gaps" in doubt.message]
     assert bool(derived) == warned and all(doubt.cost_models == ("step", "encoder") for doubt in derived)
 
 

@@ -93,8 +93,8 @@ def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callabl
 
 def test_what_slows_layers_and_what_is_in_no_shard_are_told(streamed: Callable[..., DeviceProfile]) -> None:
     slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
-    assert dict(facts(slowed))["sti layer beside reads"] == "1.25 to 1.5 times as long, by shards"
-    assert ", 95 MB that are in none" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
+    assert dict(facts(slowed))["sti layer beside reads"] == "1.25 to 1.5 times as long, by number of shards"
+    assert ", 95 MB outside the shards" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
 
 
 def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[..., DeviceProfile]) -> None:
