@@ -1,7 +1,7 @@
 """Measured decoder variants of a profile: decode steps by stage, composition of options, active vocabulary share, fidelity.
 
 Effects of single options multiply within a stage, and stages add (SHARP-11, XP-03). The active share of the vocabulary is
-a distribution over steps and sentences (FVP-11). Fidelity is the share of tokens that agree with the exact decoder (SHARP-10).
+a distribution over steps and sentences (FVP-11). Fidelity is agreement with the exact decoder (SHARP-10).
 """
 
 from __future__ import annotations
@@ -23,33 +23,32 @@ from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Shares = Annotated[tuple[Share, ...], Field(min_length=2)]
 LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
-"""At which quantiles are kept, least and most included."""
+"""Levels of the stored quantiles, least and most included."""
 
 
 class ActiveShare(Configuration):
-    """Active columns of the output layer over the vocabulary, at one batch size, on real text (FVP-11)."""
+    """Distribution of the active share of the output layer's columns, at one batch size, on real text (FVP-11)."""
 
     vocab: Annotated[int, Field(ge=2)]
     steps: Annotated[int, Field(ge=1)]
-    """Decode steps that were looked at."""
+    """Number of decode steps."""
     mean: Share
-    """Over steps: what a step multiplies on the average, the union of all its rows (FVP-06)."""
+    """Mean over steps of the share that a step multiplies, the union of all its rows (FVP-06)."""
     levels: Shares = LEVELS
     by_step: Shares
-    """Quantiles over steps, one a level."""
+    """Quantiles over steps, one per level."""
     by_sentence: Shares | None = None
-    """Quantiles, over sentences decoded alone, of the mean over a sentence's steps; null where sentences share steps."""
+    """Quantiles, over sentences decoded alone, of a sentence's mean share; null if sentences share steps."""
     s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """Seconds that a step takes more with the whole vocabulary active than with nothing of it: the slope of timed steps over
-    their shares; null: those steps do not determine it."""
+    """Slope of the seconds of a step over its active share; null if the timed steps do not determine it."""
 
     @model_validator(mode="after")
     def _is_a_distribution(self) -> ActiveShare:
         if self.levels[0] != 0.0 or self.levels[-1] != 1.0 or any(low >= high for low, high in pairwise(self.levels)):
-            raise ValueError("levels: not rising from 0 to 1")
+            raise ValueError("levels: must rise from 0 to 1")
         for name, quantiles in (("by_step", self.by_step), ("by_sentence", self.by_sentence)):
             if quantiles is not None and (len(quantiles) != len(self.levels) or list(quantiles) != sorted(quantiles)):
-                raise ValueError(f"{name}: not one quantile a level, none less than the one before")
+                raise ValueError(f"{name}: one quantile per level is needed, none less than the one before")
         if not self.by_step[0] <= self.mean <= self.by_step[-1]:
             raise ValueError(f"mean: {self.mean:g} lies outside the quantiles over steps")
         return self
@@ -65,7 +64,7 @@ class ActiveShare(Configuration):
     ) -> ActiveShare:
         """Return the distribution of the active columns of each step.
 
-        `by_sentence`: each sentence's mean share where sentences were decoded alone.
+        `by_sentence`: mean share of each sentence, if sentences were decoded alone.
         """
         shares = np.asarray(columns, np.float64) / vocab
         mean = float(np.clip(shares.mean(), shares.min(), shares.max()))  # a mean of equal shares may round past them
@@ -79,9 +78,9 @@ class ActiveShare(Configuration):
         )
 
     def deviation(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Draw how far sentences' shares lie from their mean, by inverse transform of uniform draws in [0, 1); expectation 0.
+        """Draw the differences of sentences' shares from their mean, by inverse transform of uniform draws in [0, 1).
 
-        Between quantiles the distribution is uniform. 0 where single sentences were not measured.
+        The expectation is 0. Between quantiles the distribution is uniform. All 0 if single sentences were not measured.
         """
         if self.by_sentence is None:
             return np.zeros_like(uniform)
@@ -100,9 +99,9 @@ def _quantiles(shares: NDArray[np.float64]) -> tuple[float, ...]:
 
 
 STAGES = ("body_s", "product_s", "search_s")
-"""Of a decode step; they add up to it."""
+"""Stages of a decode step; their seconds add up to those of the step."""
 PARTS_DIFFER = 0.02
-"""Of the step: what its stages may sum to beside it."""
+"""Largest relative difference between a step and the sum of its stages."""
 
 
 class DecoderVariant(Configuration):
@@ -111,23 +110,23 @@ class DecoderVariant(Configuration):
     settings: DecoderSettings
     batch: Count = 1
     step_s: Duration
-    """The whole: the model, choosing tokens, reordering a beam."""
+    """The whole step: the model, choosing tokens, reordering a beam."""
     body_s: Duration
-    """All but the other two: recurrence, attention, bookkeeping."""
+    """Everything but product and search: recurrence, attention, bookkeeping."""
     product_s: Duration
-    """The output layer's product (FNI-01's first stage)."""
+    """Product of the output layer (first stage of FNI-01)."""
     search_s: Duration
-    """Bias, softmax and search (FNI-01's other three, which fusing makes one)."""
-    agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder with the same candidates
+    """Bias, softmax and search (the other three stages of FNI-01, which a fused decoder computes in one)."""
+    agreement: Share | None = None
+    """Share of target tokens, teacher-forced on a trained model, that equal those of the exact decoder with the same candidates
     (SHARP-10); null: exact, or not measured."""
-    likeliest_active: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Of a restricted vocabulary, decoding freely: share of its own rows and steps whose likeliest token of all is active (one
-    less the miss rate of FVP-08); what follows a miss is judged along the path that was taken. null: not measured."""
-    identical: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of sentences whose whole translation is the exact decoder's (FVP-08); null: exact, or not measured."""
+    likeliest_active: Share | None = None
+    """Share of rows and steps, with a restricted vocabulary and free decoding, whose likeliest token of the whole vocabulary is
+    active (1 less the miss rate of FVP-08); decoding goes on with the chosen token after a miss. null: not measured."""
+    identical: Share | None = None
+    """Share of sentences with the same translation as the exact decoder's (FVP-08); null: exact, or not measured."""
     active: ActiveShare | None = None
-    """Of a restricted vocabulary: what is multiplied of it."""
+    """Active share of a restricted vocabulary."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> DecoderVariant:
@@ -135,7 +134,7 @@ class DecoderVariant(Configuration):
         if abs(parts_s - self.step_s) > PARTS_DIFFER * self.step_s:
             raise ValueError(f"stages of {parts_s:g} s together where the step takes {self.step_s:g} s")
         if self.active is not None and self.settings.vocabulary == "full":
-            raise ValueError("active: a decoder of the full vocabulary has all of it active")
+            raise ValueError("active: only a restricted vocabulary has an active share")
         return self
 
     @property
@@ -146,23 +145,23 @@ class DecoderVariant(Configuration):
 
     @property
     def layer_s(self) -> float:
-        """Seconds of the output layer."""
+        """Seconds of the output layer: product and search."""
         return self.product_s + self.search_s
 
 
 class DecoderBlock(Configuration):
-    """Decode steps of several variants, each at some batch sizes, measured in turn so that they can be compared."""
+    """Decode steps of several variants at some batch sizes, measured alternately so that they can be compared."""
 
     kind: Kind
     base: DecoderSettings
-    """The variant that the profile's other costs are of."""
+    """Variant with which the profile's other costs were measured."""
     src_len: Length | None = None
-    """Source tokens under the steps."""
+    """Source tokens of the timed steps."""
     repeats: Count | None = None
-    """Timings of a variant at a batch size."""
+    """Timings of each variant at each batch size."""
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """Variants that could not be measured, with the reason."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -170,7 +169,7 @@ class DecoderBlock(Configuration):
         seen = [(canonical(variant.settings), variant.batch) for variant in self.variants]
         if len(set(seen)) < len(seen):
             settings, batch = next(pair for pair in seen if seen.count(pair) > 1)
-            raise ValueError(f"variants: {settings.describe()} at batch {batch} stands there twice")
+            raise ValueError(f"variants: {settings.describe()} at batch {batch} is listed twice")
         lacking = [batch for _, batch in seen if (canonical(self.base), batch) not in seen]
         if lacking:
             raise ValueError(f"base: {self.base.describe()} is not among the variants at batch {lacking[0]}")
@@ -178,16 +177,16 @@ class DecoderBlock(Configuration):
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """At which variants were measured, rising."""
+        """Batch sizes of the measured variants, rising."""
         return tuple(sorted({variant.batch for variant in self.variants}))
 
     @property
     def measured(self) -> tuple[DecoderSettings, ...]:
-        """Each variant once, as the block names them."""
+        """Settings of the measured variants, each once, in the order of the block."""
         return tuple(dict.fromkeys(variant.settings for variant in self.variants))
 
     def at(self, batch: int) -> dict[DecoderSettings, DecoderVariant]:
-        """The variants at a batch size, by their settings in canonical form."""
+        """Return the variants at a batch size, by settings in canonical form."""
         return {canonical(variant.settings): variant for variant in self.variants if variant.batch == batch}
 
 
@@ -199,22 +198,22 @@ def canonical(settings: DecoderSettings) -> DecoderSettings:
 
 
 OPTIONS = ("beam", "fused", "gemm", "embeddings", "attention", "activations", "merge", "candidates", "vocabulary")
-"""What may vary, each with a factor of its own on each stage."""
+"""Options that may vary; each has one factor per stage."""
 Measured = Mapping[DecoderSettings, DecoderVariant]
 """Variants at one batch size, by settings in canonical form."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompositionError:
-    """Errors of composition on measured variants, each composed of the others."""
+    """Errors of composition on measured variants, each composed from the others."""
 
     mean: float
-    """Absolute, relative, of the whole step."""
+    """Mean absolute relative error of the whole step."""
     most: float
     judged: int
-    """Variants at batch sizes that could be left out; of the others an option's effect would have been unknown."""
+    """Number of (variant, batch size) pairs that could be composed from the others."""
     beam: int | None = None
-    """Of all that judged; None: of any."""
+    """Beam of these variants; None: any."""
 
     def describe(self) -> str:
         """Describe the errors: `6.6 % on average, 16 % at most, on 17 measured steps of beam 6, each left out in turn`."""
@@ -231,10 +230,10 @@ def value_of(settings: DecoderSettings, option: str) -> object:
 
 
 def compose(measured: Measured, settings: DecoderSettings) -> DecoderVariant | None:
-    """Compose a variant's step from the measured effects of its options; None where they do not determine it.
+    """Compose a variant's step from the measured effects of its options; None if they do not determine it.
 
     Each stage is a level times one factor for each option that differs from the first variant, fitted by least squares of
-    logarithms. Variants of the same beam alone are fitted where they suffice: effects differ between beams.
+    logarithms. Only variants of the same beam are fitted if they suffice: effects differ between beams.
     """
     same_beam = {other: variant for other, variant in measured.items() if other.beam == settings.beam}
     for known in (same_beam, measured):
@@ -250,9 +249,9 @@ def compose(measured: Measured, settings: DecoderSettings) -> DecoderVariant | N
 
 
 def composition_error(block: DecoderBlock, beam: int | None = None) -> CompositionError | None:
-    """Return the errors over a block's variants and batch sizes, each left out in turn; None if none can be.
+    """Return the errors over a block's variants and batch sizes, each left out once; None if none can be composed.
 
-    `beam`: judge variants of this beam alone.
+    `beam`: judge only variants of this beam.
     """
     off = [error for batch in block.batches for error in _errors(block.at(batch), beam)]
     return CompositionError(float(np.mean(off)), max(off), len(off), beam) if off else None
@@ -268,7 +267,7 @@ def _errors(measured: Measured, beam: int | None) -> Iterator[float]:
 
 
 def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> NDArray[np.float64] | None:
-    """Return the weight of each measured variant's logarithm, by least squares of least norm."""
+    """Return the weight of each measured variant's logarithm, by minimum-norm least squares; None if undetermined."""
     if not measured:
         return None
     effects = dict.fromkeys(
@@ -291,7 +290,7 @@ def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> ND
 
 
 EXACT_TYPE = "float32"
-"""Compute type of engines that do not round; any other rounds."""
+"""Compute type of engines that do not round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,19 +299,19 @@ class Fidelity:
 
     settings: DecoderSettings
     rounding: str | None = None
-    """The engine's compute type if the decoder's products are in it and it is not float32: it rounds with any techniques."""
+    """Compute type of the decoder's products if it is the engine's and rounds; None: float32, or a type of the decoder."""
     agreement: float | None = None
     """Share of equal target tokens; None: exact, or not measured."""
     multiplied: bool = False
-    """True if the agreement is the product of those of single techniques, which were never measured together."""
+    """True if the agreement is the product of the agreements of single techniques, which were never measured together."""
     identical: float | None = None
     """Share of equal sentences; None if not measured with this vocabulary and beam."""
     likeliest_active: float | None = None
-    """Share of a restricted decoder's rows and steps whose likeliest token of all was active; None if not measured."""
+    """Share of a restricted decoder's rows and steps whose likeliest token was active; None if not measured."""
 
     @classmethod
     def of(cls, block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Fidelity:
-        """Return the worst values that were measured over batch sizes. Identities do not change the agreement."""
+        """Return the worst measured values over batch sizes. Identities do not change the agreement."""
         noise = _noise(settings)
         alike = [variant for variant in block.variants if _noise(variant.settings) == noise]
         same_beam = [variant for variant in alike if variant.settings.beam == settings.beam]

@@ -10,31 +10,31 @@ from pydantic import Field, model_validator
 from simnmt.base.configuration import Configuration
 
 FREQUENT_WORDS = 8000
-"""Of which SHARP-06 keeps the products when it does not keep all."""
+"""Number of words whose products of embeddings SHARP-06 keeps if it does not keep all."""
 
 
 class DecoderOptions(Configuration):
-    """Techniques of a decoder, whatever its beam; by default none."""
+    """Techniques of a decoder of any beam; none by default."""
 
     fused: bool = False
     """Bias, softmax and search in one pass over the output layer's products (FNI-03, FNI-05)."""
     gemm: Literal["float32", "int16"] | None = None
-    """In what the products are computed (SHARP-05); None: in the compute type of the engine."""
+    """Type of the products (SHARP-05); None: the compute type of the engine."""
     embeddings: Literal["computed", "precomputed", "frequent"] = "computed"
-    """Products of embeddings looked up for all words, or for the `frequent_words` first ones of the vocabulary (SHARP-06)."""
+    """Products of embeddings kept for all words, or for the first `frequent_words` words of the vocabulary (SHARP-06)."""
     frequent_words: Annotated[int, Field(ge=1, le=10**9)] = FREQUENT_WORDS
-    """Of `embeddings: frequent` alone."""
+    """Number of words with `embeddings: frequent`; ignored otherwise."""
     attention: Literal["computed", "precomputed"] = "computed"
-    """Products of source states made once a sentence instead of once a step (SHARP-07)."""
+    """Products of source states computed once per sentence instead of once per step (SHARP-07)."""
     activations: Literal["library", "table", "polynomial"] = "library"
-    """How sigmoid and tanh are computed (SHARP-08)."""
+    """Method that computes sigmoid and tanh (SHARP-08)."""
     merge: bool = False
-    """Hypotheses that share a recurrent state share its products (SHARP-09)."""
+    """True if hypotheses with the same recurrent state share its products (SHARP-09)."""
     candidates: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Target words of the candidate list (SHARP-02), whatever the sentence; None: as `vocabulary` says."""
+    """Number of target words in the candidate list of any sentence (SHARP-02); None: see `vocabulary`."""
     vocabulary: Literal["full", "clustered", "candidates"] = "full"
-    """Which tokens of the output layer are multiplied: all, those of clusters of contexts (FVP-04), or those that a sentence's
-    words are listed with (SHARP-02). `candidates` with a number means the last."""
+    """Tokens that the output layer multiplies: all, those of clusters of contexts (FVP-04), or the candidates listed for the
+    words of a sentence (SHARP-02). A number of `candidates` implies the last."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,14 +49,14 @@ class DecoderOptions(Configuration):
 
     @property
     def exact(self) -> bool:
-        """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
+        """True if every technique is an identity: translations are those of the plain decoder of this beam (XP-03)."""
         return not self.noise and self.vocabulary == "full"
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """The options that tell other tokens than the plain decoder, whose agreement can be measured (SHARP-10, FVP-08).
+        """The options that may change tokens, so that agreement can be measured (SHARP-10, FVP-08).
 
-        A list of so many candidates is none of them: it says which words there are to choose from.
+        A number of candidates is not among them: it defines the words to choose from.
         """
         noisy = {
             "gemm": self.gemm == "int16",
@@ -73,7 +73,7 @@ class DecoderSettings(DecoderOptions):
     """Hypotheses of each sentence."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
-        """As pydantic's; a number of candidates that comes or goes takes the vocabulary with it."""
+        """Copy as pydantic does; adding or removing `candidates` sets `vocabulary` too."""
         changed = dict(update or {})
         if "candidates" in changed and "vocabulary" not in changed:
             if changed["candidates"] is not None:
@@ -83,7 +83,7 @@ class DecoderSettings(DecoderOptions):
         return super().model_copy(update=changed, deep=deep)
 
     def describe(self) -> str:
-        """Describe the settings: `beam 5, fused`; `beam 1, plain` where no technique is used."""
+        """Describe the settings: `beam 5, fused`; `beam 1, plain` without techniques."""
         techniques_used = [
             "fused" if self.fused else "",
             self.gemm or "",
@@ -101,28 +101,27 @@ class DecoderSettings(DecoderOptions):
 
 
 RUNGS = ("baseline", "int16", "embeddings", "attention", "activations", "merge")
-"""Of the ladder, each on top of those before it."""
+"""Rungs of the ladder, each added to those before it."""
 IDENTITIES = ("embeddings", "attention", "merge")
-"""Those that change no translation beside the rung before (SHARP-06, 07, 09)."""
+"""Rungs that change no translation compared with the rung before (SHARP-06, 07, 09)."""
 
 
 def techniques(
     embeddings: Literal["precomputed", "frequent"] = "frequent",
     activations: Literal["library", "table", "polynomial"] = "polynomial",
 ) -> dict[str, dict[str, Any]]:
-    """What each rung changes of the settings before it, but for the baseline, which changes nothing."""
-    changes: tuple[dict[str, Any], ...] = (
-        {"gemm": "int16"},
-        {"embeddings": embeddings},
-        {"attention": "precomputed"},
-        {"activations": activations},
-        {"merge": True},
-    )
-    return dict(zip(RUNGS[1:], changes, strict=True))
+    """Return the changes of each rung to the settings before it, without the baseline, which changes nothing."""
+    return {
+        "int16": {"gemm": "int16"},
+        "embeddings": {"embeddings": embeddings},
+        "attention": {"attention": "precomputed"},
+        "activations": {"activations": activations},
+        "merge": {"merge": True},
+    }
 
 
 def ladder(base: DecoderSettings, changes: dict[str, dict[str, Any]] | None = None) -> dict[str, DecoderSettings]:
-    """Return the settings by rung, `base` for the baseline; `changes` replaces those of `techniques()`."""
+    """Return the settings by rung, with `base` for the baseline; `changes` defaults to `techniques()`."""
     settings_by_rung = {RUNGS[0]: base}
     for rung, change in (techniques() if changes is None else changes).items():
         base = base.model_copy(update=change)

@@ -1,8 +1,8 @@
 """Profile variants: the same device with another decoder configuration, as calibrated, measured or composed (SHARP-11, XP-03).
 
 A variant multiplies steps, gaps and the plane's slope by the ratio of its step to the step of the block's base, both timed
-in turn. The steps of a profile are timed by another bench and then multiplied by a pace (`Reconciliation`), so seconds of one
-must not be added to seconds of the other: on a box whose speed varies, a variant would save too much.
+alternately. The steps of a profile are timed by another bench and then multiplied by a pace (`Reconciliation`), so seconds of
+both must not be added: on a box whose speed varies, a variant would save too much.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ _HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
 
 @dataclass(frozen=True, slots=True)
 class VariantStep:
-    """One decode step at a batch size: of the chosen variant, measured or composed, and of the base."""
+    """One decode step at a batch size, of the chosen variant (measured or composed) and of the base."""
 
     batch: int
     base: DecoderVariant
     variant: DecoderVariant
     active: ActiveShare | None = None
-    """Of a restricted vocabulary; where the step is composed, with the same vocabulary in another variant."""
+    """Active share of a restricted vocabulary; for a composed step, that of another variant with the same vocabulary."""
     s_per_share: float | None = None
     """`ActiveShare.s_per_share` scaled to this variant's output layer."""
 
     @property
     def ratio(self) -> float:
-        """The whole step over the base's; below 1 where it is faster."""
+        """Seconds of the step over those of the base's step."""
         return self.variant.step_s / self.base.step_s
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderChoice:
-    """A variant of a profile's decoder and what its times rest on."""
+    """A variant of a profile's decoder, and the origin of its times."""
 
     settings: DecoderSettings
     base: DecoderSettings
     how: How
     steps: tuple[VariantStep, ...]
-    """By batch size, rising."""
+    """Steps by batch size, rising."""
     fidelity: Fidelity
     error: CompositionError | None = None
-    """Of composing, judged on measured variants, of the same beam if those can judge; None where nothing is composed or no
-    variant could be left out."""
+    """Error of composing, judged on measured variants, of the same beam if possible; None if nothing is composed or no measured
+    variant can be composed from the others."""
     pace: float = 1.0
     """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
@@ -78,7 +78,7 @@ class DecoderChoice:
 
     @property
     def short(self) -> str:
-        """`decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
+        """Short description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
         summary = f"decoder {self.settings.describe()}: {_HOW[self.how]}, {self.fidelity.describe()}"
         return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
 
@@ -89,14 +89,14 @@ class DecoderChoice:
 
     @property
     def varies(self) -> bool:
-        """Whether sentences alone differ in what a step takes, as they do in what is active of the vocabulary."""
+        """True if the step times of single sentences vary with their active shares of the vocabulary."""
         alone = self.alone
         return bool(alone and alone.active and alone.active.by_sentence and alone.s_per_share)
 
     def more_s_per_tgt_token(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What sentences alone take above the mean for each target token, by uniform draws in [0, 1); the expectation is 0.
+        """Draw the seconds per target token of single sentences above the mean, from uniform draws in [0, 1).
 
-        A step takes a line over the share that is active, at the profile's pace. 0 where sentences are not known to differ.
+        The expectation is 0. A step's time is linear in the active share, at the profile's pace. All 0 if `varies` is false.
         """
         alone = self.alone
         if alone is None or alone.active is None or alone.s_per_share is None:
@@ -104,7 +104,7 @@ class DecoderChoice:
         return self.pace * alone.s_per_share * alone.active.deviation(uniform)
 
     def describe_active(self) -> str:
-        """Describe the active shares: `5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; or nothing."""
+        """Describe the active shares: `5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; may be empty."""
         active_by_batch = [(step.batch, step.active) for step in self.steps if step.active is not None]
         return ", ".join(
             f"{active.describe()} on average at batch {batch}" if not number else f"{100 * active.mean:.3g} % at batch {batch}"
@@ -114,9 +114,9 @@ class DecoderChoice:
     def describe(self) -> str:
         """Describe the variant in one sentence without a full stop."""
         if self.how == "base":
-            return f"{self.short}, which the profile's costs are of"
+            return f"{self.short}, with which the profile's costs were measured"
         times = [f"{step.ratio:.3g} at batch {step.batch}" for step in self.steps]
-        summary = f"{self.short}; a decode step takes, times that of {self.base.describe()}: {', '.join(times)}"
+        summary = f"{self.short}; a decode step over that of {self.base.describe()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
         if active := self.describe_active():
@@ -127,8 +127,8 @@ class DecoderChoice:
         """Describe the error of composing."""
         how = "composed of the measured effects of its options, which multiply within a stage of the step"
         if self.error is None:
-            return f"{how}; by how much that errs is not known, as no measured variant follows from the others"
-        return f"{how}; that is off by {self.error.describe()}"
+            return f"{how}; the error is not known, as no measured variant follows from the others"
+        return f"{how}; the error is {self.error.describe()}"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -148,9 +148,10 @@ class DecoderChoice:
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
-    """Find a variant, or compose it. `name`: of the profile; `compute_type`: of the engine, which `gemm: null` means.
+    """Find a measured variant, or compose it.
 
-    Raises `ProfileError` if the block does not determine the variant's times, with the variants that it could give.
+    `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means. Raises
+    `ProfileError`, with variants that are available, if the block does not determine the variant's times.
     """
     wanted = _as_measured(block, settings, compute_type)
     if wanted == canonical(block.base):
@@ -168,8 +169,8 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
 
 
 def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
-    """Fill in unnamed settings from the block: `candidates` and `vocabulary`, which are no techniques, as in the base;
-    `frequent_words` as in the base, or as measured if that is one number.
+    """Fill in unnamed settings from the block: `candidates` and `vocabulary`, which are not techniques, as in the base;
+    `frequent_words` as in the base, or as in all measured variants if those agree.
     """
     unnamed: dict[str, Any] = {}
     named = settings.model_fields_set & {"candidates", "vocabulary"}
@@ -189,7 +190,7 @@ def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
 
 
 def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> DecoderSettings:
-    """Normalise the settings to the block's GEMM names: the engine's type may be named or null."""
+    """Normalise the settings to the block's GEMM names, which may name the engine's type or leave it null."""
     known = {measured_settings.gemm for measured_settings in block.measured}
     gemm = settings.gemm
     if gemm is None and None not in known:
@@ -202,7 +203,7 @@ def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: s
 def _step_at(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> VariantStep | None:
     measured = block.at(batch)
     variant = measured.get(wanted)
-    # Measured and composed steps are not mixed: a variant that was measured at other batch sizes is not composed here.
+    # Measured and composed steps are not mixed: a variant that was measured at other batch sizes is not composed at this one.
     if variant is None and all(wanted != canonical(settings) for settings in block.measured):
         variant = compose(measured, wanted)
     if variant is None:
@@ -226,7 +227,7 @@ def _differing_options(one: DecoderSettings, another: DecoderSettings) -> int:
 
 
 def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:
-    """Raise `ProfileError` for an option value that was not measured: only measured values have known effects."""
+    """Raise `ProfileError` for an option value without a measured effect."""
     for option in OPTIONS:
         value = value_of(wanted, option)
         known = list(dict.fromkeys(value_of(measured_settings, option) for measured_settings in block.measured))
@@ -242,7 +243,7 @@ def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> No
 def _refuse_combination(block: DecoderBlock, wanted: DecoderSettings, name: str) -> NoReturn:
     nearest = min(block.measured, key=lambda settings: _differing_options(settings, wanted))
     raise ProfileError(
-        f"{wanted.describe()} was not measured in profile {name}, and cannot be composed: some of its options were only ever "
+        f"{wanted.describe()} was not measured in profile {name}, and cannot be composed: some of its options were only "
         "measured together, so that their single effects are unknown",
         remedy=f"take a measured variant, such as {nearest.describe()}, or {CALIBRATE}",
     )
@@ -262,21 +263,20 @@ _LEAST_SURE_FIRST: tuple[Kind, ...] = ("synthetic", "inferred", "measured")
 GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 """The overheads that are the gap between two steps: its fixed part, and for each sentence."""
 LEAST_LEFT = 0.02
-"""Share of a variant's step and gap that its gap must leave for the model."""
+"""Least share of a variant's step and gap that its gap leaves for the model."""
 
 
 def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
-    """Return the profile of the same device with another decoder configuration, and the choice that it rests on.
+    """Return the profile of the same device with another decoder configuration, and the choice of variant.
 
     Step with gap, and the plane's seconds per target token, are multiplied by the ratio of the variant's step to that of
-    the block's `base`, at each batch size. A ratio and not a difference: both steps were timed in turn, but perhaps at
-    another pace than the rest of the profile. A variant that was measured is taken as it is, another one composed of the
-    effects of its options. Encoder, refilling and what a longer source adds stay as they are. The new profile has no block
-    `decoder`; for the settings of `base` it is this one.
+    the block's `base`, at each batch size: a ratio, because both steps were timed alternately, but perhaps at another pace
+    than the rest of the profile. A measured variant is taken as measured, another one is composed from the effects of its
+    options. Costs of encoding, refilling and longer sources do not change. The new profile has no block `decoder`; for the
+    settings of `base`, the profile itself is returned. `as_meant` fills in unnamed settings.
 
-    Raises `ProfileError` where there is no such block, where it does not tell the variant's times, and for settings that
-    name no beam where the profile's is not 1. Unnamed `candidates` are those of `base`, and an unnamed `frequent_words`
-    what was measured, where there is one.
+    Raises `ProfileError` if the profile has no such block, if the block does not determine the variant's times, and for
+    settings that name no beam if the profile's beam is not 1.
     """
     block = profile.decoder
     if block is None:
@@ -287,7 +287,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
     if "beam" not in settings.model_fields_set and settings.beam != block.base.beam:
         raise ProfileError(
             f"no beam is named, and profile {profile.name} is of beam {block.base.beam}",
-            remedy=f"say beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
+            remedy=f"give beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
         )
     compute_type = None if profile.engine is None else profile.engine.compute_type
     choice = choose(block, as_meant(block, settings), name=profile.name, compute_type=compute_type)
@@ -317,15 +317,15 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
     if profile.step is not None:
         changed["step"], changed["overheads"] = _moved_step(profile.step, profile.overheads, choice, kind)
     if settings.beam != block.base.beam:
-        changed["beam_overrun"] = None  # of another beam it is not known
+        changed["beam_overrun"] = None  # unknown for another beam
     if energy is not None and energy.j_per_tgt_token is not None:
-        # At the same power, energy goes with time.
+        # At the same power, energy is proportional to time.
         changed["energy"] = energy.model_copy(update={"j_per_tgt_token": alone.ratio * energy.j_per_tgt_token})
     return profile.model_copy(update=changed)
 
 
 def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
-    """Return the decoder of the profile's costs, with its fidelity as far as it is known; None without a recorded engine."""
+    """Return the decoder with which the profile's costs were measured, and its known fidelity; None without an engine."""
     engine, block = profile.engine, profile.decoder
     compute_type = None if engine is None else engine.compute_type
     if block is not None:
@@ -342,8 +342,8 @@ def _moved_step(
 ) -> tuple[StepBlock, Overheads | None]:
     """Multiply step and gap together by the measured ratio, at each batch size and every position.
 
-    Between batch sizes it is the ratio of interpolated times. The step block ends at the greatest batch at which the variant
-    was measured, if that is below the block's greatest.
+    Between measured batch sizes, the ratio is that of interpolated times. The step block ends at the greatest measured batch
+    of the variant, if that is below the block's greatest.
     """
     measured = np.array([times.batch for times in choice.steps])
     batches = np.unique([*step.batch, *measured])
@@ -352,19 +352,12 @@ def _moved_step(
         batches = np.array(step.batch[:1])
     mean_over_usual = step.run_over_told or 1.0
     gap_s = _gap_s(overheads, batches)
-    # The average step takes longer than the usual one of the block; the ratio is of the average step with its gap.
+    # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
     before_s = mean_over_usual * step.cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
-    # Between measured batch sizes a line, beyond them as at the nearest.
-    base_s, variant_s, more_search_s = (
-        np.interp(batches, measured, seconds)
-        for seconds in zip(
-            *(
-                (times.base.step_s, times.variant.step_s, times.variant.search_s - times.base.search_s)
-                for times in choice.steps
-            ),
-            strict=True,
-        )
-    )
+    # Linear between measured batch sizes, constant beyond them.
+    base_s = np.interp(batches, measured, [times.base.step_s for times in choice.steps])
+    variant_s = np.interp(batches, measured, [times.variant.step_s for times in choice.steps])
+    more_search_s = np.interp(batches, measured, [times.variant.search_s - times.base.search_s for times in choice.steps])
     after_s = (variant_s / base_s)[:, None] * before_s
     # Variants are measured at the first positions.
     moved_overheads = _with_gap(overheads, batches, gap_s + more_search_s / base_s * before_s[:, 0], before_s, after_s)
@@ -396,10 +389,10 @@ def _gap_s(overheads: Overheads | None, batches: NDArray[np.int64]) -> Floats:
 def _with_gap(
     overheads: Overheads | None, batches: NDArray[np.int64], gap_s: Floats, before_s: Floats, after_s: Floats
 ) -> Overheads | None:
-    """Return the overheads with the line over the batch that is nearest to the wanted gaps; unchanged if no gap is known.
+    """Return the overheads with a line over the batch fitted to the wanted gaps; unchanged if no gap is known.
 
     `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). If the line leaves less than `LEAST_LEFT` of
-    some step for the model, as where variants save more than the gap's search, the old gap times the least ratio is taken.
+    some step for the model, because a variant saves more than the gap's search, the old gap times the least ratio is taken.
     """
     known_s = {} if overheads is None else overheads.known_s
     parts = [None if overheads is None else getattr(overheads, name) for name in GAP_NAMES]
@@ -422,7 +415,7 @@ def _with_gap(
 
 
 LEAST_WEIGHED = 0.1
-"""Share of the usual overhead below which a measurement counts no more: the clock's noise must not decide."""
+"""Share of the usual overhead below which a measurement gets no more weight: the clock's noise must not decide."""
 
 
 def overhead_line(sentences: ArrayLike, time_s: ArrayLike) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Cost of the output layer with all columns or the active ones alone, from fitted stages, and when the latter pays (FVP-09)."""
+"""Cost of the output layer with all columns or only the active ones, from fitted stages, and the break-even share (FVP-09)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.least_squares import bounded_least_squares
-from simnmt.profile.blocks import Kind
+from simnmt.profile.blocks import Kind, Rising
 
 Cost = Annotated[float, Field(ge=0.0)]
-"""Seconds, or seconds of each number or column."""
+"""Seconds, or seconds per number or column."""
 
 
 class StagePoint(NamedTuple):
@@ -24,20 +24,20 @@ class StagePoint(NamedTuple):
 
     rows: int
     numbers: float
-    """That it walks over: of the weights, of the centroids, or of the list of length V."""
+    """Numbers that the stage reads: of the weights, of the centroids, or of the list of length V."""
     columns: float
-    """Weight rows, centroids or indices among them; each may cost something of its own."""
+    """Weight rows, centroids or indices among them, each of which may add a cost."""
     seconds: float
 
 
 class StageCost(Configuration):
-    """Seconds of a stage: fixed + per number walked over + per column, for each measured number of rows; between them a line.
+    """Seconds of a stage: fixed + per number + per column for each measured number of rows, linear between them.
 
-    A product is no straight line of its rows from one row on: alone it waits for the memory, with many for the arithmetic.
+    A product is not linear in its rows from one row on: one row waits for the memory, many rows for the arithmetic.
     """
 
-    rows: tuple[int, ...]
-    """Sentences x beam at which it was measured, ascending."""
+    rows: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), Rising]
+    """Measured numbers of rows, sentences x beam."""
     fixed_s: tuple[Cost, ...]
     s_per_number: tuple[Cost, ...]
     s_per_column: tuple[Cost, ...]
@@ -47,14 +47,12 @@ class StageCost(Configuration):
 
     @model_validator(mode="after")
     def _together(self) -> StageCost:
-        if not self.rows or list(self.rows) != sorted(set(self.rows)) or self.rows[0] < 1:
-            raise ValueError("rows: numbers of rows from 1 on, ascending")
         if {len(self.fixed_s), len(self.s_per_number), len(self.s_per_column)} != {len(self.rows)}:
             raise ValueError("one cost of each kind is needed for each number of rows")
         return self
 
     def seconds(self, rows: int, numbers: float, columns: float) -> float:
-        """Return the seconds at these rows, extrapolated from the last two beyond the measured ones."""
+        """Return the seconds at a number of rows, extrapolated from the last two beyond the measured range."""
         return self._along(rows, [f + n * numbers + c * columns for f, n, c in self._coefficients()])
 
     def times(self, factor: float) -> StageCost:
@@ -71,19 +69,19 @@ class StageCost(Configuration):
         after = min(bisect_right(self.rows, rows), len(at) - 1)
         low, high = self.rows[after - 1], self.rows[after]
         interpolated = at[after - 1] + (at[after] - at[after - 1]) * (rows - low) / (high - low)
-        # Noise may let two numbers of rows fall; what is beyond both never costs less than nothing.
+        # The noise of two numbers of rows may give a falling line, which extrapolation must not take below 0.
         return max(interpolated, 0.0)
 
 
 def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) -> StageCost:
-    """Fit the nonnegative costs with the least relative errors, and judge them on `heldout`.
+    """Fit nonnegative costs with the least relative errors, and judge them on `heldout`.
 
-    Where columns and numbers always go together, as in weights of one width, all is counted to the numbers. Raises
-    `ValueError` without a point and for times that are not positive.
+    If columns and numbers are proportional, as in weights of one width, the whole cost is per number. Raises `ValueError`
+    without a point, and for times that are not positive.
     """
     ordered = sorted(points, key=lambda point: point.rows)
     if not ordered or any(point.seconds <= 0.0 for point in ordered):
-        raise ValueError("times above 0 are needed, one at least")
+        raise ValueError("at least one time is needed, all above 0")
     groups = {rows: list(group) for rows, group in groupby(ordered, key=lambda point: point.rows)}
     costs = [_fit(group) for group in groups.values()]
     fixed_s, s_per_number, s_per_column = (tuple(column) for column in zip(*costs, strict=True))
@@ -92,7 +90,7 @@ def fit_stage(points: Iterable[StagePoint], heldout: Iterable[StagePoint] = ()) 
 
 
 def with_heldout_error(cost: StageCost, heldout: Iterable[StagePoint]) -> StageCost:
-    """Return the same cost with the mean absolute relative error on these points."""
+    """Return the cost with its mean absolute relative error on these points."""
     off = [abs(cost.seconds(point.rows, point.numbers, point.columns) / point.seconds - 1.0) for point in heldout]
     error = float(np.mean(off)) if off else None
     return cost.model_copy(update={"heldout_error": error, "heldout_points": len(off)})
@@ -115,12 +113,12 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
 
 
 ProductMethod = Literal["row_wise", "gather"]
-"""How the active columns are multiplied: straight from the weight's rows, or gathered in blocks first."""
+"""Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
 PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
 AnyProductMethod = Literal["row_wise", "gather", "kept"]
-"""Also from a copy of the active columns that was kept from an earlier step."""
+"""`kept` multiplies a copy of the active columns that was kept from an earlier step."""
 OVERLAP = 2
-"""Default indices in the sets of several rows for each column of their union: sets of one text overlap."""
+"""Default ratio of all indices in the sets of several rows to those in their union: sets of one text overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,55 +128,55 @@ class ProjectionStages:
     assign_s: float
     """The nearest centroid of each row (FVP-05)."""
     union_s: float
-    """From the rows' sets to ascending indices (FVP-06)."""
+    """The union of the rows' sets as ascending indices (FVP-06)."""
     product_s: float
     scatter_s: float
-    """To their places among V, all others -inf (FVP-07); 0 where the search takes the columns as they are (XP-02)."""
+    """Logits to their places among V, all others -inf (FVP-07); 0 if the search takes the active columns alone (XP-02)."""
     search_s: float
     """Bias, softmax and search: over V after a scatter, else over the active columns."""
 
     @property
     def overhead_s(self) -> float:
-        """Beside product and search."""
+        """Seconds of all stages but product and search."""
         return self.assign_s + self.union_s + self.scatter_s
 
     @property
     def total_s(self) -> float:
-        """All of them."""
+        """Seconds of all stages."""
         return self.overhead_s + self.product_s + self.search_s
 
 
 class ProjectionCost(Configuration):
-    """Fitted costs of the output layer's stages on one box, for as many threads as were used (FVP-09)."""
+    """Fitted costs of the output layer's stages on one box with one number of threads (FVP-09)."""
 
     kind: Kind
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
     vocab: tuple[int, ...]
-    """Sizes V of what was measured, ascending."""
+    """Measured vocabulary sizes V, ascending."""
     width: tuple[int, ...]
-    """Widths d of what was measured, ascending."""
+    """Measured widths d, ascending."""
     provenance: dict[str, str] = Field(default_factory=dict)
-    """Of the box, the versions and the date, and what was measured how."""
+    """Box, versions, date and method of the measurement."""
     assign: StageCost
     """Numbers: clusters x width; columns: clusters."""
     union: StageCost
     """Numbers: V; columns: indices in the rows' sets."""
     row_wise: StageCost
-    """Numbers: active columns x width; columns: active columns. The same of the next three."""
+    """Numbers: active columns x width; columns: active columns. Also for the next three stages."""
     gather: StageCost
     kept: StageCost
     copy_out: StageCost
-    """Makes the copy that is kept; whatever the rows."""
+    """Makes the copy for `kept`, for any number of rows."""
     scatter: StageCost
-    """Numbers: V; columns: active columns. Each for one of the rows."""
+    """Numbers: V; columns: active columns; each of one row."""
     search: StageCost
     """Bias, softmax and search in one pass. Numbers: columns searched."""
     dense: StageCost
     """The product with all columns. Numbers: V x width; columns: V."""
 
     def product_s(self, columns: int, rows: int, width: int, method: AnyProductMethod | None = None) -> float:
-        """Seconds of one product with the active columns; by the faster method if none is named."""
+        """Return the seconds of one product with the active columns, by the faster method if none is named."""
         stage: StageCost = getattr(self, method or self.method(columns, rows, width))
         return stage.seconds(rows, columns * width, columns)
 
@@ -194,11 +192,15 @@ class ProjectionCost(Configuration):
         indices: int | None = None,
         scatter: bool = False,
     ) -> ProjectionStages:
-        """Seconds of each stage of one step; `rows`: sentences x beam.
+        """Return the seconds of each stage of one step.
 
-        `clusters`: 0 for candidate lists, which ask no centroid. `method`: None for the faster one. `indices`: in all the
-        rows' sets together; None: one for each active column at one row, `OVERLAP` at more. `scatter`: write the logits to
-        their places among V and search there, as published; else the active columns are searched as they are (XP-02).
+        Args:
+            rows: sentences x beam.
+            clusters: 0 for candidate lists, which use no centroids.
+            method: None for the faster one.
+            indices: size of all rows' sets together; None: one per active column at one row, `OVERLAP` at more.
+            scatter: True to write the logits to their places among V and search there, as published; else the search takes
+                the active columns alone (XP-02).
         """
         indices = (columns if rows == 1 else OVERLAP * columns) if indices is None else indices
         searched = vocab if scatter else columns
@@ -211,13 +213,13 @@ class ProjectionCost(Configuration):
         )
 
     def dense_s(self, *, vocab: int, width: int, rows: int) -> float:
-        """Seconds of one step with all columns: product, bias, softmax and search."""
+        """Return the seconds of one step with all columns: product, bias, softmax and search."""
         return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
 
     def break_even_share(
         self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, fastest: bool = False
     ) -> float | None:
-        """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V.
+        """Return the share of V above which dense is faster: 0 if it always is, None if it is not even at all of V.
 
         `fastest`: dense may also be simnmt's product of all columns if that is faster than the library's, as with few rows.
         """
@@ -227,7 +229,7 @@ class ProjectionCost(Configuration):
             dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
         shares = []
         for method in PRODUCT_METHODS:
-            # Every stage is a line of the active columns, so two points determine where it meets the dense one.
+            # Every stage is linear in the active columns, so two points determine the intersection with dense.
             none_s, all_s = (
                 self.stages_s(
                     vocab=vocab, width=width, clusters=clusters, columns=columns, rows=rows, method=method, scatter=scatter
@@ -240,7 +242,7 @@ class ProjectionCost(Configuration):
         return max(shares)
 
     def method(self, columns: int, rows: int, width: int) -> ProductMethod:
-        """Return the faster method to multiply columns of which no copy is kept; `row_wise` if both take the same time."""
+        """Return the faster method to multiply columns without a kept copy; `row_wise` if both take the same time."""
         numbers = columns * width
         row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
         return "row_wise" if row_wise_s <= gather_s else "gather"

@@ -39,9 +39,9 @@ def test_where_sentences_share_steps_none_deviates() -> None:
     ("change", "told"),
     [
         ({"mean": 0.9}, "outside the quantiles"),
-        ({"by_step": (0.3, 0.2)}, "one quantile a level"),
-        ({"by_sentence": (0.1, 0.2, 0.3)}, "one quantile a level"),
-        ({"levels": (0.0, 0.5)}, "not rising from 0 to 1"),
+        ({"by_step": (0.3, 0.2)}, "one quantile per level"),
+        ({"by_sentence": (0.1, 0.2, 0.3)}, "one quantile per level"),
+        ({"levels": (0.0, 0.5)}, "must rise from 0 to 1"),
     ],
 )
 def test_what_is_no_distribution_is_refused(change: dict[str, object], told: str) -> None:

@@ -98,11 +98,11 @@ def test_a_composed_variant_says_how_far_it_is_to_be_trusted() -> None:
     _, choice = with_decoder(profile(decoder_block(judged)), third)
     assert "composed of the measured effects of its options" in choice.describe()
     assert re.search(
-        r"that is off by \S+ % on average, \S+ % at most, on 12 measured steps of beam 1, each left out in turn$",
+        r"the error is \S+ % on average, \S+ % at most, on 12 measured steps of beam 1, each left out in turn$",
         choice.describe(),
     )
     _, choice = with_decoder(profile(decoder_block(RUNGS)), third)
-    assert "by how much that errs is not known" in choice.describe()
+    assert "the error is not known" in choice.describe()
     _, choice = with_decoder(profile(decoder_block(judged)), BOTH)
     assert "composed" not in choice.describe()
 

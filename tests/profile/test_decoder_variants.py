@@ -76,7 +76,7 @@ def test_the_base_is_the_profile_itself() -> None:
     own = profile()
     moved, choice = with_decoder(own, PLAIN)
     assert (moved, choice.how) == (own, "base")
-    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact, which the profile's costs are of"
+    assert choice.describe() == "decoder beam 1, plain: as calibrated, exact, with which the profile's costs were measured"
 
 
 def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:
@@ -166,7 +166,7 @@ def test_settings_without_a_beam_mean_no_other_than_the_profiles() -> None:
     with pytest.raises(ProfileError) as refused:
         with_decoder(of_beam_5(), FUSED)
     assert str(refused.value) == (
-        "no beam is named, and profile everything is of beam 5 (say beam: 5, or beam: 1 if that is meant)"
+        "no beam is named, and profile everything is of beam 5 (give beam: 5, or beam: 1 if that is meant)"
     )
     assert with_decoder(of_beam_5(), DecoderSettings(beam=1, fused=True))[1].short.endswith("(the profile is of beam 5)")
     assert with_decoder(of_beam_5(), DecoderSettings(beam=5, fused=True))[1].how == "measured"
@@ -239,7 +239,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
         decoder_block([PLAIN, BOTH]),
         MERGED,
         "beam 1, states merged was not measured in profile everything, and cannot be composed: some of its options were only "
-        "ever measured together, so that their single effects are unknown "
+        "measured together, so that their single effects are unknown "
         "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --part decoder)",
     ),
     "batches alone": (
@@ -292,7 +292,7 @@ def test_a_variant_that_hardly_searches_faster_leaves_something_of_a_step_whose_
 
 
 MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
-    "a variant twice": (decoder_block([PLAIN, FUSED, FUSED]), "decoder: variants: beam 1, fused at batch 1 stands there twice"),
+    "a variant twice": (decoder_block([PLAIN, FUSED, FUSED]), "decoder: variants: beam 1, fused at batch 1 is listed twice"),
     "a base that is not there": (
         decoder_block() | {"base": MERGED.model_dump()},
         "decoder: base: beam 1, states merged is not among the variants at batch 1",

@@ -86,7 +86,7 @@ def test_an_exact_decoder_says_nothing_of_vocabularies() -> None:
 def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_measured_one() -> None:
     _, choice = with_decoder(profile(), CLUSTERED.model_copy(update={"beam": 5}))
     assert choice.how == "composed"
-    assert "off by" in choice.describe()
+    assert "the error is" in choice.describe()
     assert choice.alone is not None
     assert choice.alone.active is not None
     assert choice.alone.active.mean == pytest.approx(0.05)
@@ -131,5 +131,5 @@ def test_inspecting_a_profile_tells_active_shares() -> None:
 def test_a_full_vocabulary_has_no_active_share() -> None:
     share = ActiveShare.of([9], VOCAB).model_dump()
     block = decoder_block((DecoderSettings(),)) | {"variants": [variant(DecoderSettings(), active=share)]}
-    with pytest.raises(ProfileError, match="full vocabulary has all of it active"):
+    with pytest.raises(ProfileError, match="only a restricted vocabulary has an active share"):
         checked_profile(whole_profile() | {"decoder": block})

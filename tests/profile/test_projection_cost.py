@@ -119,11 +119,11 @@ def test_noise_gives_no_negative_cost() -> None:
 
 
 def test_what_is_no_cost_is_refused() -> None:
-    with pytest.raises(ValueError, match="one at least"):
+    with pytest.raises(ValueError, match="at least one time"):
         fit_stage([])
     with pytest.raises(ValueError, match="above 0"):
         fit_stage([StagePoint(1, 1.0, 1.0, 0.0)])
-    with pytest.raises(ValidationError, match="ascending"):
+    with pytest.raises(ValidationError, match="values must rise"):
         StageCost(rows=(8, 1), fixed_s=(0.0, 0.0), s_per_number=(0.0, 0.0), s_per_column=(0.0, 0.0))
     with pytest.raises(ValidationError, match="each number of rows"):
         StageCost(rows=(1, 8), fixed_s=(0.0,), s_per_number=(0.0, 0.0), s_per_column=(0.0, 0.0))
