@@ -1,4 +1,4 @@
-"""Which policies of a scenario are compared, beyond every policy with every baseline.
+"""Select which policies of a scenario are compared, beyond every policy with every baseline.
 
 The gap analysis replaces one belief of C-NMT after another by the truth (CNMT-19). Variants of a policy are compared with the
 plain one. A load sweep compares a variant over workloads that differ only in the rate of their requests.
@@ -7,7 +7,7 @@ plain one. A load sweep compares a variant over workloads that differ only in th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simnmt.base.suggestions import format_list
@@ -28,14 +28,15 @@ LOSS_SOURCES: dict[str, Truths] = {
     "stale transfer time": frozenset({"transfer"}),
     UNSEEN_QUEUES: frozenset({"backlog"}),
 }
-"""Sources of loss, and the truth that removes each; queues, which back to back do not exist, beside the paper's three.
+"""Sources of loss, and the truth that removes each. Queues, which do not exist back to back, are added to the paper's three.
 
-The paper's "linear time model" is a scatter here: true times are a plane plus noise, so that what the plane misses is noise.
+The paper's "linear time model" is a scatter here: true times are a plane plus noise, so the plane's error is the noise.
 """
 
 
 def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
-    """Return what the subject knows, by the source of loss that this removes, with `nothing` and `everything`."""
+    """Return the truths that the analysed policy knows, by the source of loss that they remove, with `nothing` and
+    `everything`."""
     sources = {name: truths for name, truths in LOSS_SOURCES.items() if queues or name != UNSEEN_QUEUES}
     if streams:
         # The time that a streamed model's state adds is known as a wait is, back to back too.
@@ -45,11 +46,12 @@ def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
 
 
 def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
-    """One row per variant: total latency, its paired change with its 95 % interval, and that change as a share of the gap.
+    """Yield one row per variant: total latency, its paired change with its 95 % interval, and that change as a share of the
+    gap.
 
     `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
-    ratio of the totals' means. A share may be negative, or more than all, where one wrong belief makes up for
-    another; it is None where there is no gap, which queues may do: the truth is greedy there.
+    ratio of the totals' means. A share may be negative or above 100 % if two wrong beliefs compensate each other. It is None
+    without a gap, which happens with queues, since the policy that knows the truth is greedy there.
     """
     as_it_is = totals_s["nothing"]
     of_all = change_percent(totals_s["everything"], as_it_is).mean
@@ -75,11 +77,11 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
 def load_sweep(
     rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
 ) -> Row:
-    """Return how `policy` compares with `baseline` over the loads of some workloads, as a record with its `sentence`.
+    """Return a comparison of `policy` with `baseline` over the loads of some workloads, as a record with its `sentence`.
 
     The load is that of the busiest box under the baseline. `faster_from`: the least load from which on every comparison is
-    faster; None if that of the highest load is not. `never_slower`: None with one replication, which cannot tell a difference
-    from chance. Raises `KeyError` if a workload lacks one of the two policies or has no load.
+    faster; None if that of the highest load is not. `never_slower`: None with one replication, which cannot distinguish a
+    difference from chance. Raises `KeyError` if a workload lacks one of the two policies or has no load.
     """
     points = _points(rows, comparisons, workloads, network, policy, baseline)
     known = all(point["low_percent"] is not None for point in points)
@@ -102,7 +104,7 @@ def load_sweep(
 def _points(
     rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
 ) -> list[Row]:
-    """One comparison for each workload, by rising load."""
+    """Return one comparison per workload, by rising load."""
     by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
     pairs = {(pair["workload"], pair["network"], pair["policy"], pair["baseline"]): pair for pair in comparisons}
     points = []
@@ -155,7 +157,7 @@ def _describe_faster(record: Row) -> str:
 
 
 def _describe_unstable(record: Row) -> str:
-    """The loads at which one of the two policies or both are unstable, so that changes there are those of this run alone."""
+    """Describe the loads at which a policy is unstable, so that changes there depend on how long the run lasts."""
     baseline, policy = record["baseline"], record["policy"]
     sentences = ""
     subjects = {f"{baseline} is": [baseline], f"{policy} is": [policy], f"both {baseline} and {policy} are": [baseline, policy]}
@@ -183,10 +185,10 @@ _RATES = ("rate_rps", "on_rate_rps", "off_rate_rps", "hourly_rps")
 
 
 def variants(scenario: Scenario) -> dict[str, str]:
-    """Return each estimating policy but the first of its kind, C-NMT or naive, with the policy it is compared with.
+    """Return each estimating policy but the first of its kind, C-NMT or naive, with the policy that it is compared with.
 
-    For a policy that sees backlogs, hears of batches or knows the states of plans, that is the same without, where the scenario
-    has it; else the first of its kind.
+    That is the policy without its view of backlogs, batches or states of plans, if the scenario has it, else the first of its
+    kind.
     """
     counterparts = {}
     estimating = {name: policy.estimation for name, policy in scenario.policies.items() if isinstance(policy, Estimation)}
@@ -199,15 +201,15 @@ def variants(scenario: Scenario) -> dict[str, str]:
 
 
 def baselines(scenario: Scenario) -> list[str]:
-    """The policies that all others are compared with: those that are no C-NMT, and those that variants are held against."""
+    """Return the policies that all others are compared with: all but C-NMT's, and those that variants are compared with."""
     plain = set(variants(scenario).values())
     return [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy) or name in plain]
 
 
 def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) -> Iterator[Row]:
-    """Each variant over the loads of workloads that differ in the rate of their requests, and in nothing else.
+    """Yield each variant over the loads of workloads that differ in the rate of their requests, and in nothing else.
 
-    Where all of a workload's requests come at one moment nothing has a load, and workloads like it make no sweep.
+    If all of a workload's requests come at one moment nothing has a load, and workloads like it make no sweep.
     """
     scenario = plan.scenario
     groups: dict[str, list[str]] = {}
@@ -223,33 +225,21 @@ def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) 
 
 
 def _workload_without_rate(scenario: Scenario, workload: str) -> str:
-    """What makes a workload beside the rate of its requests, as text: lengths, the course of its arrivals, device profiles."""
+    """Return a workload as text without the level of its rate: lengths, shape of its arrivals, device profiles."""
     part = scenario.workloads[workload]
     arrivals = part.arrivals.model_dump(mode="json", exclude={"rate_rps", "speed", "scale_s"})
+    rates: list[float] = []
+    _map_rates(arrivals, rates.append)
+    greatest_rps = max(rates, default=0.0) or 1.0
+    relative = _map_rates(arrivals, lambda rate: round(rate / greatest_rps, 9))
     profiles = [scenario.profile_of(device, workload) for device in scenario.devices]
-    rates = list(_rates(arrivals))
-    return json.dumps(
-        [part.model_dump(mode="json", exclude={"arrivals"}), _relative_rates(max(rates, default=0.0), arrivals), profiles]
-    )
+    return json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), relative, profiles])
 
 
-def _rates(content: Any) -> Iterator[float]:
-    """All rates within arrivals."""
+def _map_rates(content: Any, change: Callable[[float], float | None], is_rate: bool = False) -> Any:
+    """Return the content of arrivals with every rate replaced by `change(rate)`."""
     if isinstance(content, list):
-        for part in content:
-            yield from _rates(part)
-    elif isinstance(content, dict):
-        for key, part in content.items():
-            if key in _RATES:
-                yield from (rate for rate in (part if isinstance(part, list) else [part]) if rate is not None)
-            else:
-                yield from _rates(part)
-
-
-def _relative_rates(greatest_rps: float, content: Any, is_rate: bool = False) -> Any:
-    """The same arrivals with every rate as a share of the greatest."""
-    if isinstance(content, list):
-        return [_relative_rates(greatest_rps, part, is_rate) for part in content]
+        return [_map_rates(part, change, is_rate) for part in content]
     if isinstance(content, dict):
-        return {key: _relative_rates(greatest_rps, part, key in _RATES) for key, part in content.items()}
-    return round(content / greatest_rps, 9) if is_rate and content and greatest_rps else content
+        return {key: _map_rates(part, change, key in _RATES) for key, part in content.items()}
+    return change(content) if is_rate and content is not None else content

@@ -1,4 +1,4 @@
-"""Run tasks in parallel processes, each connected by a pipe of its own.
+"""Run tasks in parallel processes, each connected by its own pipe.
 
 `concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
 by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends. joblib's loky was
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class _RemoteTraceback(Exception):
-    """Where it went wrong in the other process."""
+    """The traceback of an error in another process."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -34,10 +34,10 @@ class _RemoteTraceback(Exception):
 def run_in_processes(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int
 ) -> Generator[tuple[int, Answer], None, None]:
-    """(index, work(task)) of every task as they are done, on `jobs` processes.
+    """Yield (index, work(task)) of every task in the order in which they finish, on `jobs` processes.
 
-    `work`, tasks and answers must be picklable; what `work` raises is raised here. Raises `SimnmtError` if a process dies.
-    However it ends, no process is left.
+    `work`, tasks and answers must be picklable. An error of `work` is raised here. Raises `SimnmtError` if a process dies. No
+    process is left, however the generator ends.
     """
     # Spawned, not forked: a notebook's threads would make a fork unsafe.
     context = multiprocessing.get_context("spawn")
@@ -97,7 +97,7 @@ def _report_dead_process() -> Iterator[None]:
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
-    """The life of a process: answer until the pipe ends, which it also does when the parent was killed."""
+    """Answer tasks until the pipe ends, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
@@ -113,7 +113,7 @@ def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """Not only between two tasks: one may take minutes."""
+    """End at once when the parent ends, even within a task, which may take minutes."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -122,10 +122,11 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Processes started in here hear of no Ctrl-C and no closed terminal, which reach the whole group: the parent answers.
+    """Shield the processes started in this block from Ctrl-C and a closing terminal, which reach the whole group: the parent
+    handles them.
 
-    They inherit the mask, so that it holds from their first moment, before Python itself is up. The parent answers after the
-    block: in the middle of a start it would leave a process with half of its orders.
+    The processes inherit the mask, so it holds from their first moment, before Python itself runs. The parent handles signals
+    after the block: during a start it would leave a process with half of its instructions.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

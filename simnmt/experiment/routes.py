@@ -1,9 +1,9 @@
-"""The links between an end node and every device, and the RTT clock: at which moments of a network's traces requests meet them.
+"""Compute transfer times over the links between an end node and every device, and the moments at which requests meet a network.
 
 Back to back, those moments must not depend on the policy, or a slow choice could sit out a peak of the RTT and beat the oracle
 (CNMT-02). On the clock `pace` they lie one constant pace apart, so that a transfer estimate ages between two requests as it
 does in reality. On `spread` they divide one lap of the trace evenly, so that the pace depends on the number of requests: that
-is for the C-NMT paper's Table I. With arrivals of their own or clients, and on `own`, requests meet the traces when issued.
+is for the C-NMT paper's Table I. With arrivals, with clients and on the clock `own`, requests meet the traces when issued.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simnmt.experiment.inputs import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Link
 from simnmt.results.number_text import duration
-from simnmt.results.summary import Row
+from simnmt.results.summary import Row, by_cell
 from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
 from simnmt.workload.length_table import LengthTable
 
@@ -28,12 +28,12 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The way into one device from the one before it: one link for all, or links of which each end node has one."""
+    """The links into one device from the one before it: one link for all end nodes, or several that are dealt to them."""
 
     links: tuple[Link, ...]
-    """Dealt to the end nodes in turn."""
+    """Links, dealt to the end nodes in turn."""
     begin_s: tuple[float, ...]
-    """Where on its link's traces the run begins: one number for all, or one per end node."""
+    """Moment on its link's traces at which the run begins: one number for all, or one per end node."""
 
     def ways_s(
         self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], token_bytes: int
@@ -49,29 +49,29 @@ class Hop:
         return up_s, down_s
 
     def ways_one_s(self, at_s: float, node: int, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
-        """The same for one request."""
+        """Return the seconds there and back of one request."""
         link = self.links[node % len(self.links)]
         return link.ways_one_s(at_s + self.begin_s[node % len(self.begin_s)], src_len, tgt_len, token_bytes)
 
     def rtt_s(self, at_s: float, node: int) -> float:
-        """Seconds that a probe takes there and back."""
+        """Return the round-trip seconds of a probe."""
         return self.links[node % len(self.links)].rtt_one_s(at_s + self.begin_s[node % len(self.begin_s)])
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTimes:
-    """What `Routes` says of requests: seconds."""
+    """Transfer times of requests over the links of `Routes`, seconds."""
 
     uplink_s: tuple[Column, ...]
     """From the decider to each target but the first."""
     downlink_s: tuple[Column, ...]
     access_up_s: Column | None
-    """From the end node to its decider; None where that is the end node itself, or the way costs nothing."""
+    """From the end node to its decider; None if that is the end node itself, or the link costs nothing."""
     access_down_s: Column | None
 
     @property
     def transfer_s(self) -> tuple[Column, ...]:
-        """From the end node to each target and back, the first included."""
+        """Seconds from the end node to each target and back, the first target included."""
         access_s: Column | float = 0.0
         if self.access_up_s is not None and self.access_down_s is not None:
             access_s = self.access_up_s + self.access_down_s
@@ -85,28 +85,28 @@ class Routes:
     """The hops of a network in their order."""
 
     access: Hop | None
-    """From the end nodes to the first device, where that is not their own."""
+    """From the end nodes to the first device, unless that is their own."""
     hops: tuple[Hop, ...]
-    """Into each device but the first."""
+    """Hops into each device but the first."""
     last: Hop
-    """Into the last device; of a single device the access, or unused if that is the end nodes' own."""
+    """Hop into the last device; with a single device the access hop, unused if that is the end nodes' own."""
     token_bytes: tuple[int, ...]
-    """Bytes of a token on the way to each device, the first included: what it reads and writes."""
+    """Bytes of a token that each device reads and writes, the first device included."""
 
     @property
     def begin_s(self) -> float:
-        """Where on the trace of the link to the last device the run begins."""
+        """Moment on the trace of the link to the last device at which the run begins."""
         return self.last.begin_s[0]
 
     @property
     def lap_s(self) -> float:
-        """One lap of that trace."""
+        """Length of one lap of that trace."""
         return self.last.links[0].rtt.duration_s
 
     def ways(
         self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]
     ) -> TransferTimes:
-        """The links as requests find them at moments of the run."""
+        """Return the transfer times of requests at moments of the run."""
         uplink_s: list[Column] = []
         downlink_s: list[Column] = []
         for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
@@ -128,9 +128,9 @@ class Routes:
     def route(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], moments_s: Column | None = None
     ) -> Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]:
-        """The same request by request, for a world in which the moment depends on the answers before.
+        """Return a function that looks up one request, for a world in which the moment depends on the answers before.
 
-        `moments_s`: where each request meets the links whatever the time; None: when it is issued.
+        `moments_s`: when each request meets the links, whatever the time; None: when it is issued.
         """
 
         def one(request: int, node: int, now_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
@@ -153,7 +153,7 @@ class Routes:
         return one
 
     def rtt_s(self, node: int, target: int, at_s: float) -> float:
-        """What a probe from an end node's decider to a target takes, sent at a moment of the run."""
+        """Return the seconds of a probe from an end node's decider to a target, sent at a moment of the run."""
         return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
 
 
@@ -187,7 +187,7 @@ def routes(
 
 
 OFF_PACE = 3.0
-"""Ratio of the clock's pace to the time that a request takes, up or down, from which a run is marked."""
+"""Ratio of the clock's pace to the time of a request, up or down, from which a run is marked."""
 _ACCESS_SAMPLES = 1_000
 """Moments of a lap at which an access link is looked up."""
 
@@ -212,7 +212,7 @@ def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: R
 
 
 def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
-    """Return what a mean pair takes from the end nodes to the first target and back, on average over one lap of each link."""
+    """Return the mean seconds of a mean pair from the end nodes to the first target and back, over one lap of each link."""
     if network_routes.access is None:
         return 0.0
     src_len, tgt_len = (
@@ -228,16 +228,16 @@ def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
 
 
 def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
-    """Return how old the transfer estimate is at each decision, seconds on the clock by which RTT is looked up.
+    """Return the age of the transfer estimate at each decision, seconds on the clock by which RTT is looked up.
 
     Args:
         arrival_s: when each request is issued, in the order of the decisions; sorted, as are the other columns.
-        decided_s: when each decision is made, on the run's own time.
-        measured_at_s: when the measurement believed in was heard, on the run's own time; 0 for the initial belief.
-        moments_s: when each request meets the traces; None where it does so on the run's own time.
+        decided_s: when each decision is made, on the time of the run.
+        measured_at_s: when the measurement behind the estimate was received, on the time of the run; 0 for the initial belief.
+        moments_s: when each request meets the traces; None if it does so on the time of the run.
 
-    A clock that follows no policy stands at the moment of the last request issued: a measurement that is heard before the next
-    one is issued is as old as the moment at which that last request met the traces.
+    A clock that depends on no policy shows the moment of the last request issued: the age counts from the moment at which that
+    request met the traces when the measurement was received.
     """
     if moments_s is None:
         return decided_s - measured_at_s
@@ -252,22 +252,20 @@ def describe_clocks(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
 
     `rows`: the summary's.
     """
-    for workload in scenario.workloads:
-        for network in scenario.networks:
-            here = [row for row in rows if (row["workload"], row["network"]) == (workload, network)]
-            pace_s = here[0]["rtt_pace_s"] if here else None
-            if pace_s is None:
-                continue
-            kind = scenario.clock_of(workload, network)
-            how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
-            yield (
-                f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "
-                f"{how}.{_describe_pace_mismatch(network, kind, pace_s, here)}"
-            )
+    for (workload, network), of_cell in by_cell(rows).items():
+        pace_s = of_cell[0]["rtt_pace_s"]
+        if pace_s is None:
+            continue
+        kind = scenario.clock_of(workload, network)
+        how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
+        yield (
+            f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "
+            f"{how}.{_describe_pace_mismatch(network, kind, pace_s, of_cell)}"
+        )
 
 
 def _describe_pace_mismatch(network: str, kind: ClockKind, pace_s: float, rows: Sequence[Row]) -> str:
-    """Name the policies whose requests follow each other at another pace than the clock's; empty where there are none."""
+    """Describe the policies whose requests follow each other at another pace than the clock's; empty if there are none."""
     taken_s = {row["policy"]: 1.0 / row["throughput_rps"] for row in rows if row["throughput_rps"] > 0.0}
     off = {policy: pace_s / seconds for policy, seconds in taken_s.items() if not 1 / OFF_PACE <= pace_s / seconds <= OFF_PACE}
     if not off:

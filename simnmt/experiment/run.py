@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -26,15 +27,14 @@ from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import Logs, misroutes
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.summary import Numbers, Row, RunKey, comparisons, rows, total_latencies_s, with_regret
+from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 
 Progress = Callable[[int, int], None]
-"""Called with units done and units in all."""
+"""Called with the number of finished units and the number of all units."""
 KEPT_MISROUTES = 3_000
-"""Misrouted requests kept of each workload and network, dealt evenly to the policies."""
-_Finished = Generator[tuple[int, UnitResult], None, None]
+"""Misrouted requests kept per workload and network, shared evenly among the policies."""
 
 
 def run_plan(
@@ -47,12 +47,17 @@ def run_plan(
 ) -> RunResult:
     """Run every unit of a plan. The result is the same for any number of processes.
 
-    `until_precision`: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
-    further than this share of it, 100 replications at most; policies without a steady state are left out. The result is
-    that of a scenario which asks for so many replications at once; its `precision` says whether they sufficed.
+    Args:
+        plan: the scenario with its inputs.
+        folder: where the columns of the requests are written; None: the system's temporary folder. The files have no names
+            once this returns, but the result still reads them.
+        jobs: number of processes.
+        progress: called after each unit.
+        until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
+            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
+            is that of a scenario with this number of replications; its `precision` tells whether they sufficed.
 
-    `folder`: where the columns of its requests may lie meanwhile, the system's if it is left out. Nothing of them is to be seen
-    there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
+    Raises `OSError` if the folder has no room.
     """
     if folder is None:
         with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as temporary_folder:
@@ -60,9 +65,14 @@ def run_plan(
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
-        more = _units(plan, folder, len(units))
-        results += _run(more, len(units), folder, jobs, progress)
-        units += more
+        # Replication by replication, so that further ones are appended.
+        places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
+        units += [
+            Unit(plan.scenario, case, network, links, replication, folder / str(number))
+            for number, (replication, case, (network, links)) in enumerate(places)
+            if number >= len(units)
+        ]
+        results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
         if until_precision is None:
             return result
@@ -73,32 +83,19 @@ def run_plan(
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
 
 
-def _units(plan: RunPlan, folder: Path, begin: int) -> list[Unit]:
-    """The units of a plan from number `begin` on; replication by replication, so that further ones come behind."""
-    places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
-    return [
-        Unit(plan.scenario, case, name, links, replication, folder / str(number))
-        for number, (replication, case, (name, links)) in enumerate(places)
-        if number >= begin
-    ]
-
-
-def _run(units: list[Unit], begin: int, folder: Path, jobs: int, progress: Progress | None) -> list[UnitResult]:
-    """The units' results in their order; `begin`: how many units were run before."""
-    results = {}
-    with closing(_finished(units, min(jobs, len(units)))) as finished:
-        for done, (index, result) in enumerate(finished, start=1):
+def _run(units: list[Unit], begin: int, jobs: int, progress: Progress | None) -> list[UnitResult]:
+    """Run the units from number `begin` on, and return their results in order."""
+    waiting, results = units[begin:], {}
+    in_order = ((index, run_unit(unit)) for index, unit in enumerate(waiting))
+    with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else in_order) as finished:
+        for done, (index, result) in enumerate(finished, start=begin + 1):
             results[index] = result
-            shutil.rmtree(folder / str(begin + index), ignore_errors=True)
+            folder = waiting[index].folder
+            assert folder is not None
+            shutil.rmtree(folder, ignore_errors=True)
             if progress is not None:
-                progress(begin + done, begin + len(units))
-    return [results[index] for index in range(len(units))]
-
-
-def _finished(units: list[Unit], jobs: int) -> _Finished:
-    if jobs > 1:
-        return run_in_processes(run_unit, units, jobs)
-    return ((index, run_unit(unit)) for index, unit in enumerate(units))
+                progress(done, len(units))
+    return [results[index] for index in range(len(waiting))]
 
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
@@ -108,21 +105,18 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
     table = with_stability(rows(numbers, scenario.requests), numbers, open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
-    learnt = {unit.case.name: result.learnt for unit, result in zip(units, results, strict=True) if unit.replication == 0}
+    by_place: dict[tuple[str, str], list[UnitResult]] = {}
+    for unit, result in zip(units, results, strict=True):
+        by_place.setdefault((unit.case.name, unit.network), []).append(result)
+    first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
+    learnt = {unit.case.name: result.learnt for unit, result in first}
     goal = Goal(scenario.objective, {} if scenario.slo is None else scenario.slo.limits_ms)
+    rows_by_cell, pairs_by_cell = by_cell(table), by_cell(compared)
     verdicts, recommendations = [], []
-    for case in plan.cases.values():
-        for network in plan.networks:
-            unit_results = [
-                result
-                for unit, result in zip(units, results, strict=True)
-                if (unit.case.name, unit.network) == (case.name, network)
-            ]
-            reason = _reason(scenario, case.name, learnt[case.name], unit_results)
-            here = [row for row in table if (row["workload"], row["network"]) == (case.name, network)]
-            pairs = [row for row in compared if (row["workload"], row["network"]) == (case.name, network)]
-            recommendations.append(recommend(table, numbers, case.name, network, roles, goal))
-            verdicts.append(describe_recommendation(recommendations[-1], here, pairs, roles, reason))
+    for place, of_cell in rows_by_cell.items():
+        recommendations.append(recommend(of_cell, numbers, roles, goal))
+        reason = _reason(scenario, place[0], learnt[place[0]], by_place[place])
+        verdicts.append(describe_recommendation(recommendations[-1], of_cell, pairs_by_cell.get(place, []), roles, reason))
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
@@ -131,10 +125,10 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         verdicts=verdicts,
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
-        cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
+        cells=[_cell(unit, result) for unit, result in first],
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan),
-        gaps=_gaps(scenario, units, results),
+        gaps=_gaps(scenario, by_place),
         totals_s=total_latencies_s(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.model_dump(mode="json"),
@@ -142,18 +136,10 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
 
 
 def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Numbers]:
-    """The runs by workload, network and policy as the scenario names them."""
-    merged: dict[RunKey, Numbers] = {}
-    for result in results:
-        merged |= result.numbers
-    return {
-        key: merged[key]
-        for workload in scenario.workloads
-        for network in scenario.networks
-        for policy in scenario.policies
-        for replication in range(scenario.replications)
-        for key in [RunKey(workload, network, policy, replication)]
-    }
+    """Return the numbers by workload, network and policy in the order of the scenario."""
+    merged = {key: numbers for result in results for key, numbers in result.numbers.items()}
+    keys = product(scenario.workloads, scenario.networks, scenario.policies, range(scenario.replications))
+    return {key: merged[key] for key in itertools.starmap(RunKey, keys)}
 
 
 def _roles(scenario: Scenario) -> Roles:
@@ -167,11 +153,9 @@ def _roles(scenario: Scenario) -> Roles:
 
 
 def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
-    transfer_s, known = (
-        sum(result.mean_transfer_s for result in results) / len(results),
-        learnt.knowledge(list(scenario.devices)),
-    )
-    kept = {name: policy.kept_lengths(known, transfer_s) for name, policy in scenario.policies.items()}
+    transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
+    knowledge = learnt.knowledge(list(scenario.devices))
+    kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
     return Reason(
         transfer_s=transfer_s,
         kept={name: lengths for name, lengths in kept.items() if lengths},
@@ -181,48 +165,43 @@ def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[Uni
     )
 
 
-def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:
-    """The gap analysis of every workload and network; empty where none was asked for."""
+def _gaps(scenario: Scenario, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
+    """Return the gap analysis of every workload and network; empty if none was asked for."""
     policy = scenario.analysed_policy
     if policy is None or not scenario.gap_analysis:
         return []
-    totals_s: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for unit, result in zip(units, results, strict=True):
-        of_cell = totals_s.setdefault((unit.case.name, unit.network), {})
-        for removed, total_s in result.gap_totals_s.items():
-            of_cell.setdefault(removed, []).append(total_s)
-    return [row for (workload, network), of_cell in totals_s.items() for row in gap_rows(workload, network, policy, of_cell)]
+    totals_s = {
+        place: {removed: [result.gap_totals_s[removed] for result in results] for removed in results[0].gap_totals_s}
+        for place, results in by_place.items()
+    }
+    return [row for place, by_removed in totals_s.items() for row in gap_rows(*place, policy, by_removed)]
 
 
-def _cell(plan: RunPlan, unit: Unit, result: UnitResult) -> Cell:
-    assert result.truth is not None
-    case = unit.case
-    # The line of the first C-NMT policy; the fitted one where there is none.
-    cnmt = next(
-        (policy for policy in plan.scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt")
-    )
+def _cell(unit: Unit, result: UnitResult) -> Cell:
+    scenario, case, truth, trails = unit.scenario, unit.case, result.truth, result.trails
+    assert truth is not None
+    # The line of the first C-NMT policy; the fitted one if there is none.
+    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
+    most = KEPT_MISROUTES // len(trails)
+    known = known_misroutes(scenario, case)
     return Cell(
         workload=case.name,
         network=unit.network,
         lengths=case.replayed,
-        devices=tuple(devices(plan.scenario, case.name)),
+        devices=tuple(devices(scenario, case.name)),
         series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
-        planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
+        planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
-        logs=Logs(result.truth, result.trails),
-        transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
-        misroutes={
-            name: misroutes(result.truth, trail, KEPT_MISROUTES // len(result.trails))
-            for name, trail in result.trails.items()
-            if known_misroutes(plan.scenario, case)
-        },
-        batches={name: trail.batches for name, trail in result.trails.items() if trail.batches},
-        streams={name: trail.streams for name, trail in result.trails.items() if trail.streams},
+        logs=Logs(truth, trails),
+        transfers=tuple(_transfer(column[:]) for column in truth.transfer_s),
+        misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
+        batches={name: trail.batches for name, trail in trails.items() if trail.batches},
+        streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
     )
 

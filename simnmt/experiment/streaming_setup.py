@@ -1,6 +1,4 @@
-"""Plan how a device streams its model: from a scenario's settings to the plans, and to the boxes that the world runs (STI-10 to
-STI-18).
-"""
+"""Plan how a device streams its model, from a scenario's settings to the boxes of the world (STI-10 to STI-18)."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.streaming_block import StiIo
 from simnmt.profile.streaming_cost import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
 from simnmt.scenario.configuration import StreamingConfiguration
@@ -23,12 +20,12 @@ from simnmt.workload.length_table import LengthTable
 from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
 
 COVERED_SHARE = 0.95
-"""Share of the workload's lengths that the plans' default lengths are no less than."""
+"""Share of the workload's lengths that do not exceed the default lengths of the plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedDevice:
-    """A device that streams its model: what the world runs, and what was planned."""
+    """A device that streams its model: its servers in the world, and the plans for a reader."""
 
     streamed: StreamingServerSpec
     planned: PlannedDevice
@@ -50,21 +47,34 @@ def streamed_device(
 
     `cost`: of the profile's block `sti`. Raises `PlanError`.
     """
-    assert profile.sti is not None
+    sti = profile.sti
+    assert sti is not None
     src_len = settings.src_len or covering_length(table.src_len, table.count)
     tgt_len = settings.tgt_len or covering_length(table.tgt_len, table.count)
     steps = float(tgt_len) if cost.decoder is not None else 1.0
-    cold_read_bytes = profile.sti.resident_bytes if settings.cold_read_bytes is None else settings.cold_read_bytes
-    cold_read_s = _read_s(profile.sti.io, cold_read_bytes or 0)
-    phases = [
-        _Phase(at_s, phase_settings, _engaged(phase_settings, cost, src_len, steps, cold_read_s))
-        for at_s, phase_settings in settings.phases()
-    ]
-    last = max(len(phase.engaged.states) for phase in phases) - 1
-    first, *changes = (_streamed(phase, last, steps, cold_read_bytes or 0) for phase in phases)
-    replanned = (
-        _replanned(cost, before, after, streamed) for (before, after), streamed in zip(pairwise(phases), changes, strict=True)
-    )
+    cold_read_bytes = sti.resident_bytes if settings.cold_read_bytes is None else settings.cold_read_bytes
+    # One file, read at the rate at which shards were read.
+    cold_read_s = sti.io.s_fixed + cold_read_bytes / sti.io.bytes_per_s if cold_read_bytes else 0.0
+
+    def phase(at_s: float, part: StreamingConfiguration) -> _Phase:
+        engaged = engagement(
+            cost,
+            part.deadline_s,
+            part.preload_bytes,
+            part.cache_bytes,
+            length=src_len,
+            similar=part.similar_share,
+            fills_deadline=part.fills_deadline,
+            steps=steps,
+            cold_read_s=cold_read_s,
+        )
+        return _Phase(at_s, part, engaged)
+
+    phases = [phase(at_s, part) for at_s, part in settings.phases()]
+    states = [_states(part.engaged, src_len, tgt_len, cold_read_bytes or 0) for part in phases]
+    last = max(len(part.engaged.states) for part in phases) - 1
+    first, *changed = (_streamed(part, last, steps, cold_read_bytes or 0) for part in phases)
+    changes = [_change(cost, *pair, streamed) for pair, streamed in zip(pairwise(phases), changed, strict=True)]
     engaged = phases[0].engaged
     planned = PlannedDevice(
         deadline_s=settings.deadline_s,
@@ -75,50 +85,31 @@ def streamed_device(
         cold_read_bytes=cold_read_bytes,
         working_bytes=engaged.working_bytes,
         plans=len(engaged.plans),
-        kind=profile.sti.kind,
-        model=profile.sti.model,
+        kind=sti.kind,
+        model=sti.model,
         all_layers=cost.geometry.layers,
         all_decoder_layers=0 if cost.decoder is None else cost.decoder.geometry.layers,
         all_slices=cost.geometry.heads,
-        states=_states(engaged, src_len, tgt_len, cold_read_bytes or 0),
+        states=states[0],
         changes=tuple(
             PlannedChange(
-                at_s=phase.at_s,
-                deadline_s=phase.settings.deadline_s,
-                preload_bytes=phase.settings.preload_bytes,
-                plans=len(phase.engaged.plans),
-                states=_states(phase.engaged, src_len, tgt_len, cold_read_bytes or 0),
+                part.at_s, part.settings.deadline_s, part.settings.preload_bytes, len(part.engaged.plans), states_of_part
             )
-            for phase in phases[1:]
+            for part, states_of_part in zip(phases[1:], states[1:], strict=True)
         ),
     )
-    return StreamedDevice(replace(first, changes=tuple(replanned)), planned)
-
-
-def _engaged(settings: StreamingConfiguration, cost: StiCost, src_len: int, steps: float, cold_read_s: float) -> Engagement:
-    return engagement(
-        cost,
-        settings.deadline_s,
-        settings.preload_bytes,
-        settings.cache_bytes,
-        length=src_len,
-        similar=settings.similar_share,
-        fills_deadline=settings.fills_deadline,
-        steps=steps,
-        cold_read_s=cold_read_s,
-    )
+    return StreamedDevice(replace(first, changes=tuple(changes)), planned)
 
 
 def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> StreamingServerSpec:
-    """How boxes stream by one phase's plans; `last`: the last state of all phases, which repeats a phase's own last one."""
+    """Return how boxes stream by one phase's plans; states beyond the phase's own last one, up to `last`, repeat it."""
     settings, engaged = phase.settings, phase.engaged
     reclaimed_after_s = inf if settings.reclaimed_after_s is None else settings.reclaimed_after_s
-    # A cache that outlives its engagement makes the next one go on where the last one ended.
+    # With a cache that outlives its engagement, the next engagement continues the last one.
     gap_s = inf if settings.keeps_cache else settings.engagement_gap_s
-    states = engaged.states + engaged.states[-1:] * (last + 1 - len(engaged.states))
     return StreamingServerSpec(
         compute=engaged.compute,
-        states=states,
+        states=engaged.states + engaged.states[-1:] * (last + 1 - len(engaged.states)),
         lifecycle=Lifecycle(last, gap_s, reclaimed_after_s, settings.keeps_preload),
         deadline_s=settings.deadline_s,
         deadline_steps=steps,
@@ -127,8 +118,8 @@ def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> S
     )
 
 
-def _replanned(cost: StiCost, before: _Phase, after: _Phase, streamed: StreamingServerSpec) -> PlanChange:
-    """The change from one phase to the next, with what fills the preload buffer where it held the earlier phase's."""
+def _change(cost: StiCost, before: _Phase, after: _Phase, streamed: StreamingServerSpec) -> PlanChange:
+    """Return the change between two phases; a preload buffer that holds the earlier phase's shards is filled with the rest."""
     old, new = before.engaged.plans[0], after.engaged.plans[0]
     held = {shard: old.bits[shard] for shard in old.preloaded}
     fill = {shard: new.bits[shard] for shard in new.preloaded if held.get(shard) != new.bits[shard]}
@@ -137,15 +128,10 @@ def _replanned(cost: StiCost, before: _Phase, after: _Phase, streamed: Streaming
 
 
 def covering_length(lengths: NDArray[np.int64], count: NDArray[np.int64]) -> int:
-    """The least length that `COVERED` of the pairs do not exceed."""
+    """Return the least length that `COVERED_SHARE` of the pairs do not exceed."""
     order = np.argsort(lengths, kind="stable")
     until = np.cumsum(count[order])
     return int(lengths[order][np.searchsorted(until, COVERED_SHARE * until[-1])])
-
-
-def _read_s(io: StiIo, size: int) -> float:
-    """Of one file of so many bytes, at the rate at which shards were read."""
-    return io.s_fixed + size / io.bytes_per_s if size else 0.0
 
 
 def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: int) -> tuple[PlannedState, ...]:

@@ -1,7 +1,7 @@
-"""Which policy to deploy: the best deployable one per workload and network, how sure that is, and what the choice is worth.
+"""Recommend which policy to deploy for each workload and network, with the certainty and the worth of that choice.
 
-A policy is deployable if a real decider could run it. The oracle is not: it is handed the truth, so it is a bound on what
-routing can reach and never a recommendation.
+A policy is deployable if a real decider could run it. The oracle is not: it knows the truth, so it is a bound on what routing
+can reach and never a recommendation.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ from simnmt.results.summary import OBJECTIVES, Numbers, Objective, Row, RunKey, 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
-"""Relative gain over the best fixed policy below which routing each request is not worth the trouble, if it is no chance."""
+"""Relative gain over the best fixed policy below which routing each request is not worthwhile, even if the gain is no
+chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What the policies of a scenario are, by name, in the scenario's order."""
+    """The policies of a scenario by role, in the scenario's order."""
 
     deployable: Sequence[str]
-    """Policies that may be recommended; the oracle is none of them."""
+    """Policies that may be recommended, without the oracle."""
     fixed: Sequence[str] = ()
     """Deployable policies that send every request to one device."""
     oracle: str | None = None
     variants: Mapping[str, str] = field(default_factory=dict)
-    """Policies that go beyond the paper's, and the plain policy that each is compared with."""
+    """Policies that extend the paper's, and the plain policy that each is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a deployment should achieve."""
+    """The aim of a deployment."""
 
     objective: Objective = "mean"
     limits_ms: Mapping[Objective, float] = field(default_factory=dict)
     """The service level: the objective's name to its upper limit in milliseconds, such as `{"p95": 300.0}`."""
 
 
-def recommend(
-    rows: Sequence[Row], runs: Mapping[RunKey, Numbers], workload: str, network: str, roles: Roles, goal: Goal
-) -> Row:
+def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal) -> Row:
     """Return the recommendation for one workload and network, as a record for `summary.json`.
 
     Unstable policies are recommended only if every deployable policy is unstable; policies that miss the service level only if
@@ -50,10 +49,9 @@ def recommend(
     is the simplest to run, else the one listed first.
 
     Args:
-        rows: the rows of the summary, judged for stability (`stability.with_stability`).
+        rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
         runs: the numbers of every run.
-        workload, network: the cell of the scenario.
-        roles: what the policies are.
+        roles: the policies by role.
         goal: the objective and the service level.
 
     Returns:
@@ -62,77 +60,56 @@ def recommend(
         the policies whose paired interval contains no change, the `identical` ones included; the rest is described in
         docs/results.md.
     """
-    by_policy = {row["policy"]: row for row in rows if (row["workload"], row["network"]) == (workload, network)}
-    cell = _Cell(by_policy, runs, workload, network, goal)
-    record: Row = {
-        "workload": workload,
-        "network": network,
-        "objective": goal.objective,
-        "policy": None,
-        "runner_up": None,
-        "margin": None,
-        "margin_low": None,
-        "margin_high": None,
-        "indistinguishable": [],
-        "identical": [],
-        "objective_s": None,
-        "objective_s_low": None,
-        "objective_s_high": None,
-        "unstable": None,
-        "slo": {f"{name}_ms": limit for name, limit in goal.limits_ms.items()},
-        "slo_missed_by": [],
-        "slo_met": None,
-        "slo_uncertain": [],
-    }
+    by_policy = {row["policy"]: row for row in rows}
+    cell = _Cell(by_policy, runs, rows[0]["workload"], rows[0]["network"], goal, roles)
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
     missed = [name for name in stable if cell.worst_ratio(name) > 1.0]
     eligible = [name for name in stable if name not in missed] or stable
+    policy = None
     if eligible and eligible == missed:
         policy = min(eligible, key=lambda name: (cell.worst_ratio(name), name not in roles.fixed))
     elif eligible:
         policy = min(eligible, key=lambda name: (cell.mean_s(name), name not in roles.fixed))
     elif roles.deployable:
         policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean_s(name)))
-    else:
-        return record | cell.worth(None, eligible, roles)
     others = [name for name in eligible if name != policy]
-    identical = [name for name in others if cell.same(name, policy)]
+    identical = [name for name in others if policy is not None and cell.same(name, policy)]
     rivals = [name for name in others if name not in identical]
     runner_up = min(rivals, key=cell.mean_s, default=None)
-    margin = None if runner_up is None else cell.change(policy, runner_up)
-    unclear = [
-        name for name in rivals if cell.change(policy, name).low is not None and not cell.change(policy, name).excludes_zero
-    ]
-    return (
-        record
-        | {
-            "policy": policy,
-            "runner_up": runner_up,
-            **_relative("margin", margin),
-            "indistinguishable": [name for name in others if name in identical or name in unclear],
-            "identical": identical,
-            **({} if by_policy[policy].get("unstable") else cell.objective(policy)),
-            "unstable": by_policy[policy].get("unstable"),
-            "slo_missed_by": missed,
-            "slo_met": (policy in stable and policy not in missed) if goal.limits_ms else None,
-            "slo_uncertain": [name for name in stable if cell.straddles(name)],
-        }
-        | cell.worth(policy if stable else None, eligible, roles)
-    )
+    changes = {name: cell.change(policy, name) for name in rivals if policy is not None}
+    unclear = [name for name, change in changes.items() if change.low is not None and not change.excludes_zero]
+    unstable = None if policy is None else by_policy[policy].get("unstable")
+    return {
+        "workload": cell.workload,
+        "network": cell.network,
+        "objective": goal.objective,
+        "policy": policy,
+        "runner_up": runner_up,
+        **_relative("margin", changes.get(runner_up or "")),
+        "indistinguishable": [name for name in others if name in identical or name in unclear],
+        "identical": identical,
+        **cell.objective(None if unstable else policy),
+        "unstable": unstable,
+        "slo": {f"{name}_ms": limit for name, limit in goal.limits_ms.items()},
+        "slo_missed_by": missed if policy is not None else [],
+        "slo_met": (policy in stable and policy not in missed) if goal.limits_ms and policy is not None else None,
+        "slo_uncertain": [name for name in stable if cell.straddles(name)],
+        **cell.worth(policy if stable else None, eligible),
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """The policies of one workload and network, as they are compared with each other."""
+    """The policies of one workload and network, compared with each other."""
 
     by_policy: Mapping[str, Row]
     runs: Mapping[RunKey, Numbers]
     workload: str
     network: str
     goal: Goal
+    roles: Roles
 
     def values(self, policy: str, key: str) -> list[float]:
-        """Return one number per replication."""
         replications = range(self.by_policy[policy]["replications"])
         return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
 
@@ -142,8 +119,10 @@ class _Cell:
     def mean_s(self, policy: str) -> float:
         return over_replications(self.objective_s(policy)).mean
 
-    def objective(self, policy: str) -> Row:
-        """Return the objective with its interval, as a recommendation holds it."""
+    def objective(self, policy: str | None) -> Row:
+        """Return the objective with its interval as columns of a recommendation; None without a policy."""
+        if policy is None:
+            return dict.fromkeys(("objective_s", "objective_s_low", "objective_s_high"))
         estimate = over_replications(self.objective_s(policy), positive=True)
         return {"objective_s": estimate.mean, "objective_s_low": estimate.low, "objective_s_high": estimate.high}
 
@@ -158,7 +137,7 @@ class _Cell:
         return change_percent(self.objective_s(policy), self.objective_s(baseline))
 
     def worst_ratio(self, policy: str) -> float:
-        """Return the latency that the service level limits, over its limit; 0 without a service level."""
+        """Return the greatest ratio of a limited latency to its limit; 0 without a service level."""
         ratios = [1e3 * self.limited_s(policy, name).mean / limit for name, limit in self.goal.limits_ms.items()]
         return max(ratios, default=0.0)
 
@@ -166,56 +145,59 @@ class _Cell:
         return over_replications(self.values(policy, OBJECTIVES[name]), positive=True)
 
     def straddles(self, policy: str) -> bool:
-        """Return whether some limit of the service level lies within the interval of what it limits."""
+        """Return whether a limit of the service level lies within the interval of the limited latency."""
         latencies = [(self.limited_s(policy, name), limit / 1e3) for name, limit in self.goal.limits_ms.items()]
         return any(known(of.low) < limit_s < known(of.high) for of, limit_s in latencies if of.low is not None)
 
-    def worth(self, policy: str | None, eligible: Sequence[str], roles: Roles) -> Row:
-        """Return what the choice is worth: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
+    def worth(self, policy: str | None, eligible: Sequence[str]) -> Row:
+        """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
 
         The spread is over all deployable policies: one that misses the service level is a choice too, and a costly one.
 
-        `policy`: the recommended one, None if nothing stable is deployable. `eligible`: the deployable policies that are stable
-        and meet the service level, or all stable ones if none meets it.
+        Args:
+            policy: the recommended one; None if nothing stable is deployable.
+            eligible: the deployable policies that are stable and meet the service level, or all stable ones if none meets it.
         """
-        record: Row = {
-            "worst": None, **_relative("spread", None),
-            "best_fixed": None, **_relative("over_fixed", None), "fixed_suffices": None,
-            "oracle": None, **_relative("above_oracle", None), "gap_left": None,
-            "trivial": False,
-        }  # fmt: skip
-        if policy is None:
-            return record
-        fixed = [name for name in roles.fixed if name in eligible]
-        routing = [name for name in eligible if name not in roles.fixed]
-        worst = max((name for name in roles.deployable if name != policy), key=self.mean_s, default=None)
-        if worst is not None and not any(self.by_policy[name].get("unstable") for name in roles.deployable):
-            spread = self.change(worst, policy)
-            most = spread.mean if spread.high is None else spread.high
-            alike = all(name in eligible for name in roles.deployable) and most < 100.0 * TRIVIAL_SPREAD
-            record |= {"worst": worst, **_relative("spread", spread), "trivial": alike}
-        if fixed:
-            best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
-            gains = [self.change(name, best_fixed) for name in (routing if policy in fixed else [policy])]
-            suffices = bool(routing) and all(_matters_little(gain) for gain in gains)
-            record |= {
-                "best_fixed": best_fixed,
-                **_relative("over_fixed", self.change(policy, best_fixed)),
-                "fixed_suffices": suffices,
-            }
-        if roles.oracle is not None and not self.by_policy[roles.oracle].get("unstable"):
-            record |= {"oracle": roles.oracle, **_relative("above_oracle", self.change(policy, roles.oracle))}
-            bound_s = self.mean_s(roles.oracle)
-            widest_s = self.mean_s(record["best_fixed"]) - bound_s if fixed else 0.0
-            if widest_s > 1e-9 * bound_s:
-                record["gap_left"] = (self.mean_s(policy) - bound_s) / widest_s
-        return record
+        roles, unstable = self.roles, {name for name, row in self.by_policy.items() if row.get("unstable")}
+        worst, best_fixed, oracle, gap_left = None, None, None, None
+        spread, over_fixed, above_oracle = None, None, None
+        fixed_suffices, trivial = None, False
+        if policy is not None:
+            worst = max((name for name in roles.deployable if name != policy), key=self.mean_s, default=None)
+            if unstable.intersection(roles.deployable):
+                worst = None
+            if worst is not None:
+                spread = self.change(worst, policy)
+                most = spread.mean if spread.high is None else spread.high
+                trivial = all(name in eligible for name in roles.deployable) and most < 100.0 * TRIVIAL_SPREAD
+            if fixed := [name for name in roles.fixed if name in eligible]:
+                best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
+                over_fixed = self.change(policy, best_fixed)
+                routing = [name for name in eligible if name not in roles.fixed]
+                gains = [self.change(name, best_fixed) for name in (routing if policy in fixed else [policy])]
+                fixed_suffices = bool(routing) and all(_matters_little(gain) for gain in gains)
+            if roles.oracle is not None and roles.oracle not in unstable:
+                oracle, above_oracle = roles.oracle, self.change(policy, roles.oracle)
+                bound_s = self.mean_s(oracle)
+                widest_s = self.mean_s(best_fixed) - bound_s if best_fixed is not None else 0.0
+                gap_left = (self.mean_s(policy) - bound_s) / widest_s if widest_s > 1e-9 * bound_s else None
+        return {
+            "worst": worst,
+            **_relative("spread", spread),
+            "best_fixed": best_fixed,
+            **_relative("over_fixed", over_fixed),
+            "fixed_suffices": fixed_suffices,
+            "oracle": oracle,
+            **_relative("above_oracle", above_oracle),
+            "gap_left": gap_left,
+            "trivial": trivial,
+        }
 
 
 def _matters_little(gain: Estimate) -> bool:
-    """Return True if the whole interval of a change against a fixed policy leaves out a gain that matters.
+    """Return True if the whole interval of a change against a fixed policy excludes a gain that matters.
 
-    Not distinguishable is no evidence of nothing to gain, and one replication has no interval, so neither suffices.
+    A change that is not distinguishable does not prove that there is nothing to gain, and one replication has no interval.
     """
     if gain.low is None:
         return False
@@ -223,10 +205,8 @@ def _matters_little(gain: Estimate) -> bool:
 
 
 def _relative(name: str, change: Estimate | None) -> Row:
-    """Return a change in percent as the relative change that records hold, with the ends of its interval."""
-    ends = (
-        {"": None, "_low": None, "_high": None}
-        if change is None
-        else {"": change.mean, "_low": change.low, "_high": change.high}
-    )
-    return {name + end: None if value is None else value / 100.0 for end, value in ends.items()}
+    """Return a change in percent as a relative change with the ends of its interval; None for no change."""
+    ends = (None, None, None) if change is None else (change.mean, change.low, change.high)
+    return {
+        name + end: None if value is None else value / 100.0 for end, value in zip(("", "_low", "_high"), ends, strict=True)
+    }

@@ -54,6 +54,14 @@ class BatchesOfDevice:
     """In which one of its boxes could do all that was executed there, its batches never short of sentences."""
 
 
+def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Return the rows of each workload and network, in the order of the rows."""
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["workload"], row["network"]), []).append(row)
+    return cells
+
+
 def measure(
     log: Log,
     lost_s: NDArray[np.floating[Any]] | None,

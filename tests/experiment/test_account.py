@@ -74,7 +74,7 @@ def test_dropped_pairs_are_stated_warned_of_and_replayed_where_that_is_wanted(tm
     workload = {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
     kept = simnmt.run(scenario(workloads={"w": workload}))
     assert any("the filter cnmt dropped 40.0 % of 100 pairs: 40 by ratio" in warning for warning in kept.warnings)
-    assert "Neither what the policies fit on nor the requests hold dropped pairs. " in said(kept)
+    assert "Neither the pairs that policies fit on nor the requests hold dropped pairs. " in said(kept)
     assert kept.cells[0].lengths.pairs == 60
     lengths["filter_replay"] = False
     replayed = simnmt.run(scenario(workloads={"w": workload}, requests=2_000))

@@ -158,8 +158,8 @@ def test_the_reader_is_told_how_a_device_batches_and_on_what_that_rests(tmp_path
     said = notes_of(plan_of(tmp_path))
     assert (
         "w, cloud: decodes up to 32 sentences together, in the order of arrival; a batch is refilled when at most 16 of its "
-        f"sentences are left. What that takes follows from lengths (step costs of beam 1 measured up to batches of {MOST}), "
-        "without the residual of single executions; what policies learn of the device is its time alone." in said
+        f"sentences are left. Its times follow from lengths (step costs of beam 1 measured up to batches of {MOST}), "
+        "without the residual of single executions; policies learn only its time for a request alone." in said
     )
     assert "w, gateway: decodes" not in said
 
@@ -169,10 +169,10 @@ def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path)
     said = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
     assert (
         "up to 999 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
-        "done, for which whoever waits first waits up to 250 ms." in said
+        "done, for which the first sentence waits up to 250 ms." in said
     )
     assert f"measured up to batches of {MOST}, extrapolated beyond)" in said
-    assert "whoever waits first waits until it can be filled" in notes_of(
+    assert "the first sentence waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
 
@@ -247,7 +247,7 @@ def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: P
 def test_the_reader_is_told_that_nothing_foresees_a_batch_that_waits_for_ever(tmp_path: Path) -> None:
     text = GOOD.replace("policies: {cnmt: {}}", "policies: {cnmt: {}, best: {kind: oracle}}\nforesee_misroutes: true")
     for_ever = "devices.cloud.batching.longest_wait_ms=null"
-    said = "That is not foreseen by best, the misroutes (foresee_misroutes), which take it to begin at once"
+    said = "That is not foreseen by best, the misroutes (foresee_misroutes), which assume that it begins at once"
     assert said in notes_of(plan_of(tmp_path, text, for_ever))
     assert "not foreseen" not in notes_of(plan_of(tmp_path, text, "devices.cloud.batching.longest_wait_ms=200"))
     assert "not foreseen" not in notes_of(plan_of(tmp_path, GOOD, for_ever)), "where nobody foresees anything"

@@ -36,7 +36,7 @@ def recommended(
             }  # fmt: skip
     roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
     table = with_stability(rows(runs, 6_000), runs, {"w": [Device("gateway", 1, 1)]})
-    return recommend(table, runs, "w", "n", roles, goal or Goal())
+    return recommend(table, runs, roles, goal or Goal())
 
 
 def test_the_recommendation_is_the_best_deployable_policy_with_its_margin_over_the_runner_up() -> None:

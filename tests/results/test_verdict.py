@@ -53,7 +53,7 @@ def judged(
     )
     table = with_stability(rows(runs, requests), runs, {"de-en": [Device("gateway", 1, 1)]})
     pairs = mark_unstable(comparisons(runs, list(totals_s)), table)
-    recommendation = recommend(table, runs, "de-en", "cp1", roles, goal or Goal())
+    recommendation = recommend(table, runs, roles, goal or Goal())
     return describe_recommendation(recommendation, table, pairs, roles, reason), recommendation
 
 
