@@ -13,12 +13,13 @@ from simnmt.base.suggestions import format_list
 from simnmt.report import thinning
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel
 from simnmt.report.figures import CellView
-from simnmt.report.pipelines import PipelineTimes, pipeline_svg
+from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
 from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount, PlannedDevice, PlannedState
 from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
 from simnmt.results.summary import Device, Row
+from simnmt.streaming.plan.timeline import Timeline
 
 
 def boxes(device: Device) -> str:
@@ -345,13 +346,13 @@ def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:
     return pipeline_svg(title, [_planned_pipeline(state, planned.all_layers) for state in planned.states], planned.deadline_s)
 
 
-def _planned_pipeline(state: PlannedState, encoder_layers: int) -> PipelineTimes:
-    begin, end = zip(*state.compute, strict=True)
-    stall = [first - before for first, before in zip(begin, (state.before_s, *end), strict=False)]
-    later_s = max(state.latency_s - end[-1], 0.0)
-    load_begin, load_end = zip(*state.load, strict=True)
+def _planned_pipeline(state: PlannedState, encoder_layers: int) -> DrawnPipeline:
+    load_begin, load_end = np.array(state.load).T
+    begin, end = np.array(state.compute).T
+    stall = begin - np.array([state.before_s, *end[:-1]])
+    later_s = max(state.latency_s - float(end[-1]), 0.0)
     layers = [*range(state.layers), *(encoder_layers + layer for layer in range(state.decoder_layers))]
-    return PipelineTimes(state.name, load_begin, load_end, begin, end, stall, later_s, layers, state.before_s)
+    return DrawnPipeline(state.name, Timeline(load_begin, load_end, begin, end, stall, later_s, state.before_s), layers)
 
 
 def _describe_submodel(planned: PlannedDevice) -> str:

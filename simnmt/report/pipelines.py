@@ -19,46 +19,18 @@ MOST_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineTimes:
-    """A pipeline to be drawn; seconds, a value per layer in order."""
+class DrawnPipeline:
+    """A pipeline to draw, planned or measured, with its name."""
 
     name: str
-    load_begin: Sequence[float]
-    load_end: Sequence[float]
-    compute_begin: Sequence[float]
-    compute_end: Sequence[float]
-    stall: Sequence[float]
-    after_s: float = 0.0
-    """What is computed after the last layer: the head, and a decoder's later steps."""
+    timeline: Timeline
     layers: Sequence[int] | None = None
-    """Their numbers; None: from 0."""
-    before_s: float = 0.0
-    """What is computed ahead of the first layer: the embedding."""
-
-    @property
-    def end_s(self) -> float:
-        """Of all of it."""
-        return self.compute_end[-1] + self.after_s
+    """Numbers of the layers; None: from 0."""
 
 
-def pipeline_times(name: str, timeline: Timeline, layers: Sequence[int] | None = None) -> PipelineTimes:
-    """Return a planned pipeline, or a measured one whose moments were put into the same form."""
-    return PipelineTimes(
-        name,
-        timeline.load_begin.tolist(),
-        timeline.load_end.tolist(),
-        timeline.compute_begin.tolist(),
-        timeline.compute_end.tolist(),
-        timeline.stall.tolist(),
-        timeline.after_s,
-        layers,
-        timeline.before_s,
-    )
-
-
-def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: float | None = None) -> Markup:
+def pipeline_svg(title: str, pipelines: Sequence[DrawnPipeline], deadline_s: float | None = None) -> Markup:
     """Return one picture of all pipelines on one axis of milliseconds."""
-    longest_s = max(*(pipeline.end_s for pipeline in pipelines), deadline_s or 0.0, 1e-9)
+    longest_s = max(*(pipeline.timeline.latency_s for pipeline in pipelines), deadline_s or 0.0, 1e-9)
     scale = PLOT / longest_s
     height = TOP + BOTTOM + len(pipelines) * (NAME + 2 * ROW + GAP)
     inside = [Markup("<title>{}</title>").format(title)]
@@ -80,21 +52,23 @@ def pipeline_svg(title: str, pipelines: Sequence[PipelineTimes], deadline_s: flo
     return Markup(opening) + Markup("\n").join(inside) + Markup("</svg>")
 
 
-def _rows(pipeline: PipelineTimes, top: float, scale: float) -> list[Markup]:
-    numbers = range(len(pipeline.load_begin)) if pipeline.layers is None else pipeline.layers
+def _rows(pipeline: DrawnPipeline, top: float, scale: float) -> list[Markup]:
+    timeline = pipeline.timeline
+    names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
+    columns = [getattr(timeline, name).tolist() for name in names]
+    numbers = range(len(columns[0])) if pipeline.layers is None else pipeline.layers
     shapes = [
         Markup(f'<text x="{LABEL:.0f}" y="{top - 5:.0f}">') + escape(pipeline.name) + Markup("</text>"),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
     ]
-    columns = (pipeline.load_begin, pipeline.load_end, pipeline.compute_begin, pipeline.compute_end, pipeline.stall)
     for layer, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):
         shapes += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
         shapes += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
         shapes += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
-    last = pipeline.compute_end[-1]
-    shapes += _box("later", top + ROW, 0.0, pipeline.before_s, scale, "embedding")
-    return shapes + _box("later", top + ROW, last, last + pipeline.after_s, scale, "head and later decoder steps")
+    last = columns[3][-1]
+    shapes += _box("later", top + ROW, 0.0, timeline.before_s, scale, "embedding")
+    return shapes + _box("later", top + ROW, last, last + timeline.after_s, scale, "head and later decoder steps")
 
 
 def _box(kind: str, y: float, begin: float, end: float, scale: float, label: str, inside: str = "") -> list[Markup]:
@@ -121,21 +95,21 @@ def _ticks(longest_s: float) -> list[float]:
 
 
 def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings: Sequence[str] = ()) -> str:
-    """Return the page as text, to be written as UTF-8; it opens from disk without a network.
+    """Return the page of a plan, to be written as UTF-8; it opens from disk without a network.
 
     Args:
-        outlook: the plan, with what it is compared with.
-        name: of the profile.
-        kind: how its costs are known.
-        model: the model that is streamed, in words.
-        warnings: what makes the profile doubtful.
+        outlook: the plan with its contestants.
+        name: name of the profile.
+        kind: kind of the costs, such as measured.
+        model: description of the streamed model.
+        warnings: reasons to doubt the profile.
     """
     plan = outlook.plan
-    pipelines = [pipeline_times("STI", outlook.timeline, plan.layer_indices)]
+    pipelines = [DrawnPipeline("STI", outlook.timeline, plan.layer_indices)]
     for contestant in outlook.contestants[1:]:
         if contestant.plan is not None and contestant.timeline is not None:
             size = f"{contestant.plan.layers} x {contestant.plan.slices_per_layer}"
-            pipelines.append(pipeline_times(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
+            pipelines.append(DrawnPipeline(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
     facts = (
         f"{significant(1e3 * plan.latency_s)} ms predicted",
         f"{significant(1e3 * plan.stall_s)} ms of it waiting",

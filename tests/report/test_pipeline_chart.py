@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from simnmt.report.pipelines import LABEL, PLOT, pipeline_svg, pipeline_times
-from simnmt.streaming.plan.timeline import timeline
+from simnmt.report.pipelines import LABEL, PLOT, DrawnPipeline, pipeline_svg
+from simnmt.streaming.plan.timeline import Work, timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -20,7 +20,7 @@ def boxes(svg: str, kind: str) -> list[float]:
 
 
 def test_boxes_lie_where_the_times_are() -> None:
-    svg = pipeline_svg("p", [pipeline_times("one", timeline([1.0, 1.0], [0.5, 0.5], 1.5))], 4.0)
+    svg = pipeline_svg("p", [DrawnPipeline("one", timeline([1.0, 1.0], Work([0.5, 0.5], 1.5)))], 4.0)
     assert boxes(svg, "io") == pytest.approx([0.0, 0.25, 0.25, 0.25], abs=2e-3)
     assert boxes(svg, "compute") == pytest.approx([0.25, 0.125, 0.5, 0.125], abs=2e-3)
     assert boxes(svg, "stall") == pytest.approx([0.0, 0.25, 0.375, 0.125], abs=2e-3)
@@ -28,16 +28,16 @@ def test_boxes_lie_where_the_times_are() -> None:
 
 
 def test_the_last_bar_ends_at_the_latency_whatever_is_computed_besides_the_layers() -> None:
-    told = timeline([1.0, 1.0], [0.5, 0.5], 0.75, 1.25, before_s=0.4)
-    svg = pipeline_svg("p", [pipeline_times("one", told)])
-    assert told.latency_s == pytest.approx(3.25)
+    result = timeline([1.0, 1.0], Work([0.5, 0.5], 0.75, 1.25, before_s=0.4))
+    svg = pipeline_svg("p", [DrawnPipeline("one", result)])
+    assert result.latency_s == pytest.approx(3.25)
     embedding, head = boxes(svg, "later")[:2], boxes(svg, "later")[2:]
     assert embedding == pytest.approx([0.0, 0.5 / 3.25], abs=2e-3)
     assert sum(head) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_what_takes_no_time_has_no_box_and_names_are_text() -> None:
-    svg = pipeline_svg("a & b", [pipeline_times("<i>", timeline([0.0, 0.0], [0.5, 0.5]), [0, 6])])
+    svg = pipeline_svg("a & b", [DrawnPipeline("<i>", timeline([0.0, 0.0], Work([0.5, 0.5])), [0, 6])])
     assert boxes(svg, "io") == []
     texts = ["".join(each.itertext()) for each in ET.fromstring(svg).iter() if each.tag.endswith("text")]
     assert "<i>" in texts

@@ -19,7 +19,7 @@ from simnmt.streaming.pipeline import shard_reader
 from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
 from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
 from simnmt.streaming.plan.streaming_plan import StreamingPlan
-from simnmt.streaming.plan.timeline import timeline
+from simnmt.streaming.plan.timeline import Work, timeline
 from tests.streaming.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
 
 A_BIT_S = 0.004
@@ -60,7 +60,7 @@ def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
 
 def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
     """Nothing preloaded, 2 bits everywhere: 2.6 s of which 0.6 waiting, here in twenty-fifths."""
-    known = timeline([6 * A_BIT_S] * 2, [LAYER_S] * 2)
+    known = timeline([6 * A_BIT_S] * 2, Work([LAYER_S] * 2))
     run = timed(plan_of([[2, 2, 2], [2, 2, 2]]), known.latency_s, capacity=0)
     assert run.latency_s == pytest.approx(known.latency_s, abs=LATE_S)
     assert run.stall_s == pytest.approx(0.6 / 25, abs=LATE_S)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.streaming.plan.engagement import PlannedCompute, StreamedState
-from simnmt.streaming.plan.timeline import timeline
+from simnmt.streaming.plan.timeline import Work, timeline
 
 SECONDS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)
@@ -119,7 +119,7 @@ def test_an_encoder_alone_is_its_pipeline() -> None:
     """DistilBERT's six layers of 339 ms and 95 ms: 2129 ms (STI-21), as the planner's own timeline says."""
     state, compute = StreamedState("streamed", (0.339,) * 6), PlannedCompute(6, (128,), (0.095,))
     assert state.alone_s(compute, 128) == pytest.approx(2.129)
-    assert timeline(state.load_s, [0.095] * 6).latency_s == pytest.approx(2.129)
+    assert timeline(state.load_s, Work([0.095] * 6)).latency_s == pytest.approx(2.129)
 
 
 def test_columns_are_their_rows_with_scatter_and_padding() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Any, Literal
 
+import numpy as np
+
 from simnmt.papers.kit.page import ChartSection, Curve, Row, Rows, curve, grouped, labelled_groups, line_chart
 from simnmt.papers.sti.paper_claims import LOADED_FIRST, PIPELINE
 from simnmt.papers.sti.study import Point, Study
 from simnmt.papers.sti.tables import share_label
 from simnmt.report.charts import Chart
-from simnmt.report.pipelines import PipelineTimes, pipeline_svg
+from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
 from simnmt.streaming.plan.timeline import Timeline
 
 MANY = 2
@@ -160,6 +162,11 @@ def _pipeline(name: str, times: Timeline) -> dict[str, Any]:
     return {"name": name, "latency_s": times.latency_s, "stall_s": times.stall_s, **moments}
 
 
+def _drawn(row: Row) -> DrawnPipeline:
+    begun, loaded, computing, computed, stall = (np.array(row[name]) for name in _MOMENTS)
+    return DrawnPipeline(row["name"], Timeline(begun, loaded, computing, computed, stall))
+
+
 def pictures(groups: Rows) -> list[Row]:
     """Return the section with a picture for each group of `timelines`."""
     drawn = [
@@ -167,7 +174,10 @@ def pictures(groups: Rows) -> list[Row]:
             "heading": group["name"],
             "svg": pipeline_svg(
                 group["name"],
-                [PipelineTimes(times["name"], *(times[moment] for moment in _MOMENTS)) for times in group["pipelines"]],
+                [
+                    DrawnPipeline(row["name"], Timeline(*(np.array(row[name]) for name in _MOMENTS)))
+                    for row in group["pipelines"]
+                ],
                 group["deadline_s"],
             ),
         }

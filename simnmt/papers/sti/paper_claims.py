@@ -8,7 +8,7 @@ from statistics import fmean
 from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, printed_claim
 from simnmt.papers.sti import published
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
-from simnmt.streaming.plan.timeline import Timeline, load_then_run, timeline
+from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
 
 MB = 1e6
 LAYERS, HEADS = BERT_BASE.layers, BERT_BASE.heads
@@ -26,8 +26,8 @@ STALLED = 100 * (LOAD_S - COMP_S) / LOAD_S
 
 def motivating_pipelines() -> tuple[Timeline, Timeline]:
     """Return six layers of DistilBERT, each loaded whole while the one before is computed, and loaded first (STI-21)."""
-    load_s, comp_s = [LOAD_S] * published.DISTIL_LAYERS, [COMP_S] * published.DISTIL_LAYERS
-    return timeline(load_s, comp_s), load_then_run(load_s, comp_s)
+    load_s, work = [LOAD_S] * published.DISTIL_LAYERS, Work([COMP_S] * published.DISTIL_LAYERS)
+    return timeline(load_s, work), load_then_run(load_s, work)
 
 
 PIPELINE, LOADED_FIRST = motivating_pipelines()

@@ -22,7 +22,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.papers.kit import study
 from simnmt.papers.kit.study import Count, Positive, Seconds, Share
-from simnmt.streaming.plan.timeline import Timeline, load_then_run, timeline
+from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
 
 Duration = Annotated[float, Field(gt=0.0)]
 
@@ -222,7 +222,7 @@ class Point(Configuration):
         """Return the timeline of the execution on its device, layer by layer."""
         run = load_then_run if self.method == "Load&Exec" else timeline
         slowed = device.slowed[self.slices - 1] if device.slowed else 1.0
-        return run(list(self.load_s), [self.comp_s] * self.layers, device.head_s, slowed, before_s=device.embed_s)
+        return run(self.load_s, Work([self.comp_s] * self.layers, device.head_s, slowed, device.embed_s))
 
     @model_validator(mode="after")
     def _is_whole(self) -> Point:

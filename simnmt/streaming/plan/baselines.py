@@ -2,14 +2,14 @@
 
 The baselines load before running, use one bitwidth for all shards, or hold the whole model in memory. The exact optimum goes
 beyond the paper, whose passes are greedy (STI-13, STI-14): integer programming maximises the fidelity of the planned shards,
-weighted by their rank. That fidelity is defined here, not measured.
+weighted by their rank. The fidelity is a definition, not a measurement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,48 +31,47 @@ if TYPE_CHECKING:
     from scipy.optimize import LinearConstraint
 
 UNIFORM = (32, 2, 6)
-"""The pipelines' bitwidths in the paper: all, the lowest, and the highest of the quantised."""
+"""Bits of the pipelines in the paper: full precision, the lowest, and the highest of the quantised fidelities."""
 IN_MEMORY = (32, 6)
 LOAD_FIRST = "Load&Exec"
-"""The contestant that overlaps nothing."""
+"""Name of the contestant that overlaps nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A way of running a model under a deadline."""
+    """A method of running a model under a deadline, with its plan."""
 
     name: str
     plan: StreamingPlan | None
-    """None: no submodel ends in time this way."""
+    """None if no submodel ends in time with this method; then `timeline` and `memory` are None too."""
     timeline: Timeline | None
     memory: Memory | None
 
 
 def load_and_execute(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> StreamingPlan:
-    """Load&Exec: full precision, loaded before anything is computed; the latency nearest to the deadline, above it or below.
+    """Return the plan of Load&Exec: full precision, all loads before all computing, the latency nearest to the deadline.
 
-    Of submodels alike in that, the one with the most shards, then the deepest.
+    Among submodels with equal distance from the deadline, the one with the most shards is chosen, then the deepest.
     """
-    away_s, chosen = float("inf"), None
-    for plan in _uniform(cost, deadline_s, 32, length, steps, load_then_run):
-        away = abs(plan.latency_s - deadline_s)
-        if away < away_s - ROUNDING * deadline_s:
-            away_s, chosen = away, plan
-    assert chosen is not None
+    plans = list(_uniform(cost, deadline_s, 32, length, steps, load_then_run))
+    chosen = plans[0]
+    for plan in plans[1:]:
+        if abs(plan.latency_s - deadline_s) < abs(chosen.latency_s - deadline_s) - ROUNDING * deadline_s:
+            chosen = plan
     return chosen
 
 
 def standard_pipeline(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps: float = 1.0) -> StreamingPlan | None:
-    """StdPL-X: a pipeline without preloading, all shards of `bits`; the most shards, then the deepest, that end in time.
+    """Return the plan of StdPL-X, a pipeline without preloading: the most shards of `bits` that end in time, then the deepest.
 
-    None if not even one shard does.
+    None if not even one shard ends in time.
     """
     plans = _uniform(cost, deadline_s, bits, length, steps, timeline)
     return next((plan for plan in plans if not plan.misses_deadline), None)
 
 
 def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps: float = 1.0) -> StreamingPlan:
-    """PreloadModel-X: the whole model is in memory; the largest submodel computed in time, 1 x 1 where there is none."""
+    """Return the plan of PreloadModel-X, with the whole model in memory: the largest submodel computed in time, else 1 x 1."""
     check_deadline_and_buffer(deadline_s, 0)
     chosen = submodel(cost, *chosen_size(cost, deadline_s, length=length, steps=steps), length=length, steps=steps)
     every = dict.fromkeys(chosen.shards, bits)
@@ -80,7 +79,7 @@ def in_memory(cost: StiCost, deadline_s: float, bits: int, *, length: int, steps
 
 
 def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float = 1.0) -> Iterator[Contestant]:
-    """Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6."""
+    """Yield Load&Exec, StdPL-full, -2 and -6, PreloadModel-full and -6."""
     loaded_first = load_and_execute(cost, deadline_s, length=length, steps=steps)
     memory = memory_of(cost, loaded_first, in_turn=True)
     yield Contestant(LOAD_FIRST, loaded_first, timeline_of(loaded_first, cost, run=load_then_run), memory)
@@ -96,7 +95,7 @@ def contestants(cost: StiCost, deadline_s: float, *, length: int, steps: float =
 def _uniform(
     cost: StiCost, deadline_s: float, bits: int, length: int, steps: float, run: TimelineFunction
 ) -> Iterator[StreamingPlan]:
-    """Yield a plan of every submodel, the one with the most shards first, the deeper of two alike first."""
+    """Yield a plan of every submodel, in the order of `sizes`."""
     check_deadline_and_buffer(deadline_s, 0)
     for size in sizes(cost):
         chosen = submodel(cost, *size, length=length, steps=steps)
@@ -108,37 +107,42 @@ def _shown(bits: int) -> str:
 
 
 FIDELITY = {2: 1 - 0.374**2, 3: 1 - 0.235**2, 4: 1 - 0.150**2, 5: 1 - 0.097**2, 6: 1 - 0.063**2, 32: 1.0}
-"""1 less the squared error of Gaussian weights over their variance, by bits: STI-04's figures."""
+"""Fidelity by bits: 1 minus the squared error of Gaussian weights over their variance (STI-04)."""
 MOST_SHARDS = 144
 
 
 @dataclass(frozen=True, slots=True)
 class ExactPlan:
-    """The best plan found, and what is proven of it."""
+    """The best plan that the search found, and a proven bound."""
 
     plan: StreamingPlan
     fidelity: float
-    """Of the plan, between 0 and 1."""
+    """Fidelity of the plan, between 0 and 1."""
     bound: float
-    """No plan of this submodel is above; equal to `fidelity`, but for rounding, where the search came to its end."""
+    """No plan of this submodel has a greater fidelity; equals `fidelity`, but for rounding, if the search ended."""
     greedy_fidelity: float
 
     @property
     def gap(self) -> float:
-        """Share of the best fidelity that the greedy plan lacks.
-
-        Below 0 where that one is better because it waits.
-        """
+        """Share of the best fidelity that the greedy plan lacks; below 0 if the greedy plan is better because it waits."""
         return 1.0 - self.greedy_fidelity / self.fidelity
 
     @property
     def gap_at_most(self) -> float:
-        """The same against the bound."""
+        """Share of the bound that the greedy plan lacks."""
         return 1.0 - self.greedy_fidelity / self.bound
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan and its fidelities as plain numbers."""
+        fidelities = {name: getattr(self, name) for name in ("fidelity", "bound", "greedy_fidelity", "gap")}
+        return {"plan": self.plan.as_json(), **fidelities}
 
 
 def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> float:
-    """Mean of `FIDELITY` over shards, the best ranked weighted 1, the last of n weighted 1/n; all alike without a ranking."""
+    """Return the mean of `FIDELITY` over shards, with weights from 1 for the best rank to 1/n for the last of n.
+
+    Without a ranking all weights are 1.
+    """
     weights = _weights(list(bits), importance)
     return sum(weights[shard] * FIDELITY[width] for shard, width in bits.items()) / sum(weights.values())
 
@@ -146,12 +150,17 @@ def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> f
 def find_exact_plan(
     cost: StiCost, greedy: StreamingPlan, *, may_wait_s: float = 0.0, limit_s: float = 20.0
 ) -> ExactPlan | None:
-    """Return the best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
+    """Return the best bits and the best number of preloaded shards for the submodel, deadline and buffer of the greedy plan.
 
-    The buffer is filled in layer order, as a first plan's is. The loads of a layer have to end in time, or at most
-    `may_wait_s` late in all; where reads slow computing, the whole ends by the deadline or as soon as the greedy plan. None if
-    not even 2 bits can be loaded so. The search ends after `limit_s` with the best plan so far. Raises `PlanError` for more
-    than 144 shards, and if the time was too short for any plan.
+    The buffer is filled in layer order, as for a first plan. Where reads slow computing, the execution ends by the deadline or
+    no later than the greedy plan. Returns None if even 2 bits everywhere are loaded too late.
+
+    Args:
+        may_wait_s: seconds that the processor may wait for loads, over all layers.
+        limit_s: seconds after which the search returns its best plan.
+
+    Raises:
+        PlanError: for more than 144 shards, and if the search had no plan after `limit_s`.
     """
     from scipy.optimize import Bounds, milp
 
@@ -183,16 +192,15 @@ def find_exact_plan(
 def _constraints(cost: StiCost, greedy: StreamingPlan, chosen: Submodel, may_wait_s: float) -> list[LinearConstraint]:
     """Return the constraints of the integer program.
 
-    A column for each shard and bitwidth: first those that are preloaded, then those that are loaded. Times are in units of a
-    layer's computation, so that the solver's tolerance means something.
+    There is a column for each shard and bitwidth, first for preloading, then for loading. Times are in units of the computing
+    time of a layer, which suits the tolerance of the solver.
     """
     from scipy.optimize import LinearConstraint
 
     work, unit_s = chosen.work, chosen.work.comp_s[0]
     reads = np.array([cost.t_io(width, layer) / unit_s for layer, _ in chosen.shards for width in BITS])
-    room = np.array([cost.bytes_of(width, layer) for layer, _ in chosen.shards for width in BITS]) / max(
-        greedy.preload_bytes, 1
-    )
+    sizes_bytes = np.array([cost.bytes_of(width, layer) for layer, _ in chosen.shards for width in BITS])
+    room = sizes_bytes / max(greedy.preload_bytes, 1)
     one = np.kron(np.eye(len(chosen.shards)), np.ones(len(BITS)))
     loaded_before = np.array([[layer <= at for layer, _ in chosen.shards for _ in BITS] for at in chosen.layer_indices]) * reads
     before_s = work.before_s + np.concatenate([[0.0], np.cumsum(work.comp_s)[:-1]])

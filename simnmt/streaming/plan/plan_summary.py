@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from simnmt.profile.streaming_cost import BITS, StiCost
@@ -13,28 +14,28 @@ from simnmt.streaming.plan.submodel import PlanError, compute_s
 from simnmt.streaming.plan.timeline import Timeline
 
 UNUSED_SHARE = 0.05
-"""Of the deadline: what may stay unused before waiting in it is proposed."""
+"""Unused share of the deadline from which the summary proposes to fill it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLayer:
-    """One executed layer."""
+    """One executed layer of a plan."""
 
     layer: int
     bits: tuple[int, ...]
-    """Of its slices."""
+    """Bits of each slice."""
     slices: tuple[int, ...]
     preloaded: tuple[bool, ...]
     load_s: float
     granted_s: float
-    """Its accumulated IO budget before anything is deducted."""
+    """Accumulated IO budget before all reads."""
     left_s: float
-    """After all deductions; below 0, it comes late."""
+    """Budget left after all reads; below 0 if the layer comes late."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """All of it."""
+    """A plan with its timeline, budgets, memory, contestants and exact optimum."""
 
     cost: StiCost
     plan: StreamingPlan
@@ -42,29 +43,21 @@ class PlanSummary:
     layers: tuple[PlannedLayer, ...]
     memory: Memory
     contestants: tuple[Contestant, ...]
-    """STI itself first, where there was to be a comparison; else none."""
+    """STI itself first; empty without a comparison."""
     exact: ExactPlan | None
-    """None where it was not asked for, or where no plan avoids waiting."""
+    """None if not requested, or if no plan avoids waiting."""
     remarks: tuple[str, ...]
-    """What a reader has to know, a sentence each."""
+    """Notes for the reader, one sentence each."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers, seconds and bytes."""
+        """Return the summary as plain numbers, in seconds and bytes."""
         return {
             "plan": self.plan.as_json(),
             "layers": [asdict(layer) for layer in self.layers],
             "timeline": timeline_json(self.timeline),
             "memory": asdict(self.memory),
             "comparison": [_contestant_json(contestant) for contestant in self.contestants],
-            "exact": None
-            if self.exact is None
-            else {
-                "plan": self.exact.plan.as_json(),
-                "fidelity": self.exact.fidelity,
-                "bound": self.exact.bound,
-                "greedy_fidelity": self.exact.greedy_fidelity,
-                "gap": self.exact.gap,
-            },
+            "exact": None if self.exact is None else self.exact.as_json(),
             "remarks": list(self.remarks),
         }
 
@@ -82,28 +75,27 @@ def summarise_plan(
     compares: bool = False,
     exactly: bool = False,
 ) -> PlanSummary:
-    """Plan, and look at it from all sides. `length`: None for the greatest that was measured. Raises `PlanError`."""
+    """Return a plan with its summary; raises `PlanError`.
+
+    Args:
+        length: padded source tokens; None for the greatest measured length.
+        steps: decoder steps; None for 1.
+        cold: plan for an empty buffer.
+        compares: also plan the contestants.
+        exactly: also search for the exact optimum of the bits.
+        similar, fills_deadline: as in `make_plan`.
+    """
     if steps is not None and cost.decoder is None:
         raise PlanError("steps: the model has no decoder", remedy="leave out --steps")
     padded = max(cost.comp_s) if length is None else length
     of_steps = float(steps or 1)
-    plan = make_plan(
-        cost,
-        deadline_s,
-        preload_bytes,
-        length=padded,
-        cached={} if cold else None,
-        similar=similar,
-        steps=of_steps,
-        fills_deadline=fills_deadline,
-    )
+    plan_for = partial(make_plan, cost, length=padded, cached={} if cold else None, similar=similar, steps=of_steps)
+    plan = plan_for(deadline_s, preload_bytes, fills_deadline=fills_deadline)
     timeline, memory = timeline_of(plan, cost), memory_of(cost, plan)
     others: tuple[Contestant, ...] = ()
     if compares:
-        others = (
-            Contestant("STI", plan, timeline, memory),
-            *contestants(cost, deadline_s, length=padded, steps=of_steps),
-        )
+        rivals = contestants(cost, deadline_s, length=padded, steps=of_steps)
+        others = (Contestant("STI", plan, timeline, memory), *rivals)
     best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
     remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best)]
     if not fills_deadline:
@@ -114,26 +106,20 @@ def summarise_plan(
 def fill_proposal(
     cost: StiCost, plan: StreamingPlan, *, cold: bool = False, similar: float = 0.0, reclaimed: bool = False
 ) -> str | None:
-    """Return the sentence that proposes `--fill` where it would use what a plan leaves of its deadline; None elsewhere.
+    """Return a sentence that proposes `--fill`, or None if it would not raise the bits within the deadline.
 
-    A pipeline that never waits (STI-12) may end long before its deadline, because its first layers have to arrive first.
-    Waiting within the deadline buys bits with that time. `cold` and `similar` are those that the plan was made with.
-    `reclaimed`: plans are made for a filled buffer, and executed with an empty one (STI-18), which has to read more.
+    A pipeline that never waits (STI-12) may end long before its deadline, because the first layers must be loaded first.
+    Waiting within the deadline makes time for more bits.
+
+    Args:
+        cold, similar: as for the plan.
+        reclaimed: the plan for a filled buffer is executed with an empty one (STI-18), which reads more.
     """
     unused_s = plan.deadline_s - _executed(cost, plan, reclaimed=reclaimed).latency_s
     if unused_s < UNUSED_SHARE * plan.deadline_s:
         return None
-    filled = make_plan(
-        cost,
-        plan.deadline_s,
-        plan.preload_bytes,
-        length=plan.length,
-        cached={} if cold else None,
-        similar=similar,
-        steps=plan.steps,
-        fills_deadline=True,
-    )
-    filled = _executed(cost, filled, reclaimed=reclaimed)
+    plan_again = partial(make_plan, cost, length=plan.length, cached={} if cold else None, similar=similar, steps=plan.steps)
+    filled = _executed(cost, plan_again(plan.deadline_s, plan.preload_bytes, fills_deadline=True), reclaimed=reclaimed)
     if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
         return None
     before, after = (sum(compared.bits.values()) / len(compared.bits) for compared in (plan, filled))
@@ -144,7 +130,7 @@ def fill_proposal(
 
 
 def _executed(cost: StiCost, plan: StreamingPlan, *, reclaimed: bool) -> StreamingPlan:
-    """Return the plan with the latency of its execution, which is another one where the buffer is empty."""
+    """Return the plan with the latency of its execution; it changes if the buffer is empty."""
     if not reclaimed:
         return plan
     empty = replace(plan, preloaded=frozenset())
@@ -153,7 +139,7 @@ def _executed(cost: StiCost, plan: StreamingPlan, *, reclaimed: bool) -> Streami
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:
-    """Its columns as lists, and the two sums."""
+    """Return the columns of a timeline as lists, and its sums."""
     names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
     columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
     return columns | {
@@ -165,7 +151,7 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
 
 
 def _best(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> ExactPlan | None:
-    """By the rules that the plan was made by."""
+    """Return the exact optimum under the conditions of the plan."""
     computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=plan.length, steps=plan.steps)
     may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
     return find_exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)

@@ -12,27 +12,27 @@ from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry,
 
 Board = Literal["odroid", "jetson"]
 LAYER_LOAD_S, LAYER_COMP_S = 0.339, 0.095
-"""Of a whole layer in 32 bits on the paper's Arm board (STI-21)."""
+"""Seconds to load and to compute a whole layer in 32 bits on the Arm board of the paper (STI-21)."""
 GPU_LAYER_S, GPU_FLAT = 0.400 / 7, 0.007
-"""Of a whole layer on its GPU, where fewer than 7 layers fit into 400 ms; by how much 12 slices take longer than 3 (STI-24)."""
+"""Seconds of a whole layer on the GPU, where fewer than 7 layers fit into 400 ms; excess of 12 slices over 3 (STI-24)."""
 FIXED_PART = 1 / 31
-"""Of a whole layer's computation on a processor: what does not grow with slices, as 1 + 2.5 m has it (STI-10)."""
+"""Share of the computing time of a whole layer that does not grow with slices, from 1 + 2.5 m (STI-10)."""
 PRELOAD_BYTES: dict[Board, int] = {"odroid": 1_000_000, "jetson": 5_000_000}
 """The paper's preload buffers (section 7.2)."""
 OUTLIERS = 0.0015
-"""Of the weights, as published."""
+"""Published share of weights that are outliers."""
 LENGTH = 128
-"""Padded tokens that presets are said to be of; these costs depend on none."""
+"""Nominal padded tokens of the presets, whose costs depend on no length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A cost and where it comes from."""
+    """The cost of a board and its origin."""
 
     cost: StiCost
     kind: str
     model: str
-    """The size of the model and what it costs, in words."""
+    """Description of the size and the costs of the model."""
     preload_bytes: int
     """The paper's buffer on that board."""
 
@@ -40,8 +40,8 @@ class Preset:
 def board_cost(board: Board, geometry: ShardGeometry, length: int = LENGTH, order: tuple[Shard, ...] | None = None) -> StiCost:
     """Return the costs of a board for shards of any geometry; `order`: of importance, best first.
 
-    A whole layer takes the paper's own times, whatever its number of slices; on the Arm processor in proportion to the slices
-    but for a fixed part, on the GPU nearly the same with any number.
+    A whole layer takes the times of the paper. On the Arm processor the computing time grows in proportion to the slices but
+    for a fixed part; on the GPU it hardly depends on them.
     """
     slices = geometry.heads
     shard_bytes = {bits: _record_bytes(geometry, bits) for bits in BITS}
@@ -70,6 +70,5 @@ def preset(name: str) -> Preset | None:
 
 
 def _record_bytes(geometry: ShardGeometry, bits: int) -> int:
-    """Indices, dictionary, and outliers with their places."""
     outliers = 0 if bits == 32 else 8 * round(OUTLIERS * geometry.weights_per_shard)
     return geometry.index_bytes(bits) + geometry.dictionary_bytes(bits) + outliers

@@ -6,8 +6,9 @@ Also what follows from a plan: contents of the preload buffer, memory use (STI-2
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,87 +19,82 @@ from simnmt.streaming.plan.submodel import PlanError, Submodel, allocate_bits, c
 from simnmt.streaming.plan.timeline import ROUNDING, Column, Timeline, TimelineFunction, timeline
 
 
-def longest_prefix(sizes: Iterable[tuple[Shard, int]], capacity_bytes: int) -> frozenset[Shard]:
-    """Of shards and their bytes in layer order, the first that fit together; none is skipped (D)."""
-    held = set[Shard]()
-    for shard, size in sizes:
-        capacity_bytes -= size
-        if capacity_bytes < 0:
-            break
-        held.add(shard)
-    return frozenset(held)
+def longest_prefix(sizes: Sequence[tuple[Shard, int]], capacity_bytes: int) -> frozenset[Shard]:
+    """Return the first shards that fit together; `sizes`: shards in layer order with their bytes. None is skipped (D)."""
+    ends = accumulate(size for _, size in sizes)
+    return frozenset(shard for (shard, _), end in zip(sizes, ends, strict=True) if end <= capacity_bytes)
 
 
 def held_prefix(cost: StiCost, bits: Mapping[Shard, int], capacity_bytes: int) -> frozenset[Shard]:
-    """What a buffer of that capacity holds of shards with those bits, by their mean records."""
-    return longest_prefix(((shard, cost.bytes_of(bits[shard], shard[0])) for shard in sorted(bits)), capacity_bytes)
+    """Return the shards that a buffer holds if its records have mean sizes."""
+    return longest_prefix([(shard, cost.bytes_of(bits[shard], shard[0])) for shard in sorted(bits)], capacity_bytes)
 
 
 def evicted(cost: StiCost, contents: Mapping[Shard, int], capacity_bytes: int) -> dict[Shard, int]:
-    """What remains once shards have gone, the top layer's first and its last slice first, until the rest fits."""
+    """Return the contents of a buffer after eviction: the top layer goes first, its last slice first, until the rest fits."""
     return {shard: contents[shard] for shard in sorted(held_prefix(cost, contents, capacity_bytes))}
 
 
 def bytes_held(cost: StiCost, contents: Mapping[Shard, int]) -> int:
-    """Of compressed shards, by their bits."""
+    """Return the bytes of compressed shards; `contents`: bits by shard."""
     return sum(cost.bytes_of(bits, layer) for (layer, _), bits in contents.items())
 
 
 RECORDS_DIFFER = 0.1
-"""By how much a buffer's true contents may be less than their mean records, of which outliers are a twentieth."""
+"""Share by which the mean records of a buffer's contents may exceed its capacity: outliers make records differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingPlan:
-    """A submodel with a fidelity for each of its shards, what it was planned for, and what that predicts."""
+    """A submodel with the bits of each shard, the conditions it was planned for, and its predicted latency."""
 
     layers: int
-    """Of the encoder: the bottom ones."""
+    """Bottom layers of the encoder."""
     slices_per_layer: int
     bits: Mapping[Shard, int]
-    """Of every planned shard, in layer order."""
+    """Bits of every planned shard, in layer order."""
     preloaded: frozenset[Shard]
-    """In memory before the execution begins."""
+    """Shards in memory before the execution begins."""
     deadline_s: float
     preload_bytes: int
-    """What the preload buffer may hold."""
+    """Capacity of the preload buffer."""
     length: int
-    """Padded source tokens that it was planned for."""
+    """Padded source tokens."""
     latency_s: float
     """Predicted, with the preloaded shards in memory and `steps` decoder steps."""
     stall_s: float
-    """Predicted: how long the processor waits for loads."""
+    """Predicted seconds that the processor waits for loads."""
     steps: float = 1.0
-    """Decoder steps within the deadline; 1 means little without a decoder."""
+    """Decoder steps within the deadline; 1 without a decoder."""
     short_of_io: bool = False
-    """Not even 2 bits everywhere come before they are computed; the paper's plan then loads 2 bits and no more (STI-13)."""
+    """True if even 2 bits everywhere are loaded too late; the plan of the paper then loads 2 bits (STI-13)."""
 
     @property
     def misses_deadline(self) -> bool:
-        """The predicted latency is beyond it: nothing smaller than 1 x 1 can be computed, or the loads make it wait."""
+        """True if the predicted latency exceeds the deadline: 1 x 1 is too large, or loads make the processor wait."""
         return self.latency_s > self.deadline_s * (1.0 + ROUNDING)
 
     @property
     def stalls(self) -> bool:
-        """By more than rounding."""
+        """True if the processor waits for longer than rounding errors explain."""
         return self.stall_s > ROUNDING * self.latency_s
 
     @property
     def layer_indices(self) -> tuple[int, ...]:
-        """Those that are executed, in order; a decoder's follow on after all of the encoder's, planned or not."""
+        """The executed layers in order; numbers of decoder layers follow those of all encoder layers."""
         return tuple(dict.fromkeys(layer for layer, _ in self.bits))
 
     @property
     def loaded(self) -> tuple[Shard, ...]:
-        """What is read during the execution, in layer order."""
+        """Shards that the execution reads, in layer order."""
         return tuple(shard for shard in self.bits if shard not in self.preloaded)
 
     def shards_of(self, layer: int) -> tuple[Shard, ...]:
-        """In slice order; none of a layer that is not planned."""
+        """Return the planned shards of a layer in slice order."""
         return tuple(shard for shard in self.bits if shard[0] == layer)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as plain numbers, with what follows from it."""
+        """Return the plan as plain numbers."""
         return {
             "layers": self.layers,
             "slices_per_layer": self.slices_per_layer,
@@ -131,23 +127,25 @@ def make_plan(
     fills_deadline: bool = False,
     size: tuple[int, int] | None = None,
 ) -> StreamingPlan:
-    """The paper's two-stage plan: the largest submodel that can be computed in time, then bits by two passes over its shards.
+    """Return the two-stage plan of the paper: the largest submodel that is computed in time, then bits in two passes.
 
-    `cached`: what the buffer truly holds, shard to bits; None for a model's first plan ever, whose buffer is filled as planned
-    (an empty mapping is a cold start). Without importance in `cost`, shards are ranked in layer order.
-    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline.
-    `repaired`: a first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones
-    alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, whose pipeline is late where a
-    first layer comes late and else never waits: the submodel is the largest that 2 bits everywhere bring in time, waits
-    included, and the pipeline may wait until the deadline, or where nothing meets it as long as 2 bits make it wait.
+    Embedding and head count towards the deadline, and computing before a layer gives time for its loads. Where reads slow
+    computing, the submodel ends in time with 2 bits everywhere, and upgrades keep it so.
 
-    Embedding and head count in the deadline, and what is computed ahead of a layer gives time for its loads. Where reads slow
-    computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; the longer computing
-    hides more reads. `size`: layers and slices a layer that are given, as in the later turns of an engagement, which are slowed
-    less.
+    Args:
+        length: padded source tokens.
+        cached: bits by shard in the buffer; empty for a cold start. None for a first plan, whose buffer is filled as planned.
+        similar: share of the most shards that a deeper submodel may lack.
+        steps: decoder steps within the deadline.
+        repaired: plan again, counting only whole preloaded shards, if a first plan stalls because a part of a shard counted as
+            preloaded. The plans of the paper then stall for less than one read.
+        fills_deadline: let the pipeline wait for loads until the deadline; if none meets it, as long as with 2 bits
+            everywhere. The paper never waits.
+        size: layers and slices per layer, as for later turns of an engagement. None to choose them.
 
-    Raises `PlanError` for a deadline, buffer, length or size that makes no sense, and for cached shards of unknown bits, of
-    another model or beyond the buffer.
+    Raises:
+        PlanError: for an invalid deadline, buffer, length or size, and for cached shards of unknown bits, of another model or
+            larger than the buffer.
     """
     check_deadline_and_buffer(deadline_s, preload_bytes)
     check_cached(cost, cached or {}, preload_bytes)
@@ -171,15 +169,8 @@ def make_plan(
     chosen = submodel(cost, *size, length=length, steps=steps)
 
     def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> StreamingPlan:
-        bits, short = allocate_bits(
-            cost,
-            chosen,
-            preload_bytes,
-            cached=cached,
-            whole_shards=whole_shards,
-            may_wait_s=may_wait_s,
-            deadline_s=deadline_s,
-        )
+        waits = {"may_wait_s": may_wait_s, "deadline_s": deadline_s}
+        bits, short = allocate_bits(cost, chosen, preload_bytes, cached=cached, whole_shards=whole_shards, **waits)
         return plan_with_bits(cost, chosen, bits, held(bits), deadline_s, preload_bytes, short_of_io=short)
 
     plan = attempt(False)
@@ -204,15 +195,14 @@ def plan_with_bits(
     short_of_io: bool = False,
     run: TimelineFunction = timeline,
 ) -> StreamingPlan:
-    """Return the plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts.
+    """Return the plan with the given bits; `run` predicts its latency.
 
     Raises `PlanError` for unknown bits, and for bits of other shards than the submodel's.
     """
     check_bits(bits)
     if set(bits) != set(chosen.shards):
         raise PlanError("bits of other shards than the submodel's", remedy="give bits for each of its shards")
-    load_s = loads_s(cost, bits, preloaded)
-    predicted = run(load_s, chosen.work.comp_s, chosen.work.after_s, chosen.work.slowed, before_s=chosen.work.before_s)
+    predicted = run(loads_s(cost, bits, preloaded), chosen.work)
     return StreamingPlan(
         layers=chosen.layers,
         slices_per_layer=chosen.slices_per_layer,
@@ -229,7 +219,7 @@ def plan_with_bits(
 
 
 def loads_s(cost: StiCost, bits: Mapping[Shard, int], preloaded: frozenset[Shard]) -> list[float]:
-    """Seconds to read what is not preloaded of each planned layer, in order."""
+    """Return the seconds to read the shards of each planned layer that are not preloaded, in layer order."""
     by_layer: dict[int, float] = {}
     for shard, width in bits.items():
         read_s = 0.0 if shard in preloaded else cost.t_io(width, shard[0])
@@ -238,18 +228,14 @@ def loads_s(cost: StiCost, bits: Mapping[Shard, int], preloaded: frozenset[Shard
 
 
 def timeline_of(plan: StreamingPlan, cost: StiCost, length: int | None = None, *, run: TimelineFunction = timeline) -> Timeline:
-    """Return the plan's execution over `length` tokens, by default those that it was planned for.
-
-    `run`: `timeline`, a pipeline, or `load_then_run`.
-    """
+    """Return the timeline of a plan for `length` tokens, by default the planned length."""
     tokens = plan.length if length is None else length
     work = work_of(cost, plan.layers, plan.slices_per_layer, length=tokens, steps=plan.steps)
-    load_s = loads_s(cost, plan.bits, plan.preloaded)
-    return run(load_s, work.comp_s, work.after_s, work.slowed, before_s=work.before_s)
+    return run(loads_s(cost, plan.bits, plan.preloaded), work)
 
 
 def check_bits(bits: Mapping[Shard, int]) -> None:
-    """Raise `PlanError` for a fidelity that no shard has."""
+    """Raise `PlanError` for bits that no shard has."""
     for (layer, piece), width in bits.items():
         if width not in BITS:
             known = ", ".join(map(str, BITS))
@@ -257,7 +243,7 @@ def check_bits(bits: Mapping[Shard, int]) -> None:
 
 
 def check_cached(cost: StiCost, cached: Mapping[Shard, int], capacity_bytes: int) -> None:
-    """Raise `PlanError` for cached shards of unknown bits, of another model, or beyond what the buffer holds."""
+    """Raise `PlanError` for cached shards of unknown bits, of another model, or larger than the buffer."""
     check_bits(cached)
     if unknown := set(cached).difference(cost.all_shards()):
         layer, piece = min(unknown)
@@ -269,7 +255,7 @@ def check_cached(cost: StiCost, cached: Mapping[Shard, int], capacity_bytes: int
 
 
 def check_deadline_and_buffer(deadline_s: float, preload_bytes: int) -> None:
-    """Raise `PlanError` for a deadline that is not positive, and for a buffer of less than 0 bytes."""
+    """Raise `PlanError` unless the deadline is positive and the buffer has 0 bytes or more."""
     if not 0.0 < deadline_s < math.inf:
         raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
     if preload_bytes < 0:
@@ -278,18 +264,23 @@ def check_deadline_and_buffer(deadline_s: float, preload_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes."""
+    """Memory use of a plan, in bytes."""
 
     preload_bytes: int
-    """Between executions as well."""
+    """Preloaded shards, held between executions too."""
     working_bytes: int
-    """One unpacked layer in float32, whatever the depth; where nothing overlaps, all, computed where they were loaded."""
+    """One unpacked layer in float32; all layers if nothing overlaps."""
     streamed_bytes: int
-    """Compressed shards that an execution reads and holds besides until it evicts; 0 where nothing overlaps."""
+    """Compressed shards that an execution reads and holds until eviction; 0 if nothing overlaps."""
 
 
 def memory_of(cost: StiCost, plan: StreamingPlan, *, whole: bool = False, in_turn: bool = False) -> Memory:
-    """`whole`: the model is kept as a whole, not only what is executed; `in_turn`: everything is loaded before it is run."""
+    """Return the memory use of a plan.
+
+    Args:
+        whole: the whole model stays in memory, not only the executed shards.
+        in_turn: all shards are loaded before the first layer is computed.
+    """
     loaded = {shard: plan.bits[shard] for shard in plan.loaded}
     held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - bytes_held(cost, loaded)
     layers_bytes = [4 * plan.slices_per_layer * weights_of(cost, layer) for layer in plan.layer_indices]
@@ -297,30 +288,34 @@ def memory_of(cost: StiCost, plan: StreamingPlan, *, whole: bool = False, in_tur
 
 
 def weights_of(cost: StiCost, layer: int) -> int:
-    """Of one shard of that layer."""
+    """Return the weights of one shard of a layer."""
     half = cost.geometry if cost.decoder is None or layer < cost.geometry.layers else cost.decoder.geometry
     return half.weights_per_shard
 
 
 def model_bytes(cost: StiCost, bits: int) -> int:
-    """All shards of the model at so many bits."""
+    """Return the bytes of all shards of the model at `bits` bits."""
     return bytes_held(cost, dict.fromkeys(cost.all_shards(), bits))
 
 
 def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -> Column:
-    """AIB of each layer: the bonus and all computing before it, less the reading of it and of all layers before it (STI-11).
+    """Return the accumulated IO budget of each layer, in seconds (STI-11); a plan is valid if none is below 0.
 
-    `comp_s`, `spent_s`: of shape (layers,); what is preloaded is spent as well, which cancels the bonus. Never below zero: the
-    plan is valid.
+    The budget is the bonus plus all computing before the layer, minus the reads of this and all earlier layers.
+
+    Args:
+        comp_s: computing time of each layer, shape (layers,).
+        spent_s: read time of each layer, shape (layers,), preloaded shards included, which cancel the bonus.
     """
     comp, spent = np.asarray(comp_s, np.float64), np.asarray(spent_s, np.float64)
     return bonus_s + np.concatenate([[0.0], np.cumsum(comp)[:-1]]) - np.cumsum(spent)
 
 
 def budgets_of(plan: StreamingPlan, cost: StiCost) -> tuple[Column, Column]:
-    """Accumulated IO budgets of each executed layer: what the preloaded shards and the computing grant, and what is left of it.
+    """Return the IO budgets of each executed layer, in seconds: granted, and left after all reads (STI-11).
 
-    Below zero: the layer's loads are late (STI-11). Where reads slow computing, it grants what it takes beside them.
+    Preloaded shards and computing grant time; computing that reads slow grants its slowed time. Loads come late if the rest is
+    below 0.
     """
     work = work_of(cost, plan.layers, plan.slices_per_layer, length=plan.length)
     bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)

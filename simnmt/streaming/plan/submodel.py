@@ -15,38 +15,19 @@ import numpy as np
 
 from simnmt.base.errors import InputError
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
-from simnmt.streaming.plan.timeline import ROUNDING, timeline
+from simnmt.streaming.plan.timeline import ROUNDING, Work, timeline
 
 
 class PlanError(InputError):
-    """A deadline, a buffer or a model that no plan can be made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Seconds of computing, nothing to be read: ahead of the layers, of each layer, and behind them."""
-
-    before_s: float
-    """The embedding."""
-    comp_s: tuple[float, ...]
-    """Of each executed layer; a decoder's for its first step and for what it does once a request."""
-    after_s: float
-    """The head, and a decoder's later steps."""
-    slowed: float
-    """Times as long that all of it takes while the disk reads."""
-
-    @property
-    def total_s(self) -> float:
-        """In memory."""
-        return self.before_s + sum(self.comp_s) + self.after_s
+    """A deadline, a buffer or a model for which no plan exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submodel:
-    """The bottom layers and some slices of each."""
+    """The bottom layers of a model, and the same number of slices of each."""
 
     layers: int
-    """Of the encoder."""
+    """Layers of the encoder."""
     slices_per_layer: int
     shards: tuple[Shard, ...]
     """In layer order, and in slice order within a layer."""
@@ -58,38 +39,37 @@ class Submodel:
 
     @property
     def layer_indices(self) -> tuple[int, ...]:
-        """In the order of execution."""
+        """The layers in the order of execution."""
         return tuple(dict.fromkeys(layer for layer, _ in self.shards))
 
 
 def decoder_layers(cost: StiCost, layers: int) -> int:
-    """How many decoder layers go with so many of the encoder: the same share, rounded up; none without a decoder (D)."""
+    """Return how many decoder layers go with `layers` of the encoder: the same share, rounded up; 0 without a decoder (D)."""
     return 0 if cost.decoder is None else -(-layers * cost.decoder.geometry.layers // cost.geometry.layers)
 
 
 def work_of(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> Work:
-    """What a submodel computes over `length` tokens and so many decoder steps, one at least."""
+    """Return the computing times of a submodel for `length` tokens and `steps` decoder steps, at least one."""
     decoding = decoder_layers(cost, layers)
     step_s, of_steps = cost.step_s(slices), max(steps, 1.0) if decoding else 1.0
-    comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.once_s(slices) + step_s] * decoding)
-    return Work(
-        cost.t_embed(length), comp_s, of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s, cost.slowing(slices)
-    )
+    comp_s = [cost.t_comp(length, slices)] * layers + [cost.once_s(slices) + step_s] * decoding
+    after_s = of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s
+    return Work(comp_s, after_s, cost.slowing(slices), cost.t_embed(length))
 
 
 def compute_s(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> float:
-    """Seconds to compute a submodel that is in memory, embedding and head included."""
+    """Return the seconds to compute a submodel that is in memory, with embedding and head."""
     return work_of(cost, layers, slices, length=length, steps=steps).total_s
 
 
-def sizes(cost: StiCost) -> Iterator[tuple[int, int]]:
-    """All numbers of layers and of slices a layer, the one with the most shards first, the deeper of two alike first."""
+def sizes(cost: StiCost) -> list[tuple[int, int]]:
+    """Return all pairs of layers and slices per layer, by falling number of shards; the deeper of two alike comes first."""
     every = [(n, m) for n in range(1, cost.geometry.layers + 1) for m in range(1, cost.geometry.heads + 1)]
-    yield from sorted(every, key=lambda size: (-shards_in(cost, *size), -size[0]))
+    return sorted(every, key=lambda size: (-shards_in(cost, *size), -size[0]))
 
 
 def shards_in(cost: StiCost, layers: int, slices: int) -> int:
-    """Of encoder and decoder together."""
+    """Return the number of shards of a submodel, in encoder and decoder together."""
     return (layers + decoder_layers(cost, layers)) * slices
 
 
@@ -102,10 +82,13 @@ def chosen_size(
     steps: float = 1.0,
     fits: Callable[[int, int], bool] = lambda layers, slices: True,
 ) -> tuple[int, int]:
-    """Layers and slices of the submodel with the most shards that can be computed in time; (1, 1) where none can.
+    """Return layers and slices per layer of the largest submodel that is computed in time; (1, 1) if there is none.
 
-    Of submodels that lack at most the share `similar` of the most shards, the deepest (D: 0, an exact tie), then the widest.
-    `fits`: what else is asked of one.
+    Among the submodels that have at most the share `similar` fewer shards than the largest, the deepest is chosen, then the
+    widest; 0 means an exact tie (D).
+
+    Args:
+        fits: further condition on layers and slices.
     """
     limit_s = deadline_s * (1.0 + ROUNDING)
     in_time = (size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s)
@@ -133,9 +116,6 @@ def submodel(cost: StiCost, layers: int, slices: int, *, length: int, steps: flo
     return Submodel(layers, slices, shards, length, steps, work_of(cost, layers, slices, length=length, steps=steps))
 
 
-Bits = dict[Shard, int]
-
-
 def allocate_bits(
     cost: StiCost,
     chosen: Submodel,
@@ -145,45 +125,38 @@ def allocate_bits(
     whole_shards: bool = False,
     may_wait_s: float = 0.0,
     deadline_s: float = inf,
-) -> tuple[Bits, bool]:
-    """Bits of every shard in layer order, and whether not even 2 bits could be loaded in time.
+) -> tuple[dict[Shard, int], bool]:
+    """Return the bits of every shard in layer order, and whether even 2 bits everywhere are loaded too late.
 
-    `cached`: the buffer's true contents, which keep their bits; None: the buffer will be filled as planned, and its capacity
-    counts as time: that of reading so many bytes of the planned shards from the first on, the last of them in part, which is
-    optimistic by less than one shard (STI-15). `whole_shards`: only those shards that fit whole count.
-    `may_wait_s`: how long the pipeline may wait in all; the paper's may not. Where reads slow computing, what is computed ahead
-    of a layer gives its loads so much more time; and no shard gets bits that make all of it end beyond `deadline_s`, or beyond
-    what it takes with 2 bits.
+    Where reads slow computing, the longer computing before a layer gives more time for its loads, but no shard gets bits with
+    which the execution ends later than both `deadline_s` and the execution with 2 bits.
+
+    Args:
+        cached: true contents of the buffer, which keep their bits. None: the buffer will be filled as planned, and its
+            capacity counts as the time of reading that many bytes of the planned shards, from the first on. The last shard may
+            count in part, which is optimistic by less than one shard (STI-15).
+        whole_shards: count only shards that fit whole.
+        may_wait_s: seconds that the pipeline may wait in all; 0 in the paper.
     """
     bits = {shard: BITS[0] if cached is None else cached.get(shard, BITS[0]) for shard in chosen.shards}
     free = [shard for shard in chosen.shards if cached is None or shard not in cached]
     held = frozenset(chosen.shards) - set(free)
-    capacity_bytes = preload_bytes if cached is None else 0
-    loads = _loading(cost, chosen, capacity_bytes, held, whole_shards)
+    loads = _loading(cost, chosen, preload_bytes if cached is None else 0, held, whole_shards)
     in_time = _in_time(chosen.work, may_wait_s, max(deadline_s, _end_s(chosen.work, list(loads(bits)))))
-
-    def valid(changed: Mapping[Shard, int]) -> bool:
-        return in_time(loads(changed))
-
-    uniform = [width for width in BITS if valid(bits | dict.fromkeys(free, width))]
+    uniform = [width for width in BITS if in_time(loads(bits | dict.fromkeys(free, width)))]
     if not uniform:
         return bits, True
     bits |= dict.fromkeys(free, max(uniform))
     may_change = set(free)
     for shard in cost.importance or chosen.shards:
-        if shard not in may_change:
-            continue
-        for width in reversed(BITS):
-            if width <= bits[shard]:
-                break
-            if valid(bits | {shard: width}):
-                bits[shard] = width
-                break
+        if shard in may_change:
+            larger = (width for width in reversed(BITS) if width > bits[shard])
+            bits[shard] = next((width for width in larger if in_time(loads(bits | {shard: width}))), bits[shard])
     return bits, False
 
 
 def read_in_time(cost: StiCost, chosen: Submodel, bits: Mapping[Shard, int], held: frozenset[Shard], deadline_s: float) -> bool:
-    """Whether computing that those bits' reads slow, but do not hold up, ends by the deadline."""
+    """Return whether the execution ends by the deadline if its reads slow computing but never hold it up."""
     *_, read_s = _loading(cost, chosen, 0, held, True)(bits)
     return chosen.work.total_s + read_s * (1.0 - 1.0 / chosen.work.slowed) <= deadline_s * (1.0 + ROUNDING)
 
@@ -191,10 +164,10 @@ def read_in_time(cost: StiCost, chosen: Submodel, bits: Mapping[Shard, int], hel
 def _loading(
     cost: StiCost, chosen: Submodel, capacity_bytes: int, held: frozenset[Shard], whole_shards: bool
 ) -> Callable[[Mapping[Shard, int]], Iterator[float]]:
-    """When each layer's remaining loads end, one layer after the other, by bits.
+    """Return a function of the bits that yields when the remaining loads of each layer end.
 
-    What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
-    not, a bonus for layers yet to come would hide the stall of those before (STI-12).
+    Preloaded shards are left out of the loads instead of being granted as a bonus. For a prefix both are the same; otherwise a
+    bonus for later layers would hide the stalls of earlier ones (STI-12).
     """
 
     def loaded_s(bits: Mapping[Shard, int]) -> Iterator[float]:
@@ -218,10 +191,10 @@ def _loading(
 
 
 def _in_time(work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterator[float]], bool]:
-    """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
+    """Return a check that no layer's loads last longer than the computing before it and `may_wait_s` allow.
 
-    A layer's loads end before those of the last layer do, so that all that is computed before it is slowed if anything is, and
-    the longest that any layer's loads last beyond it is how long the pipeline waits in all: `timeline`'s stall.
+    A layer's loads end before those of the last layer, so all computing before it is slowed if any is. The largest excess of
+    any layer's loads over that computing is the total wait of the pipeline: the stall of `timeline`.
     """
     before = [work.slowed * done_s for done_s in accumulate(work.comp_s, initial=work.before_s)]
     slack_s = may_wait_s + ROUNDING * before[-1] / work.slowed
@@ -238,5 +211,4 @@ def _in_time(work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterato
 
 
 def _end_s(work: Work, loaded_s: Sequence[float]) -> float:
-    """When all is computed: `timeline`'s latency."""
-    return timeline(np.diff(loaded_s, prepend=0.0), work.comp_s, work.after_s, work.slowed, before_s=work.before_s).latency_s
+    return timeline(np.diff(loaded_s, prepend=0.0), work).latency_s

@@ -2,100 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Column = NDArray[np.float64]
 ROUNDING = 1e-9
-"""Relative: what sums of decimal times may be off by and still count as equal."""
+"""Relative difference below which two sums of decimal times count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Computing times of a model that is in memory, in seconds."""
+
+    comp_s: Sequence[float]
+    """Of each layer, shape (layers,); of a decoder layer for its first step and for its computation once per request."""
+    after_s: float = 0.0
+    """Of all computing after the last layer: the head, and the later steps of a decoder."""
+    slowed: float = 1.0
+    """Factor on all computing times while the disk reads."""
+    before_s: float = 0.0
+    """Of all computing before the first layer: the embedding."""
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all computing if nothing is read."""
+        return self.before_s + sum(self.comp_s) + self.after_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Seconds from the beginning, a row per layer that is executed."""
+    """Moments of one execution in seconds from its begin; each column has one value per executed layer."""
 
     load_begin: Column
     load_end: Column
     compute_begin: Column
     compute_end: Column
     stall: Column
-    """How long the processor waited for the layer's loads."""
+    """Seconds that the processor waited for the loads of the layer."""
     after_s: float = 0.0
-    """What follows the last layer and reads nothing: a head, and a decoder's later steps."""
+    """Seconds of computing after the last layer: the head, and the later steps of a decoder."""
     before_s: float = 0.0
-    """What is computed ahead of the first layer while its loads are under way: the embedding, as long as it took."""
+    """Seconds of computing before the first layer, slowed by reads: the embedding."""
 
     @property
     def latency_s(self) -> float:
-        """To the end of all computing."""
+        """Seconds from the begin to the end of all computing."""
         return float(self.compute_end[-1]) + self.after_s
 
     @property
     def stall_s(self) -> float:
-        """Of all layers together."""
+        """Seconds that the processor waited for loads, over all layers."""
         return float(self.stall.sum())
 
     @property
     def stalls(self) -> bool:
-        """By more than rounding."""
+        """True if the processor waited for longer than rounding errors explain."""
         return self.stall_s > ROUNDING * self.latency_s
 
 
-class TimelineFunction(Protocol):
-    """`timeline` or `load_then_run`: how loads and computations follow each other."""
-
-    def __call__(
-        self, load_s: ArrayLike, comp_s: ArrayLike, after_s: float = 0.0, slowed: float = 1.0, *, before_s: float = 0.0
-    ) -> Timeline:
-        """See there."""
-        ...
+TimelineFunction = Callable[[ArrayLike, Work], Timeline]
+"""`timeline` or `load_then_run`."""
 
 
-def timeline(
-    load_s: ArrayLike, comp_s: ArrayLike, after_s: float = 0.0, slowed: float = 1.0, *, before_s: float = 0.0
-) -> Timeline:
-    """Each layer computes once it is loaded and the layer before has been computed; loads follow each other from time 0.
+def timeline(load_s: ArrayLike, work: Work) -> Timeline:
+    """Return the timeline of a pipeline: loads run one after the other, and computing overlaps them.
 
-    `load_s`: what remains to be loaded of each layer; `comp_s`: its computation; both of shape (layers,). `before_s` and
-    `after_s`: computed ahead of the first layer and behind the last. `slowed`: times as long that all computing takes while
-    loads are under way; what is done after the last of them takes its own time.
+    A layer is computed once it is loaded and the layer before it has been computed.
+
+    Args:
+        load_s: seconds that remain to load each layer, shape (layers,).
+        work: computing times; only computing during the loads is slowed.
     """
-    load, compute = np.asarray(load_s, np.float64), np.asarray(comp_s, np.float64)
+    load, compute, slowed = np.asarray(load_s, np.float64), np.asarray(work.comp_s, np.float64), work.slowed
     loaded = np.cumsum(load)
     # In seconds of undisturbed work, which pass more slowly than the clock's until all is loaded.
-    work = loaded if slowed == 1.0 else loaded / slowed
+    ready = loaded if slowed == 1.0 else loaded / slowed
     # Each layer's end is the latest of all loads, each followed by the computations from its layer on: max-plus, no loop.
-    before = np.concatenate([[0.0], np.cumsum(compute)]) + before_s
-    begin = np.maximum.accumulate(work - before[:-1]) + before[:-1]
+    before = np.concatenate([[0.0], np.cumsum(compute)]) + work.before_s
+    begin = np.maximum.accumulate(ready - before[:-1]) + before[:-1]
     begin = np.maximum(begin, before[:-1])
     begin_s, end_s = (_clock_s(done, loaded[-1], slowed) for done in (begin, begin + compute))
-    return _rows(load, loaded, begin_s, end_s, after_s, float(_clock_s(before[0], loaded[-1], slowed)))
+    return _rows(load, loaded, begin_s, end_s, work.after_s, float(_clock_s(before[0], loaded[-1], slowed)))
 
 
 def _clock_s(work_s: Column, read_s: float, slowed: float) -> Column:
-    """When so much undisturbed work is done, of which 1 / slowed gets done in each of the first `read_s` seconds."""
+    """Return when `work_s` seconds of undisturbed work are done; in the first `read_s` seconds the pace is 1 / `slowed`."""
     if slowed == 1.0:
         return work_s
     return np.where(work_s * slowed <= read_s, work_s * slowed, read_s + (work_s - read_s / slowed))
 
 
-def load_then_run(
-    load_s: ArrayLike, comp_s: ArrayLike, after_s: float = 0.0, slowed: float = 1.0, *, before_s: float = 0.0
-) -> Timeline:
-    """The same work without overlap: layers begin once everything is loaded; what is ahead of them needs no load."""
-    load, compute = np.asarray(load_s, np.float64), np.asarray(comp_s, np.float64)
+def load_then_run(load_s: ArrayLike, work: Work) -> Timeline:
+    """Return the timeline without overlap: the first layer begins after the last load; only the embedding overlaps loads."""
+    load, compute = np.asarray(load_s, np.float64), np.asarray(work.comp_s, np.float64)
     loaded = np.cumsum(load)
-    embedded_s = float(_clock_s(np.asarray(before_s, np.float64), loaded[-1], slowed))
+    embedded_s = float(_clock_s(np.asarray(work.before_s, np.float64), loaded[-1], work.slowed))
     begin = max(float(loaded[-1]), embedded_s) + np.concatenate([[0.0], np.cumsum(compute)[:-1]])
-    return _rows(load, loaded, begin, begin + compute, after_s, embedded_s)
+    return _rows(load, loaded, begin, begin + compute, work.after_s, embedded_s)
 
 
 def _rows(load: Column, loaded: Column, begin: Column, end: Column, after_s: float, before_s: float) -> Timeline:
-    free = np.concatenate([[before_s], end[:-1]])
-    stall = begin - free
-    # What is left of adding and taking away the same computations.
+    stall = begin - np.concatenate([[before_s], end[:-1]])
+    # Rounding errors of adding and subtracting the same computing times.
     stall[stall < ROUNDING * max(float(end[-1]), 0.0)] = 0.0
     return Timeline(loaded - load, loaded, begin, end, stall, after_s, before_s)

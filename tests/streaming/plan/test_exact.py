@@ -12,7 +12,7 @@ from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.baselines import fidelity, find_exact_plan
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan
 from simnmt.streaming.plan.submodel import PlanError
-from simnmt.streaming.plan.timeline import timeline
+from simnmt.streaming.plan.timeline import Work, timeline
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 
@@ -28,7 +28,7 @@ def best_by_trying(cost: StiCost, plan: StreamingPlan) -> float | None:
         loads = [0.0] * plan.layers
         for at, (shard, width) in enumerate(bits.items()):
             loads[shard[0]] += 0.0 if at < held else cost.t_io(width)
-        told = timeline(loads, comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), before_s=cost.t_embed(LENGTH))
+        told = timeline(loads, Work(comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), cost.t_embed(LENGTH)))
         if not told.stalls and (cost.slowing(plan.slices_per_layer) == 1.0 or told.latency_s <= latest_s):
             best = max(best or 0.0, fidelity(bits, cost.importance))
     return best

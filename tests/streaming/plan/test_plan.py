@@ -13,7 +13,7 @@ from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry,
 from simnmt.streaming.plan.baselines import find_exact_plan, standard_pipeline
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, budgets_of, bytes_held, evicted, make_plan, timeline_of
 from simnmt.streaming.plan.submodel import PlanError, allocate_bits, chosen_size, compute_s, submodel
-from simnmt.streaming.plan.timeline import Timeline, timeline
+from simnmt.streaming.plan.timeline import Timeline, Work, timeline
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 FIRST_LAYER = {(0, piece): 2 for piece in range(3)}
@@ -133,7 +133,7 @@ def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float,
         loads = [
             sum(cost.t_io(bits[shard]) for shard in plan.shards_of(layer) if shard not in held) for layer in plan.layer_indices
         ]
-        return timeline(loads, comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), before_s=cost.t_embed(LENGTH))
+        return timeline(loads, Work(comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), cost.t_embed(LENGTH)))
 
     latest_s = max(deadline_s, run({shard: held.get(shard, 2) for shard in plan.bits}).latency_s) * (1 + 1e-9)
 

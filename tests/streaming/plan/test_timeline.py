@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.streaming.plan.streaming_plan import accumulated_budgets
-from simnmt.streaming.plan.timeline import load_then_run, timeline
+from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 
 SECONDS = st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 1.75])
 """Exact in binary, so that ties are ties."""
@@ -16,8 +16,8 @@ LAYERS = st.lists(st.tuples(SECONDS, SECONDS.filter(bool)), min_size=1, max_size
 
 
 def test_the_motivating_pipeline_of_sti_21_to_the_digits() -> None:
-    layers = [0.339] * 6, [0.095] * 6
-    pipeline, in_turn = timeline(*layers), load_then_run(*layers)
+    load_s, work = [0.339] * 6, Work([0.095] * 6)
+    pipeline, in_turn = timeline(load_s, work), load_then_run(load_s, work)
     assert pipeline.latency_s == pytest.approx(2.129, abs=1e-12)
     assert in_turn.latency_s == pytest.approx(2.604, abs=1e-12)
     assert 100 * pipeline.stall_s / pipeline.latency_s == pytest.approx(73.2, abs=0.05)
@@ -25,22 +25,23 @@ def test_the_motivating_pipeline_of_sti_21_to_the_digits() -> None:
 
 @given(LAYERS)
 def test_a_timeline_is_what_a_walk_over_its_layers_finds(layers: list[tuple[float, float]]) -> None:
-    found = timeline(*zip(*layers, strict=True))
+    load_s, comp_s = zip(*layers, strict=True)
+    result = timeline(load_s, Work(comp_s))
     loaded = computed = 0.0
     for k, (load, comp) in enumerate(layers):
-        assert found.load_begin[k] == loaded
+        assert result.load_begin[k] == loaded
         loaded += load
-        assert found.stall[k] == max(0.0, loaded - computed)
+        assert result.stall[k] == max(0.0, loaded - computed)
         computed = max(computed, loaded) + comp
-        assert (found.load_end[k], found.compute_end[k]) == (loaded, computed)
-    assert found.latency_s == computed
+        assert (result.load_end[k], result.compute_end[k]) == (loaded, computed)
+    assert result.latency_s == computed
 
 
 @given(LAYERS)
 def test_overlap_never_loses_and_never_beats_either_resource(layers: list[tuple[float, float]]) -> None:
     load, comp = (np.array(column) for column in zip(*layers, strict=True))
-    latency_s = timeline(load, comp).latency_s
-    assert max(load.sum() + comp[-1], comp.sum()) <= latency_s <= load_then_run(load, comp).latency_s == load.sum() + comp.sum()
+    latency_s, in_turn_s = (run(load, Work(comp)).latency_s for run in (timeline, load_then_run))
+    assert max(load.sum() + comp[-1], comp.sum()) <= latency_s <= in_turn_s == load.sum() + comp.sum()
 
 
 @given(LAYERS, st.integers(0, 8))
@@ -50,7 +51,7 @@ def test_no_budget_is_overdrawn_exactly_where_nothing_stalls(layers: list[tuple[
     remaining = load.copy()
     remaining[:preloaded] = 0.0
     budgets = accumulated_budgets(float(load[:preloaded].sum()), comp, load)
-    assert (budgets.min() >= 0.0) == (not timeline(remaining, comp).stalls)
+    assert (budgets.min() >= 0.0) == (not timeline(remaining, Work(comp)).stalls)
 
 
 def test_worked_example_of_sti_11() -> None:
@@ -64,35 +65,35 @@ def test_worked_example_of_sti_11() -> None:
 def test_a_budget_that_passes_while_the_timeline_stalls_outside_the_prefix_rule() -> None:
     """STI-12's counter-example: layer 1 is preloaded, layer 0 is not."""
     assert accumulated_budgets(0.2, [1.0, 1.0], [0.2, 0.2])[0] == 0.0
-    assert timeline([0.2, 0.0], [1.0, 1.0]).stall_s == pytest.approx(0.2)
+    assert timeline([0.2, 0.0], Work([1.0, 1.0])).stall_s == pytest.approx(0.2)
 
 
 def test_later_decoder_steps_follow_the_last_layer() -> None:
-    assert timeline([1.0], [2.0], 5.0).latency_s == 8.0
+    assert timeline([1.0], Work([2.0], 5.0)).latency_s == 8.0
 
 
 def test_an_embedding_runs_beside_the_loads_and_a_head_follows_the_last_layer() -> None:
-    told = timeline([0.5, 0.5], [1.0, 1.0], 0.25, before_s=0.75)
-    assert told.compute_begin.tolist() == [0.75, 1.75]
-    assert (told.stall_s, told.latency_s) == (0.0, 3.0)
-    assert timeline([1.0, 0.5], [1.0, 1.0], 0.25, before_s=0.75).stall.tolist() == [0.25, 0.0]
-    assert load_then_run([0.5, 0.5], [1.0, 1.0], 0.25, before_s=0.75).latency_s == 3.25
-    assert load_then_run([0.5, 0.5], [1.0, 1.0], 0.25, before_s=1.5).latency_s == 3.75
+    result = timeline([0.5, 0.5], Work([1.0, 1.0], 0.25, before_s=0.75))
+    assert result.compute_begin.tolist() == [0.75, 1.75]
+    assert (result.stall_s, result.latency_s) == (0.0, 3.0)
+    assert timeline([1.0, 0.5], Work([1.0, 1.0], 0.25, before_s=0.75)).stall.tolist() == [0.25, 0.0]
+    assert load_then_run([0.5, 0.5], Work([1.0, 1.0], 0.25, before_s=0.75)).latency_s == 3.25
+    assert load_then_run([0.5, 0.5], Work([1.0, 1.0], 0.25, before_s=1.5)).latency_s == 3.75
 
 
 def test_reads_slow_what_is_computed_meanwhile_and_no_more() -> None:
     """Reads until 2 s: of 1 s of work that begins at 1 s, half is done by then, and the rest takes its own time."""
-    told = timeline([1.0, 1.0], [1.0, 1.0], slowed=2.0)
-    assert told.compute_begin.tolist() == [1.0, 2.5]
-    assert told.compute_end.tolist() == [2.5, 3.5]
-    assert told.load_end.tolist() == [1.0, 2.0]
-    assert load_then_run([1.0, 1.0], [1.0, 1.0], slowed=2.0).latency_s == 4.0
+    result = timeline([1.0, 1.0], Work([1.0, 1.0], slowed=2.0))
+    assert result.compute_begin.tolist() == [1.0, 2.5]
+    assert result.compute_end.tolist() == [2.5, 3.5]
+    assert result.load_end.tolist() == [1.0, 2.0]
+    assert load_then_run([1.0, 1.0], Work([1.0, 1.0], slowed=2.0)).latency_s == 4.0
 
 
 @given(LAYERS, st.sampled_from([1.0, 1.5, 3.0]))
 def test_slowing_costs_its_share_of_the_reads_at_most(layers: list[tuple[float, float]], slowed: float) -> None:
     load, comp = (np.array(column) for column in zip(*layers, strict=True))
-    alone, beside = timeline(load, comp), timeline(load, comp, slowed=slowed)
+    alone, beside = timeline(load, Work(comp)), timeline(load, Work(comp, slowed=slowed))
     assert alone.latency_s <= beside.latency_s + 1e-9
     assert beside.latency_s <= alone.latency_s + load.sum() * (1.0 - 1.0 / slowed) + 1e-9
     assert (beside.compute_begin >= beside.load_end - 1e-9).all()
