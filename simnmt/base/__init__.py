@@ -1,10 +1,10 @@
-"""What every room stands on: errors, files, columns, random numbers, suggestions in messages, configuration models.
+"""The base of every room: errors, files, columns, random numbers, suggestions in messages, configuration models.
 
-To read it, start with `errors.py` (how the fault of an input is reported), `files.py` (bounded reading, atomic writing, locks)
-and `random_streams.py` (random numbers keyed by purpose). It imports no other room, and this file imports nothing.
+To read it, start with `errors.py` (errors that name place and remedy), `files.py` (bounded reading, atomic writing, locks) and
+`random_streams.py` (random numbers keyed by purpose). It imports no other room, and this file imports nothing.
 """
 
 from __future__ import annotations
 
 VERSION = "0.1.0"
-"""Of simnmt."""
+"""Version of simnmt."""

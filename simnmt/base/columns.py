@@ -1,10 +1,10 @@
-"""Columns in files: numbers per request, written and read block by block, so that memory does not grow with a run."""
+"""Columns in files: one number per request, written and read block by block, so that memory does not grow with a run."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -12,25 +12,24 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.random_streams import blocks_of
+
 Array = NDArray[Any]
 Rows = slice | NDArray[np.int64]
-"""Some requests: a slice, or their numbers."""
-
-BLOCK = 65_536
-"""Requests that are made or read at a time: their columns stay near the processor's cache."""
+"""A slice of requests, or their indices."""
 
 
 class Column:
-    """A number for each request, in a file; whatever is read of it is an array of its own.
+    """A number for each request, in a file; reading rows returns a new array.
 
-    The file may lose its name: its content stays for as long as a column reads it. A column that is sent to another process is
-    opened there by its name; where it has lost that, the numbers are sent themselves, as an array.
+    The file may be removed: its content stays as long as the column exists. A pickled column holds the name of its file, or
+    the numbers as an array if the file was removed.
     """
 
     __slots__ = ("_content", "_dtype", "_path")
 
     MAPPED_FROM = 1 << 18
-    """Bytes from which on a file is mapped, not read at once: a process may have so many maps and no more (65,530 on Linux)."""
+    """Bytes of the smallest file that is mapped, not read: a process may have only 65,530 maps on Linux."""
 
     def __init__(self, path: str, dtype: np.dtype[Any]) -> None:
         self._path, self._dtype = path, dtype
@@ -47,7 +46,7 @@ class Column:
     def __getitem__(self, rows: Rows) -> Array:
         values = np.array(np.frombuffer(self._content, self._dtype)[rows])
         if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            # Pages that were read count as this process's memory until it says that it is done with them.
+            # Pages that were read count as memory of this process until it gives them back.
             self._content.madvise(mmap.MADV_DONTNEED)
         return values
 
@@ -59,7 +58,7 @@ class Column:
 
 
 class Reordered:
-    """A column in another order: that of `order`, which says what number each had."""
+    """A column in another order; row i is row `order[i]` of the column."""
 
     __slots__ = ("_column", "_order")
 
@@ -78,7 +77,10 @@ AnyColumn = Array | Column | Reordered
 
 
 def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
-    """Columns by name, of which the blocks are the parts in their order; every one names the same. Raises `OSError`."""
+    """Write consecutive blocks of columns to files in `folder` and return the columns by name. Raises `OSError`.
+
+    Every block has the same names.
+    """
     files: dict[str, IO[bytes]] = {}
     dtypes: dict[str, np.dtype[Any]] = {}
     with ExitStack() as opened:
@@ -92,7 +94,7 @@ def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[s
 
 
 def assemble(part: Callable[[slice], Array], rows: slice) -> Array:
-    """Return the values that `part` gives for consecutive rows, block by block, as one array."""
+    """Return the values that `part` gives for `rows`, computed block by block, as one array."""
     whole: Array | None = None
     for block in blocks_of(rows):
         values = part(block)
@@ -100,9 +102,3 @@ def assemble(part: Callable[[slice], Array], rows: slice) -> Array:
             whole = np.empty(rows.stop - rows.start, values.dtype)
         whole[block.start - rows.start : block.stop - rows.start] = values
     return np.empty(0) if whole is None else whole
-
-
-def blocks_of(rows: slice) -> Iterator[slice]:
-    """The same rows, a block at a time."""
-    for start in range(rows.start, rows.stop, BLOCK):
-        yield slice(start, min(start + BLOCK, rows.stop))

@@ -18,19 +18,19 @@ from types import TracebackType
 from simnmt.base.errors import InputError
 
 MOST_DOCUMENT_BYTES = 64 << 20
-"""Of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
+"""Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
 MOST_TEXT_BYTES = 256 << 20
-"""Of a table or a list of JSON that is parsed as a whole: up to 24 times as much memory, for a list of empty objects."""
+"""Limit of a table or a JSON list that is parsed as a whole, which takes up to 24 times as much memory (empty objects)."""
 MOST_HELD_BYTES = 1 << 30
-"""Of the lines of a text that are kept in memory."""
+"""Limit of the bytes of a text whose lines are kept in memory."""
 MOST_HELD_LINES = 10_000_000
-"""Of a text that is kept in memory, where a short line takes some 60 bytes, and a pair of them in training some 500."""
+"""Limit of the lines of such a text: a short line takes about 60 bytes, a pair of lines in training about 500."""
 MOST_STREAMED_BYTES = 64 << 30
-"""Of a text of which no line is kept, unpacked; the largest public corpora have some 35 GB a side."""
+"""Limit of an unpacked text of which no line is kept; the largest public corpora have about 35 GB a side."""
 MOST_MODEL_BYTES = 256 << 20
-"""Of a tokenizer's model or vocabulary; a million pieces take some 20 MB."""
+"""Limit of a tokenizer's model or vocabulary; a million pieces take about 20 MB."""
 MOST_TENSOR_BYTES = 64 << 30
-"""Of a file of tensors."""
+"""Limit of a file of tensors."""
 
 _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
@@ -54,14 +54,14 @@ _TEXT_NAMES = (
 """Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
 _TENSOR_NAMES = ("*.safetensors", "*.bin")
 _LOCK_ATTEMPTS = 100
-"""To take a folder that other processes remove in between; each needs a process that ends in these microseconds."""
+"""Attempts to lock a folder that ending processes remove at the same moment."""
 
 
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
-    `OSError.strerror` is a message for the user, so a room reports it as it reports a missing file. A folder, a device,
-    a socket, a FIFO, an oversized file and a name that no file can have are refused.
+    Refuses a folder, a device, a socket, a FIFO, a file above the limit and a name that no file can have. `OSError.strerror` is
+    a message for the user.
     """
     try:
         status = Path(path).stat()
@@ -77,7 +77,7 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     with Path(path).open("rb") as file:
         status = os.fstat(file.fileno())
         _check_status(status, path, most_bytes, pipes=pipes)
-        # Memory for all that is asked for is taken at once, so the file's size is asked for, and not the limit.
+        # `read` allocates the whole size at once, so it gets the file's size, not the limit.
         pieces = [file.read(status.st_size + 1)]
         size = len(pieces[0])
         while size <= most_bytes and (piece := file.read(_PIECE_BYTES)):  # a FIFO, a file of /proc, or a file that has grown
@@ -89,10 +89,10 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not be given to read.
+    """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not read.
 
-    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no
-    library reads, such as the corpus beside the model, may be of any size. All must be regular: an index of tensors may name
+    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no library
+    reads, such as a corpus beside the model, may have any size. Every file must be regular, since an index of tensors may name
     any file of the folder.
     """
     for path in folder.iterdir():
@@ -129,8 +129,8 @@ def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
 def try_lock(descriptor: int) -> bool | None:
     """Take the exclusive lock of an open file or folder without waiting.
 
-    The lock ends with the descriptor, at the latest with the process. Returns True if it is held now, False if another
-    process (or another descriptor of this one) holds it, None where the system or the file system has no such locks.
+    The lock ends when the descriptor is closed. Returns True if the lock is held now, False if another process (or another
+    descriptor of this process) holds it, and None if the system or the file system has no such locks.
     """
     try:
         import fcntl
@@ -146,7 +146,7 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 def is_still_at(descriptor: int, path: Path) -> bool:
-    """Return whether `path` still names the open file or folder, which a process that ended may have removed."""
+    """Return whether `path` still names the open file or folder, which an ending process may have removed."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:
@@ -154,16 +154,18 @@ def is_still_at(descriptor: int, path: Path) -> bool:
 
 
 class FolderLock:
-    """Hold a folder as its only writer until `close`; the folder and its parents are made where missing.
+    """The only writer of a folder until `close`; makes the folder and its parents where they are missing.
 
-    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. A folder that this object
-    made and that is still empty at the end is removed again, but only by the holder: of two that made it together the loser
-    leaves it to the winner. `new`: the folder must not exist yet. Raises `BlockingIOError` if another process holds the folder,
-    `FileExistsError` for an existing one that should be new, and `OSError` if the folder cannot be made; parents that were
-    made for it are removed again.
+    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. `close` removes the folder if
+    this object made it and it is empty. Of two processes that make a folder together, only the one that locks it removes it.
+    `new`: the folder must not exist yet. As a context it gives the path.
+
+    Raises `BlockingIOError` if another process holds the folder, `FileExistsError` if a `new` folder exists, and `OSError` if
+    the folder cannot be made; parents that were made for it are then removed.
     """
 
     def __init__(self, folder: Path, *, new: bool = False) -> None:
+        self.path = folder
         self._made = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.lexists(path)]
         self._descriptor: int | None = None
         self._held = False
@@ -213,11 +215,33 @@ class FolderLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> FolderLock:
-        return self
+    def __enter__(self) -> Path:
+        return self.path
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+class PartialFolder(FolderLock):
+    """A new folder under a temporary name in `folder`, for content that is renamed when it is complete.
+
+    `close` removes what is left of it. The lock shows `sweep_left_overs` of another process that this one lives. Raises
+    `OSError` if the folder cannot be made; `folder` itself must exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.stat()
+        while True:
+            with suppress(BlockingIOError):  # the sweep of another process came between making and locking
+                return super().__init__(free_name(folder), new=True)
+
+    def close(self) -> None:
+        """Remove what is left under the temporary name, and release the lock."""
+        _remove(self.path)
+        if self.path.exists():
+            # A network file system keeps a file that is still open under a name of its own until it is closed.
+            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+        super().close()
 
 
 def _held_elsewhere(folder: Path) -> BlockingIOError:
@@ -226,9 +250,9 @@ def _held_elsewhere(folder: Path) -> BlockingIOError:
 
 @contextmanager
 def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
-    """Hold `folder` as `FolderLock` does, and raise the room's `error` where it is held by another process or cannot be made.
+    """Hold `folder` as `FolderLock` does; raise the room's `error` if another process holds it or it cannot be made.
 
-    `activity` names the work for the message, such as "training".
+    `activity` names the work in the message, such as "training".
     """
     try:
         lock = FolderLock(folder)
@@ -243,68 +267,19 @@ def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterato
 
 
 def lock_journal(descriptor: int, path: str | os.PathLike[str], error: type[InputError], activity: str) -> None:
-    """Lock an open journal until it is closed; raise the room's `error` where another process holds it."""
+    """Lock an open journal until it is closed; raise the room's `error` if another process holds it."""
     if try_lock(descriptor) is False:
         remedy = "let it end, or choose another --out"
         raise error(f"another {activity} is writing this journal", path=path, remedy=remedy)
 
 
-class PartialFolder:
-    """A folder under a temporary name in `folder`, for what is renamed once it is complete; removed at the end.
-
-    It is locked while the process lives: `sweep_left_overs` of another process recognises by that what a killed one left.
-    Raises `OSError` if it cannot be made.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.path = free_name(folder)
-        self._descriptor: int | None = None
-        try:
-            while not self._make():
-                self.path = free_name(folder)
-        except BaseException:
-            self.close()
-            raise
-
-    def _make(self) -> bool:
-        """Make and lock it; return False if the sweep of another process came between the two."""
-        self.path.mkdir()
-        if os.name == "nt":  # a folder cannot be opened there
-            return True
-        try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        if try_lock(self._descriptor) is not False and is_still_at(self._descriptor, self.path):
-            return True
-        os.close(self._descriptor)
-        self._descriptor = None
-        return False
-
-    def close(self) -> None:
-        """Remove what is still under the temporary name, and release the lock."""
-        _remove(self.path)
-        if self.path.exists():
-            # A network file system keeps a file that is still read, under a name of its own, until nobody reads it any more.
-            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
 def free_name(folder: Path) -> Path:
-    """Return a temporary name that nothing in `folder` has; it is short, since the final name may be as long as one can be."""
+    """Return an unused temporary name in `folder`; the name is short, since the final one may have the greatest length."""
     return folder / f"{_PARTIAL}{secrets.token_hex(4)}"
 
 
 def sweep_left_overs(folder: Path) -> None:
-    """Remove what killed processes of this user left in `folder`; a living process keeps its partial folders."""
+    """Remove the partial folders that killed processes of this user left in `folder`; living processes keep theirs."""
     with suppress(OSError):
         with os.scandir(folder) as entries:
             paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
@@ -313,18 +288,15 @@ def sweep_left_overs(folder: Path) -> None:
 
 
 def is_vacant(folder: Path) -> bool:
-    """Return whether a folder holds nothing but unfinished writes, which the first `written_whole` in it sweeps.
-
-    They are what a killed process left, or what one is writing that holds the folder. Raises `OSError`.
-    """
+    """Return whether a folder holds nothing but partial folders, of killed or of living processes. Raises `OSError`."""
     with os.scandir(folder) as entries:
         return all(entry.name.startswith(_PARTIAL) for entry in entries)
 
 
 def remove_unlocked(path: Path, *, only_empty: bool = False) -> None:
-    """Remove a file or folder of this user that no process has locked; `only_empty`: a folder with content stays.
+    """Remove a file or folder of this user that no process has locked; `only_empty`: keep a folder that has content.
 
-    Does nothing where the system has no locks, for a living process may own the file there.
+    Does nothing if the system has no locks, since a living process may then own the file.
     """
     if os.name == "nt":
         return
@@ -367,11 +339,11 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
-    """Give a path to write to, published as `path` at the end; if anything goes wrong, it is gone and `path` as it was.
+    """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    An existing file is replaced, one behind a link where it really lies. What killed processes left beside it is swept.
-    `new`: nothing may exist at `path`, before or at the end, and `FileExistsError` is raised where something does.
-    Raises `OSError`, also where `path` is not a regular file.
+    Replaces an existing file; if `path` is a link, replaces the file that it leads to. Sweeps what killed processes left beside
+    it. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. Raises `OSError`, also if
+    `path` is not a regular file.
     """
     try:
         if new and os.path.lexists(path):
@@ -412,7 +384,7 @@ def _publish_new(partial: Path, target: Path) -> None:
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
-    """Raise `InputError` where `out` is one of the files that are read, under whatever name; None names no file."""
+    """Raise `InputError` if `out` is one of `inputs`, under any of its names; None names no file."""
     if out is None:
         return
     for read in inputs:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 65_536
-"""Requests per block: the working set of a block stays near the processor's cache, and long runs draw block by block."""
+"""Requests that are drawn, made or read at a time; the columns of a block fit into the processor's cache."""
 
 
 def stream(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
-    """The generator of one stream's block; the same key gives the same generator on every machine."""
+    """Return the generator of one block of a stream; the same key gives the same generator on every machine."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, replication, zlib.crc32(name.encode()), block])))
 
 
@@ -28,7 +28,7 @@ def draw(
     size: int,
     sample: Callable[[np.random.Generator, int], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
-    """`size` numbers of one stream, block by block; `sample(generator, k)` must draw its k numbers one after another."""
+    """Draw `size` numbers of one stream, block by block; `sample(generator, k)` must draw its k numbers one after another."""
     numbers = np.empty(size)
     for block, rows in blocks(size):
         numbers[rows] = sample(stream(seed, replication, name, block), rows.stop - rows.start)
@@ -46,6 +46,11 @@ def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArra
 
 
 def blocks(size: int) -> Iterator[tuple[int, slice]]:
-    """Number and requests of each block."""
-    for block, start in enumerate(range(0, size, BLOCK)):
-        yield block, slice(start, min(start + BLOCK, size))
+    """Yield the number and the requests of each block."""
+    return enumerate(blocks_of(slice(0, size)))
+
+
+def blocks_of(rows: slice) -> Iterator[slice]:
+    """Yield consecutive requests, a block at a time."""
+    for start in range(rows.start, rows.stop, BLOCK):
+        yield slice(start, min(start + BLOCK, rows.stop))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, Array, Column, blocks_of, write_columns
+from simnmt.base.columns import AnyColumn, Array, Column, write_columns
 from simnmt.experiment.inputs import Case, Target, Unit
 from simnmt.experiment.routes import Routes, clock_pace_s, routes
 from simnmt.network.link import bytes_per_token
@@ -151,7 +151,7 @@ class Drawn:
         def transfer_s(rows: slice) -> tuple[Seconds, ...]:
             return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows]).transfer_s
 
-        whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, blocks_of(truth.all)), strict=True)))
+        whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, random_streams.blocks_of(truth.all)), strict=True)))
         trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
         return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
 

@@ -1,6 +1,6 @@
 """RTT and bandwidth series: step functions of time that repeat after their last sample (CNMT-04).
 
-Each sample holds until the next one. The first functions of this file detect numbers that were read in a wrong unit.
+Each sample holds until the next one. A series also knows which values are plausible, so that a wrong unit is detected.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -17,46 +18,20 @@ from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
 
-PLAUSIBLE_MEDIAN_S = 10.0
-"""A median RTT above this is a wrong unit, not a network."""
 LAN_MEDIAN_S = 0.5e-3
-"""A median RTT below this is that of a cable across a room, or of seconds read as milliseconds."""
-PLAUSIBLE_MEDIAN_BPS = 1e12
-"""A median bandwidth above this is a wrong unit, not a network."""
+"""A median RTT below this is that of a local cable, or of seconds read as milliseconds."""
 
-MOST_RTT_S = 86_400.0
-"""A single round trip above this, a day, is a slip of whoever wrote the file; sums of such times overflow."""
-MOST_BANDWIDTH_BPS = 1e15
-
-_SMALLER = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
-
-
-def check_rtt_unit(rtt_s: NDArray[np.float64], unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
-    """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
-    median_s = float(np.nanmedian(rtt_s))
-    if median_s > PLAUSIBLE_MEDIAN_S:
-        cause = _SMALLER.get(unit, "numbers of a smaller unit")
-        raise TraceError(f"the median {what} would be {median_s:.4g} s; these look like {cause}", path=path, remedy=remedy)
+SECONDS_PER: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+BPS_PER: Mapping[str, float] = {"gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
 
 
 def like_seconds_read_as_ms(rtt_s: NDArray[np.float64]) -> str | None:
-    """Return why a series that was read as milliseconds may hold seconds; None where it need not. NaN does not count."""
+    """Return why a series that was read as milliseconds may hold seconds; None if it need not. NaN is ignored."""
     known = rtt_s[~np.isnan(rtt_s)]
     median_s = float(np.median(known)) if known.size else LAN_MEDIAN_S
     if median_s >= LAN_MEDIAN_S:
         return None
     return f"the median would be {median_s * 1e3:.3g} ms, as across a room: these look like seconds read as milliseconds"
-
-
-def check_rate_unit(
-    rate_bps: NDArray[np.float64], unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str
-) -> None:
-    """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
-    median_bps = float(np.nanmedian(rate_bps))
-    if median_bps > PLAUSIBLE_MEDIAN_BPS:
-        cause = f"a smaller unit read as {unit}"
-        message = f"the median {what} would be {median_bps / 1e9:.4g} Gbit/s; these look like {cause}"
-        raise TraceError(message, path=path, remedy=remedy)
 
 
 Column = NDArray[np.float64]
@@ -68,15 +43,15 @@ _LONE_SAMPLE_LAP_S = 1.0
 # eq=False: a generated __eq__ would compare arrays, which raises.
 @dataclass(frozen=True, slots=True, eq=False)
 class Series(ABC):
-    """Samples over one lap, each held until the next; after the lap it begins again, and before time 0 it has already run.
+    """Samples over one lap, each held until the next; the lap repeats for ever, also before time 0.
 
-    A lost sample has no meaning for a request, so the value before it holds on and the loss is counted; outages belong to a
-    fault model. Raises `TraceError` where the columns make no such function.
+    A lost sample has no meaning for a request: the value before it holds on, and the loss is counted. Raises `TraceError` for
+    columns of different shapes, times that do not increase from 0, and values that are not positive and finite.
     """
 
     name: str
     kind: Kind
-    """Whether the series was measured, was drawn by a process, is one number, or has no stated origin."""
+    """`measured`, `synthetic` (drawn by a process), `constant` (one number) or `unstated`."""
     source: str
     """Origin in words."""
     time_s: Column
@@ -86,7 +61,7 @@ class Series(ABC):
     lost: int = 0
     """Samples that were lost and replaced by the value before them, or dropped from the start."""
     duration_s: float = field(init=False)
-    """One lap: the last time plus the median spacing; 1 s where there is one sample only."""
+    """Length of a lap: the last time plus the median spacing; 1 s for a single sample."""
     # Lists for `at_one`: bisect on an array, and numpy scalars in the clock, are several times slower.
     _times: list[float] = field(init=False, repr=False)
     _values: list[float] = field(init=False, repr=False)
@@ -95,6 +70,10 @@ class Series(ABC):
     """Name of the quantity in messages and in the header of a file."""
     csv_column: ClassVar[str]
     """Name of the column in a file, which ends with the unit."""
+    most: ClassVar[float]
+    """Greatest credible sample, seconds or bit/s; sums of much greater ones would overflow."""
+    plausible_median: ClassVar[float]
+    """A median above this, seconds or bit/s, shows a wrong unit."""
 
     def __post_init__(self) -> None:
         time_s, value = np.array(self.time_s, dtype=np.float64), np.array(self.value, dtype=np.float64)
@@ -135,6 +114,19 @@ class Series(ABC):
     def csv_values(self) -> Column:
         """Values in the unit of `csv_column`."""
 
+    @classmethod
+    def check_unit(cls, value: Column, unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
+        """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
+        median = float(np.nanmedian(value))
+        if median > cls.plausible_median:
+            message = f"the median {what} would be {cls.wrong_unit(median, unit)}"
+            raise TraceError(message, path=path, remedy=remedy)
+
+    @staticmethod
+    @abstractmethod
+    def wrong_unit(median: float, unit: str) -> str:
+        """Describe an implausible median and the slip that explains it."""
+
     def _wrong(self, what: str, remedy: str | None = None) -> TraceError:
         return TraceError(f"{self.quantity} series {self.name}: {what}", remedy=remedy)
 
@@ -145,10 +137,12 @@ class RttSeries(Series):
     __slots__ = ()
     quantity = "RTT"
     csv_column = "rtt_ms"
+    most = 86_400.0
+    plausible_median = 10.0
 
     def __post_init__(self) -> None:
-        if np.size(self.value) and np.nanmax(self.value) > MOST_RTT_S:
-            what = f"a round trip of {np.nanmax(self.value):.3g} s, where {MOST_RTT_S:,.0f} s is the most"
+        if np.size(self.value) and np.nanmax(self.value) > self.most:
+            what = f"a round trip of {np.nanmax(self.value):.3g} s, where {self.most:,.0f} s is the most"
             raise self._wrong(what, "correct the sample, or leave it out")
         super().__post_init__()
 
@@ -162,13 +156,19 @@ class RttSeries(Series):
         """Round-trip times in milliseconds."""
         return self.value * 1e3
 
+    @staticmethod
+    def wrong_unit(median: float, unit: str) -> str:
+        """Describe an implausible median in seconds and the slip that explains it."""
+        slips = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
+        return f"{median:.4g} s; these look like {slips.get(unit, 'numbers of a smaller unit')}"
+
     @property
     def mean_s(self) -> float:
         """Mean over time, seconds."""
         return self.mean
 
     def scaled_to_mean(self, mean_s: float) -> RttSeries:
-        """Return the same shape at another mean: every RTT times one factor, which `source` then states."""
+        """Return the series with every RTT times one factor, so that `mean_s` is its mean; `source` states the factor."""
         if not (math.isfinite(mean_s) and mean_s > 0.0):
             raise self._wrong(f"cannot be scaled to a mean of {mean_s} s, which is not positive")
         factor = mean_s / self.mean_s
@@ -184,12 +184,14 @@ def constant_rtt(rtt_s: float, name: str = "constant") -> RttSeries:
 class BandwidthSeries(Series):
     """Bandwidths over one lap, bit/s.
 
-    A moment without bandwidth would hold a request for ever, so zero counts as lost: the value before it holds on.
+    Zero counts as a lost sample, since without bandwidth a request would never end.
     """
 
     __slots__ = ()
     quantity = "bandwidth"
     csv_column = "mbps"
+    most = 1e15
+    plausible_median = 1e12
 
     @property
     def rate_bps(self) -> Column:
@@ -200,3 +202,8 @@ class BandwidthSeries(Series):
     def csv_values(self) -> Column:
         """Bandwidths in Mbit/s."""
         return self.value / 1e6
+
+    @staticmethod
+    def wrong_unit(median: float, unit: str) -> str:
+        """Describe an implausible median in bit/s and the slip that explains it."""
+        return f"{median / 1e9:.4g} Gbit/s; these look like a smaller unit read as {unit}"

@@ -1,4 +1,4 @@
-"""Options of the trace commands: how to read an ambiguous file, and times, sizes and dates as a person or a log writes them."""
+"""Options of the trace commands: choices for ambiguous files, and dates as people and logs write them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Literal, cast, get_args
 
 from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
+from simnmt.network.series import BPS_PER, SECONDS_PER
 
 Reply = Literal["min", "mean", "first"]
 Role = Literal["time", "rtt", "downlink", "uplink"]
 
-TIMES = ("s", "ms", "us", "ns")
-RATES = ("gbps", "mbps", "kbps", "bps")
+TIMES, RATES = tuple(SECONDS_PER), tuple(BPS_PER)
 UNITS: Mapping[Role, tuple[str, ...]] = {"time": TIMES, "rtt": TIMES, "downlink": RATES, "uplink": RATES}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The column that holds something, its unit, or both; None leaves it to what the file says."""
+    """A stated column name, unit, or both; None: take it from the file."""
 
     name: str | None = None
     unit: str | None = None
@@ -30,21 +30,21 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which of several replies, probes or columns is meant; None leaves it to what the file says.
+    """Choices between several replies, probes or columns; None: take it from the file.
 
-    Raises `TraceError` for a reply of no such name, or a number that makes no sense.
+    Raises `TraceError` for an unknown `reply` and for a number out of range.
     """
 
     reply: Reply = "min"
-    """What a round of several replies is worth: the least of those that count, their mean, or the first."""
+    """Value of a round of several replies: the least, their mean, or the first."""
     probe: int | None = None
-    """Of several RIPE Atlas probes, this one."""
+    """The RIPE Atlas probe to read, of several."""
     measurement: int | None = None
-    """Of several RIPE Atlas measurements, this one."""
+    """The RIPE Atlas measurement to read, of several."""
     columns: Mapping[Role, ColumnChoice] = field(default_factory=dict)
-    """Where the names of a CSV file's columns do not tell."""
+    """Choices of columns by role, for a CSV file whose column names are unknown."""
     idle_below_bps: float = 0.0
-    """A throughput below this is a pause, not the bandwidth: lost."""
+    """A throughput below this is a pause of the traffic, not the bandwidth: lost."""
     interval_s: float = 1.0
     """Time between requests of `ping` output that holds no times."""
 
@@ -57,12 +57,12 @@ class ReadOptions:
             raise TraceError(f"--interval {self.interval_s:g}", remedy="give a positive number of seconds")
 
     def column(self, role: Role) -> ColumnChoice:
-        """What was said about the column that holds `role`."""
+        """Return the choice for the column that holds `role`."""
         return self.columns.get(role, ColumnChoice())
 
 
 def parse_columns(texts: Iterable[str]) -> dict[Role, ColumnChoice]:
-    """Read `rtt=latency`, `rtt=latency:s` or `rtt=:s`, one a column. Raises `TraceError` for anything else."""
+    """Parse texts such as `rtt=latency`, `rtt=latency:s` or `rtt=:s`. Raises `TraceError` for anything else."""
     choices: dict[Role, ColumnChoice] = {}
     for text in texts:
         role, _, rest = text.partition("=")
@@ -91,7 +91,7 @@ _LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
 
 
 def parse_date_s(cell: str) -> float:
-    """Unix time of a date, taken for UTC where it names no zone; NaN for anything else."""
+    """Return the Unix time of a date, in UTC unless it names a zone; NaN for anything else."""
     match = _DATE.fullmatch(cell.strip())
     if match is None:
         return math.nan
@@ -107,7 +107,7 @@ def parse_date_s(cell: str) -> float:
 
 
 def epoch_unit(time: float) -> str:
-    """The unit that makes a number the Unix time of a moment within living memory; s for small ones."""
+    """Return the unit in which a number is a Unix time of recent decades; s for small numbers."""
     return next(unit for largest, unit in _LARGEST_OF_UNIT if abs(time) < largest)
 
 
@@ -116,7 +116,7 @@ _UNIX_S = re.compile(r"\d{9,10}", re.ASCII)
 
 
 def parse_moment_s(text: str, option: str) -> int:
-    """Unix time of `2026-01-01`, `2026-01-01T12:30`, a date with a zone, or Unix seconds; UTC unless it says otherwise.
+    """Return the Unix time of `2026-01-01`, `2026-01-01T12:30`, a date with a zone, or Unix seconds; UTC without a zone.
 
     Raises `TraceError` that names `option`.
     """

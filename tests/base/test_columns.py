@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base import columns as module
-from simnmt.base.columns import Column, Reordered, assemble, blocks_of, write_columns
+from simnmt.base import random_streams
+from simnmt.base.columns import Column, Reordered, assemble, write_columns
+from simnmt.base.random_streams import blocks_of
 
 SMALL, LARGE = 1_000, 300_000
 """Numbers of 8 bytes: read at once, and mapped."""
@@ -144,14 +145,14 @@ def test_a_reordered_column_is_the_column_at_that_order(data: st.DataObject) -> 
 @pytest.mark.parametrize("block", [1, 3, 100])
 @pytest.mark.parametrize(("start", "stop"), [(0, 0), (0, 10), (4, 5), (7, 20)])
 def test_assembled_is_what_the_parts_are_together(monkeypatch: pytest.MonkeyPatch, block: int, start: int, stop: int) -> None:
-    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(random_streams, "BLOCK", block)
     asked: list[int] = []
 
     def part(rows: slice) -> np.ndarray:
         asked.append(rows.stop - rows.start)
         return np.arange(rows.start, rows.stop, dtype=np.int16)
 
-    found = assemble(part, slice(start, stop))
-    assert found.tolist() == list(range(start, stop))
-    assert found.dtype == np.int16 or start == stop
+    values = assemble(part, slice(start, stop))
+    assert values.tolist() == list(range(start, stop))
+    assert values.dtype == np.int16 or start == stop
     assert max(asked, default=0) <= block

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from simnmt.base.configuration import Configuration
-from simnmt.network.configuration import ConstantRtt
+from simnmt.network.configuration import ConstantRtt, CsvRtt
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override, parse_document
 from simnmt.scenario.errors import ScenarioError
@@ -268,7 +268,7 @@ def test_what_an_override_brings_in_names_it() -> None:
 
 def test_what_is_right_is_taken() -> None:
     rtts = [validate(Scenario, WHOLE, [f"networks.n.rtt={text}"]).networks["n"].rtt for text in ("x", "{constant_ms: 5}")]
-    assert rtts == ["x", ConstantRtt(constant_ms=5)]
+    assert rtts == [CsvRtt(csv="x"), ConstantRtt(constant_ms=5)]
     cases = (validate(Scenario, WHOLE, [f"devices.cloud.profile={text}"]) for text in ("x", "{w: y}"))
     profiles = [scenario.devices["cloud"].profile for scenario in cases]
     assert profiles == ["x", {"w": "y"}]

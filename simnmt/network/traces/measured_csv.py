@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import short_repr, shorten
 from simnmt.base.suggestions import format_list
-from simnmt.network.series import like_seconds_read_as_ms
+from simnmt.network.series import BPS_PER, SECONDS_PER, like_seconds_read_as_ms
 from simnmt.network.series_csv import Rows
 from simnmt.network.trace_options import RATES, ReadOptions, Reply, epoch_unit, parse_date_s
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
@@ -47,12 +47,7 @@ LOSS = ("pingloss", "pinglosspct", "loss", "losspct", "packetloss")
 DOWNLINK = ("dl", "dlbitrate", "dlthroughput", "downlink", "download", "downlinkbitrate", "down", "rxrate")
 UPLINK = ("ul", "ulbitrate", "ulthroughput", "uplink", "upload", "uplinkbitrate", "up", "txrate")
 BANDWIDTH = ("bandwidth", "throughput", "bitrate", "")
-"""The empty name stands for a column called by its unit alone, such as `mbps`."""
-
-
-def rtt_names(reply: Reply) -> tuple[str, ...]:
-    """Names of an RTT, the likeliest first."""
-    return RTT + _RTT_OF[reply]
+"""The empty name means a column that is named after its unit alone, such as `mbps`."""
 
 
 def split_unit(column: str) -> tuple[str, str | None]:
@@ -79,7 +74,7 @@ def find(columns: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
-_PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
+_PER_UNIT = {**SECONDS_PER, **BPS_PER}
 _ROLES: tuple[Literal["rtt", "downlink", "uplink"], ...] = ("rtt", "downlink", "uplink")
 _NO_TIME_S = 1e11
 _IDLE_SHARE, _IDLE_OF_P90 = 0.05, 0.01
@@ -88,7 +83,7 @@ _ACKNOWLEDGEMENTS = 0.05
 
 @dataclass(slots=True)
 class _Column:
-    """One quantity of the file, and its samples as they are read."""
+    """A column of one quantity, with its samples in the order of the rows."""
 
     quantity: Quantity
     name: str
@@ -96,7 +91,7 @@ class _Column:
     unit: str
     unit_guessed: bool
     unit_stated: bool
-    """By the user, and not by the column's name."""
+    """Whether the user stated the unit, not the column's name."""
     times_s: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     oddities: Counter[str] = field(default_factory=Counter)
@@ -110,12 +105,13 @@ class _Column:
 def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     """Return the RTTs of a file, or its bandwidths, or both.
 
-    Beside a bandwidth, a row without an RTT is one of the other clock, and lost only where a column of losses says so. Raises
-    `TraceError` where no column, or more than one, could be meant.
+    Beside a bandwidth, a row without an RTT was written for the bandwidth; its RTT is lost only if a column of losses has a
+    value there. Raises `TraceError` if no column, or more than one, could be meant.
     """
     rows = Rows(path, text)
     granted: list[str] = []
-    time_of = _time_reader(rows, rows.index(_time_column(rows, how)), how, granted)
+    time_column = how.column("time").name or _only(rows, "a time", find(rows.names, TIME), "time")
+    time_of = _time_reader(rows, rows.index(time_column), how, granted)
     columns = _value_columns(rows, how)
     loss = find(rows.names, LOSS)
     loss_at = rows.index(loss[0]) if loss else None
@@ -133,37 +129,29 @@ def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]
                 value = math.nan
             column.times_s.append(time_s)
             column.values.append(value)
-    down = next((column for column in columns if column.quantity == "downlink"), None)
-    readings = []
-    for column in columns:
-        values = column.si
-        guessed = [_guess(column.name, column.unit)] if column.unit_guessed else []
-        repairs = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
-        if column.quantity == "rtt":
-            _refuse_seconds_as_ms(rows, column, values)
+    down = next((column.si for column in columns if column.quantity == "downlink"), None)
+    return [_readings(rows, column, how, granted, down) for column in columns]
+
+
+def _readings(rows: Rows, column: _Column, how: ReadOptions, granted: list[str], down: NDArray[np.float64] | None) -> Readings:
+    """Return the samples of a column; `granted`: assumptions about the times, `down`: bandwidths of the downlink."""
+    values = column.si
+    guesses = [*granted, *([_guess(column.name, column.unit)] if column.unit_guessed else [])]
+    repairs = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
+    if column.quantity == "rtt":
+        _refuse_seconds_as_ms(rows, column, values)
+    else:
+        if how.idle_below_bps > 0.0:
+            idle = values < how.idle_below_bps
+            values = np.where(idle, math.nan, values)
+            repairs.append(f"values below {how.idle_below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}")
         else:
-            if how.idle_below_bps > 0.0:
-                idle = values < how.idle_below_bps
-                values = np.where(idle, math.nan, values)
-                repairs.append(f"values below {how.idle_below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}")
-            else:
-                guessed += _pauses(values)
-            guessed += _acknowledgements(column, values, down)
-        times = np.array(column.times_s)
-        readings.append(
-            Readings(
-                quantity=column.quantity,
-                time_s=times,
-                value=values,
-                kind=rows.kind,
-                source=rows.source,
-                mended=tuple(repairs),
-                granted=(*granted, *guessed),
-                lost_before=max(0, rows.lost - int(np.isnan(values).sum())),
-                unit=column.unit,
-            )
-        )
-    return readings
+            guesses += _suspect_pauses(values)
+        if column.quantity == "uplink" and down is not None:
+            guesses += _suspect_acknowledgements(values, down)
+    lost_before = max(0, rows.lost - int(np.isnan(values).sum()))
+    times_s, kind, source = np.array(column.times_s), rows.kind, rows.source
+    return Readings(column.quantity, times_s, values, kind, source, tuple(repairs), tuple(guesses), lost_before, column.unit)
 
 
 def _guess(column: str, unit: str) -> str:
@@ -171,7 +159,7 @@ def _guess(column: str, unit: str) -> str:
 
 
 def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64]) -> None:
-    """Ask for the unit of numbers that are likelier seconds, by a complaint, unless the user or simnmt wrote it."""
+    """Raise `TraceError` for numbers that are more likely seconds, unless the user stated the unit or simnmt wrote the file."""
     if column.unit != "ms" or column.unit_stated or rows.ours:
         return
     if why := like_seconds_read_as_ms(rtt_s):
@@ -180,8 +168,8 @@ def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64
         raise rows.wrong_column(f"column {name}: {why}", column.at, remedy)
 
 
-def _pauses(rate_bps: NDArray[np.float64]) -> list[str]:
-    """A log of throughput shows what was asked of the network, which may be less than it had to give."""
+def _suspect_pauses(rate_bps: NDArray[np.float64]) -> list[str]:
+    # A throughput is what an application sent, which may be less than the network could carry.
     known = rate_bps[~np.isnan(rate_bps)]
     slow = float(np.mean(known < _IDLE_OF_P90 * np.quantile(known, 0.9))) if known.size else 0.0
     if slow <= _IDLE_SHARE:
@@ -190,18 +178,10 @@ def _pauses(rate_bps: NDArray[np.float64]) -> list[str]:
     return [f"{what}: perhaps nothing was sent then; --idle-below-kbps counts such as lost"]
 
 
-def _acknowledgements(column: _Column, rate_bps: NDArray[np.float64], down: _Column | None) -> list[str]:
-    known = rate_bps[~np.isnan(rate_bps)]
-    if column.quantity != "uplink" or down is None or not known.size or np.isnan(down.si).all():
-        return []
-    if known.mean() >= _ACKNOWLEDGEMENTS * np.nanmean(down.si):
+def _suspect_acknowledgements(up_bps: NDArray[np.float64], down_bps: NDArray[np.float64]) -> list[str]:
+    if np.isnan(up_bps).all() or np.isnan(down_bps).all() or np.nanmean(up_bps) >= _ACKNOWLEDGEMENTS * np.nanmean(down_bps):
         return []
     return ["little beside the downlink: perhaps the acknowledgements of a download rather than what the uplink can carry"]
-
-
-def _time_column(rows: Rows, how: ReadOptions) -> str:
-    stated_column = how.column("time").name
-    return stated_column or _only(rows, "a time", find(rows.names, TIME), "time")
 
 
 def _value_columns(rows: Rows, how: ReadOptions) -> list[_Column]:
@@ -222,7 +202,7 @@ def _value_columns(rows: Rows, how: ReadOptions) -> list[_Column]:
 
 def _guessed(rows: Rows, how: ReadOptions) -> list[tuple[Quantity, str]]:
     guesses: list[tuple[Quantity, Sequence[str], str]] = [
-        ("rtt", rtt_names(how.reply), "rtt"),
+        ("rtt", RTT + _RTT_OF[how.reply], "rtt"),
         ("downlink", DOWNLINK, "downlink"),
         ("uplink", UPLINK, "uplink"),
         ("bandwidth", BANDWIDTH, "downlink"),
@@ -259,7 +239,7 @@ def _only(rows: Rows, what: str, names: Sequence[str], role: str) -> str:
 
 
 def _time_reader(rows: Rows, time_at: int, how: ReadOptions, granted: list[str]) -> Callable[[list[str]], float]:
-    """What reads a row's time; a unit that it has to guess it adds to `granted`."""
+    """Return a function that reads the time of a row in seconds and adds a unit that it guesses to `granted`."""
     unit = how.column("time").unit or split_unit(rows.names[time_at])[1]
     if unit in RATES:
         what = f"column {shorten(rows.names[time_at])} is in {unit}, which is no unit of a time"

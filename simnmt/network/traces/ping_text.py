@@ -1,4 +1,4 @@
-"""What `ping` printed, on Linux, macOS or Windows."""
+"""Reader of the output of `ping` on Linux, macOS or Windows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOST = re.compile(
 _GOAL = re.compile(r"^(?:PING|Pinging) (\S+)", re.IGNORECASE)
 _WRAP = 1 << 16
 _MOST_LOST = 1_000_000
-"""Requests in a row: more is a number misread."""
+"""Lost requests in a row; more show a misread number."""
 _MOST_DIGITS = 12
-"""Of a number: no ping prints more before the point."""
+"""Digits of a number before the point; no ping prints more."""
 
 
 def is_ping_text(text: str) -> bool:
-    """Whether the first lines are what `ping` prints."""
+    """Return whether the first lines look like output of `ping`."""
     lines = [_STAMP.sub("", line.strip()) for line in text[:4000].split("\n")[:20]]
     return any(_GOAL.match(line) or _REPLY.search(line) for line in lines)
 
@@ -44,34 +44,34 @@ class _Replies:
     stamps_s: dict[int, float] = field(default_factory=dict)
     goal: str | None = None
     last: int = -1
-    """Greatest number of a request, answered or lost."""
+    """Greatest number of a request, answered or lost, -1 before the first."""
     offset: int = 0
-    """Added to the printed numbers, which begin anew after 65,535 and with each run."""
+    """Offset of the printed numbers, which restart after 65,535 and with each run."""
     new_run: bool = False
     duplicates: int = 0
     below: int = 0
-    """Replies printed as less than a millisecond."""
+    """Number of replies printed as less than a millisecond."""
 
     def number(self, printed: int | None) -> int:
-        """Return the number of the next request, of which `ping` printed `printed`."""
+        """Return the unique number of a request for the number that `ping` printed; None: the next number."""
         if printed is None:
             return self.last + 1
-        if self.new_run:  # another run of ping in the same file goes on where the one before ended
+        if self.new_run:  # a second run in the same file continues where the first ended
             self.offset, self.new_run = self.last + 1 - printed, False
         number = printed + self.offset
         if number < self.last - _WRAP // 2:
             self.offset += _WRAP
             return number + _WRAP
-        # Sent before the number began anew, answered after.
+        # Sent before the printed number restarted, answered after.
         late = self.offset >= _WRAP and number > self.last + _WRAP // 2
         return number - _WRAP if late else number
 
 
 def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of a run of `ping`: one value a request, lost where its number is missing.
+    """Return the RTTs of a run of `ping`: one value per request, lost if its number is missing.
 
-    Times are those that `ping -D` prints; without them requests go out each `how.interval_s`. Raises `TraceError` where no
-    reply stands in the text.
+    The times are those that `ping -D` prints; without them, one request per `how.interval_s` is assumed. Raises `TraceError`
+    if the text has no reply.
     """
     replies = _read_replies(path, text)
     if not replies.rtts_ms:
@@ -130,7 +130,7 @@ def _read_replies(path: Path, text: str) -> _Replies:
 
 
 def _interpolate(stamps_s: dict[int, float], sequences: NDArray[np.int64], interval_s: float) -> NDArray[np.float64]:
-    """Return the times of all requests; those that were lost lie evenly between their neighbours."""
+    """Return the times of all requests; lost ones lie evenly between their neighbours."""
     numbers = np.array(sorted(stamps_s))
     known_s = np.array([stamps_s[number] for number in numbers.tolist()])
     step_s = float(np.median(np.diff(known_s) / np.diff(numbers))) if len(numbers) > 1 else interval_s

@@ -1,8 +1,8 @@
-"""RIPE Atlas results of one probe and one measurement: an array, one object a line, or a single object.
+"""Reader of RIPE Atlas results of one probe and one measurement: an array, one object per line, or a single object.
 
-A result of ping or traceroute becomes one RTT. The forms are those of RIPE NCC's description of measurement results
-(atlas.ripe.net/docs/apis/measurement-result-format), of firmware 0 to 5080: 0 and 1 give a ping's summary alone, in texts or
-numbers, and a traceroute as the text of the command; later ones give every reply.
+A result of ping or traceroute becomes one RTT. The forms are those of firmware 0 to 5080 in RIPE NCC's description of
+measurement results (atlas.ripe.net/docs/apis/measurement-result-format): firmware 0 and 1 give only the summary of a ping, as
+texts or numbers, and a traceroute as the text of the command; later firmware gives every reply.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ _KINDS = ("ping", "traceroute")
 
 
 class UnknownFormError(Exception):
-    """A result of no known form; says what is wrong with it."""
+    """A result of no known form; the text names its fault."""
 
     def __init__(self, what: str, remedy: str = "remove it, or mend it") -> None:
         super().__init__(what)
@@ -46,7 +46,7 @@ def kind_of(result: Result) -> str:
         return str(stated_type)
     if stated_type is not None:
         raise UnknownFormError(f"is of type {short_repr(stated_type)}", "give results of ping or traceroute")
-    # Firmware 1 does not say.
+    # Firmware 1 names no type.
     if isinstance(result.get("result"), str) or "paris_id" in result:
         return "traceroute"
     if "sent" in result or "avg" in result:
@@ -55,9 +55,9 @@ def kind_of(result: Result) -> str:
 
 
 def round_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float:
-    """RTT in ms that a round is worth, NaN where it was lost; what was left out is counted in `oddities`.
+    """Return the RTT of a round in ms, NaN if the round was lost; `oddities` counts the replies that were left out.
 
-    Of a traceroute, replies of the last hop at which the destination itself answered count. Raises `UnknownFormError`.
+    In a traceroute, the replies of the last hop at which the destination itself answered count. Raises `UnknownFormError`.
     """
     counted = _ping_ms(result, reply, oddities) if kind_of(result) == "ping" else _traceroute_ms(result, oddities)
     if not counted:
@@ -66,7 +66,7 @@ def round_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float:
 
 
 def number(value: Any) -> float:
-    """Return a number, also from a text; NaN for anything else."""
+    """Return a number or a text as a number; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return math.nan
     try:
@@ -178,7 +178,7 @@ def _address(value: Any) -> _Address | None:
 
 @lru_cache(maxsize=4096)
 def _parsed_address(text: str) -> _Address | None:
-    # A series names the same few routers in every round; parsing them each time took most of its reading.
+    # Every round names the same few routers; parsing the addresses each time took most of the reading time.
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -191,28 +191,28 @@ _WORTH: dict[Reply, str] = {
     "first": "the first of each round's replies",
 }
 _IN_STEP_S = 3600.0
-"""A probe that was in step with its controller within an hour is off by far less than a round."""
+"""The clock of a probe that was synchronised within this time is off by far less than a round."""
 _NO_UNIX_TIME_S = 1e11
 
 
 def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of a file of results: one value a round.
+    """Return the RTTs of a file of results: one value per round.
 
-    Raises `TraceError` where the text is no such file, or holds several probes or measurements and `how` chooses none.
+    Raises `TraceError` for another file, and for several probes or measurements of which `how` chooses none.
     """
     results = _chosen(_results(path, text), how, path)
     oddities: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     times, rtts_ms, adrift = [], [], 0
-    for place, result in results:
+    for fault, result in results:
         time_s = number(result.get("timestamp"))
         try:
             kinds[kind_of(result)] += 1
             rtts_ms.append(round_ms(result, how.reply, oddities))
         except UnknownFormError as error:
-            raise place.wrong(str(error), error.remedy) from None
+            raise fault(str(error), error.remedy) from None
         if not 0.0 < time_s < _NO_UNIX_TIME_S:
-            raise place.wrong(f"has the timestamp {short_repr(result.get('timestamp'))}, which is no Unix time")
+            raise fault(f"has the timestamp {short_repr(result.get('timestamp'))}, which is no Unix time")
         times.append(time_s)
         adrift += "lts" in result and not 0.0 <= number(result["lts"]) <= _IN_STEP_S
     if len(kinds) > 1:
@@ -232,56 +232,46 @@ def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(repairs), tuple(granted))]
 
 
-class _Place:
-    """Where a result stands in its file."""
-
-    def __init__(self, path: Path, index: int, line: int | None) -> None:
-        self._path, self._index, self._line = path, index, line
-
-    def wrong(self, what: str, remedy: str = "remove it, or mend it") -> TraceError:
-        name = "the result" if self._line is not None else f"result {self._index + 1}"
-        return TraceError(f"{name} {what}", path=self._path, line=self._line, remedy=remedy)
+_Placed = tuple[Callable[..., TraceError], Result]
+"""A function that makes the error at a result, and the result."""
+_DOWNLOAD = "download the file again"
 
 
-def _results(path: Path, text: str) -> list[tuple[_Place, Mapping[str, Any]]]:
+def _results(path: Path, text: str) -> list[_Placed]:
+    """Return the results of an array, of one object, or of one object per line."""
+
+    def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or mend it") -> TraceError:
+        return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
+
+    def parsed(text: str, line: int) -> Any:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            what = f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+            place = (line + error.lineno - 1, error.colno)
+            raise TraceError(what, path=path, line=place[0], column=place[1], remedy=_DOWNLOAD) from None
+        except (RecursionError, ValueError):
+            raise TraceError("no JSON that could hold results", path=path, line=line, remedy=_DOWNLOAD) from None
+
     try:
-        whole = _parsed(text, path, 1)
+        whole = parsed(text, 1)
         results = whole if isinstance(whole, list) else [whole]
-        placed = [(_Place(path, index, None), result) for index, result in enumerate(results)]
-    except _ExtraDataError:
-        lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
-        placed = [
-            (_Place(path, index, number), _parsed(line, path, number, alone=True)) for index, (number, line) in enumerate(lines)
-        ]
+        placed = [(partial(fault, f"result {index}", None), result) for index, result in enumerate(results, 1)]
+    except TraceError as error:
+        if not error.what.endswith("extra data"):
+            raise
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        placed = [(partial(fault, "the result", number), parsed(line, number)) for number, line in lines]
     if not placed:
         raise TraceError("no results", path=path, remedy="give at least one round")
-    for place, result in placed:
+    for fault_at, result in placed:
         if not isinstance(result, Mapping):
-            raise place.wrong("is no JSON object")
+            raise fault_at("is no JSON object")
     return placed
 
 
-class _ExtraDataError(Exception):
-    """A whole value ended before the text did."""
-
-
-def _parsed(text: str, path: Path, line: int, alone: bool = False) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and not alone:
-            raise _ExtraDataError from None
-        what = f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        place = (line + error.lineno - 1, error.colno)
-        raise TraceError(what, path=path, line=place[0], column=place[1], remedy="download the file again") from None
-    except (RecursionError, ValueError):
-        raise TraceError("no JSON that could hold results", path=path, line=line, remedy="download the file again") from None
-
-
-def _chosen(
-    results: list[tuple[_Place, Mapping[str, Any]]], how: ReadOptions, path: Path
-) -> list[tuple[_Place, Mapping[str, Any]]]:
-    """The results of the one probe and the one measurement that are meant."""
+def _chosen(results: list[_Placed], how: ReadOptions, path: Path) -> list[_Placed]:
+    """Return the results of the one probe and the one measurement that are meant."""
     wanted = {"probe": how.probe, "measurement": how.measurement}
     held = {noun: Counter(_id(result, noun) for _, result in results) for noun in wanted}
     for noun, identity in wanted.items():
@@ -289,8 +279,8 @@ def _chosen(
             what = f"no {noun} {identity} among {_listed(held[noun])}"
             raise TraceError(what, path=path, remedy=f"choose another by --{noun}")
     chosen = [
-        (place, result)
-        for place, result in results
+        (fault, result)
+        for fault, result in results
         if all(identity is None or _id(result, noun) == str(identity) for noun, identity in wanted.items())
     ]
     if not chosen:

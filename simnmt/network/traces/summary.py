@@ -13,17 +13,17 @@ from simnmt.network.series import Kind
 from simnmt.network.traces.readings import NOUN, Quantity, Trace
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-"""Of the quantiles."""
+"""Shares of the quantiles."""
 LEAST_FOR_P999 = 10_000
-"""Below so many samples, fewer than ten lie beyond the 99.9th percentile: it is not given."""
+"""Least samples for a 99.9th percentile; of fewer, less than ten lie beyond it."""
 LAGS = (1, 10)
-"""Of the autocorrelations, in samples."""
+"""Lags of the autocorrelations, in samples."""
 LEAST_PAIRS = 20
-"""Fewer say nothing of a correlation."""
+"""Least pairs of samples for a correlation."""
 LEVELS_WITHIN = (50, 50_000)
-"""Samples for which levels are looked for: fewer tell too little, more take too long."""
+"""Least and most samples of a trace in which levels are searched: fewer show nothing, more take too long."""
 GAP = 2.5
-"""A spacing of more than so many usual ones is a gap."""
+"""A spacing of more than this many median spacings is a gap."""
 
 Column = NDArray[np.float64]
 
@@ -36,40 +36,40 @@ class TraceSummary:
     kind: Kind
     source: str
     remarks: tuple[str, ...]
-    """What was mended or taken for granted."""
+    """Assumptions and repairs."""
     samples: int
-    """Lost ones among them, those at the start not."""
+    """Number of samples, lost ones included except at the start."""
     duration_s: float
-    """One lap."""
+    """Length of one lap."""
     spacing_s: float | None
-    """Median; None for one sample."""
+    """Median spacing; None for one sample."""
     spacing_least_s: float | None
     spacing_most_s: float | None
     gaps: int
-    """Spacings of more than `GAP` medians."""
+    """Number of spacings of more than `GAP` medians."""
     lost: int
-    """Of all, those at the start included."""
+    """Number of all lost samples, at the start too."""
     lost_share: float
     outages: int
-    """Runs of lost samples after the first that arrived."""
+    """Number of runs of lost samples after the first that arrived."""
     outage_most_samples: int
     outage_most_s: float
-    """From the first lost sample to the next that arrived; to the end of the lap where none did."""
+    """From the first lost sample to the next that arrived, or to the end of the lap."""
     outage_s: float
-    """All outages together."""
+    """Length of all outages together."""
     mean: float
-    """Over time, as requests meet it: lost samples hold the value before them."""
+    """Mean over time, seconds or bit/s; lost samples hold the value before them."""
     quantiles: dict[float, float | None]
-    """Of the samples that arrived, by share."""
+    """Quantiles of the samples that arrived, by share."""
     autocorrelation: dict[int, float | None]
-    """Of the samples that arrived, by lag in samples; None where it is not defined."""
+    """Autocorrelation of the samples that arrived, by lag in samples; None if undefined."""
     levels: int | None
-    """Levels that an RTT keeps to for a while; None for a bandwidth, or where `LEVELS_WITHIN` is left."""
+    """Number of levels of an RTT; None for a bandwidth, and for fewer or more samples than `LEVELS_WITHIN`."""
     level_shifts: int | None
-    """How often it goes from one to another."""
+    """Number of changes from one level to another."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, quantiles and autocorrelations by names such as `p99` and `lag_1`."""
+        """Return plain data, with quantiles and autocorrelations by names such as `p99` and `lag_1`."""
         plain = {"said" if name == "remarks" else name: getattr(self, name) for name in self.__slots__}
         plain["said"] = list(self.remarks)
         plain["unit"] = "s" if self.quantity == "rtt" else "bit/s"
@@ -79,7 +79,7 @@ class TraceSummary:
 
 
 def quantile_name(share: float) -> str:
-    """`p99.9` of 0.999."""
+    """Return the name of a quantile, such as `p99.9` for 0.999."""
     return f"p{100 * share:.4g}"
 
 
@@ -122,9 +122,9 @@ def summarise(trace: Trace) -> TraceSummary:
 
 
 def autocorrelation(trace: Trace, lag: int) -> float | None:
-    """Correlation of samples with those `lag` later, pairs with a lost one left out.
+    """Return the correlation of samples with those `lag` later, without pairs that have a lost sample.
 
-    None where fewer than `LEAST_PAIRS` are left, or where nothing ever changes.
+    None if fewer than `LEAST_PAIRS` are left, or if the samples are all equal.
     """
     early, late = trace.value[:-lag], trace.value[lag:]
     both = ~(trace.lost[:-lag] | trace.lost[lag:])
@@ -146,7 +146,7 @@ def _levels(trace: Trace) -> tuple[int | None, int | None]:
 
 
 def lost_runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where runs of lost samples begin, and where each has ended."""
+    """Return the first index of each run of lost samples, and the index after its last."""
     edges = np.diff(lost.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
@@ -156,7 +156,7 @@ _UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
 def format_title(summary: TraceSummary) -> str:
-    """What it is: `RTT, measured`."""
+    """Return the quantity and kind of a trace, such as `RTT, measured`."""
     return f"{NOUN[summary.quantity]}, {'kind unstated' if summary.kind == 'unstated' else summary.kind}"
 
 
@@ -183,18 +183,18 @@ def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
 
 
 def format_value(summary: TraceSummary, number: float) -> str:
-    """An RTT in ms, a bandwidth in Mbit/s, with four digits that count."""
+    """Return an RTT in ms or a bandwidth in Mbit/s as text with four significant digits."""
     return f"{_digits(number * 1e3)} ms" if summary.quantity == "rtt" else f"{_digits(number / 1e6)} Mbit/s"
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds, minutes, hours or days, whichever keeps the number small."""
+    """Return a duration in seconds, minutes, hours or days as text."""
     length_s, unit = time_unit(seconds)
     return f"{_digits(seconds / length_s)} {unit}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit that keeps the number small: its length in seconds, and its name."""
+    """Return (length in seconds, name) of the unit that keeps the number small."""
     return next(((length_s, unit) for length_s, unit in _UNITS if seconds > 2 * length_s), (1.0, "s"))
 
 

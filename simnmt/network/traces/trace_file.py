@@ -1,4 +1,4 @@
-"""Trace files: read a file of measurements in whatever form it has, and write traces as series."""
+"""Trace files: read a file of measurements in any known form, and write traces as series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast, get_args
 
@@ -22,21 +22,21 @@ from simnmt.network.traces.ripe_atlas import read_ripe_atlas
 
 Reader = Callable[[Path, str, ReadOptions], list[Readings]]
 
-_JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket, too
+_JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket too
 
 FORMS: list[tuple[Callable[[str], bool], Reader]] = [
     (lambda text: _JSON.match(text) is not None, read_ripe_atlas),
     (is_ping_text, read_ping_text),
     (lambda text: True, read_measured_csv),
 ]
-"""Whether a text is of a form, and what reads it; the first that is one counts."""
+"""(test of a text, reader) of each form; the first form whose test is true is read."""
 
 
 def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> list[Trace]:
-    """What a file measured, mended: RIPE Atlas results, `ping` output, or CSV with RTTs, bandwidths or both.
+    """Read and repair the traces of a file: RIPE Atlas results, `ping` output, or CSV with RTTs, bandwidths or both.
 
-    Several quantities of one file begin at one moment. Raises `TraceError` for a file that is of no such form, or that
-    holds several series of which `how` chooses none.
+    Several quantities of one file begin at one moment. Raises `TraceError` for a file of no known form, and for one that holds
+    several series of which `how` chooses none.
     """
     path = Path(path)
     text = read_text(path)
@@ -45,7 +45,7 @@ def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> 
 
 
 def read_rtt(path: str | os.PathLike[str], how: ReadOptions | None = None) -> RttSeries:
-    """The round-trip times of a file, called by its name. Raises `TraceError` as `read_trace`, and where it has none."""
+    """Return the round-trip times of a file, named after it. Raises `TraceError` as `read_trace`, and if it has none."""
     for trace in read_trace(path, how):
         if isinstance(series := trace.series(Path(path).stem), RttSeries):
             return series
@@ -56,9 +56,9 @@ _OLDEST_S, _NEWEST_S = 0.5e9, 4e9
 
 
 def output_paths(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
-    """Where each trace goes: `out` itself for a single one, else `out` with the quantity before its suffix.
+    """Return the file of each trace: `out` itself for a single one, else `out` with the quantity before its suffix.
 
-    Raises `TraceError` where `out` names no file.
+    Raises `TraceError` if `out` names no file.
     """
     path = Path(out)
     if not path.name:
@@ -69,10 +69,7 @@ def output_paths(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[P
 
 
 def with_kind(traces: Sequence[Trace], kind: str) -> list[Trace]:
-    """The traces of logs that do not say what they hold, said to be of `kind`; the others as they are.
-
-    Raises `TraceError` for a kind that there is not.
-    """
+    """Return the traces with `kind` in place of an unstated kind. Raises `TraceError` for an unknown kind."""
     if kind not in get_args(Kind):
         raise TraceError(f"--kind {kind}: no such kind", remedy=f"one of {', '.join(get_args(Kind))}")
     return [replace(trace, kind=cast(Kind, kind)) if trace.kind == "unstated" else trace for trace in traces]
@@ -85,26 +82,27 @@ def write_traces(
     made: str = "simnmt trace import",
     notes: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write each trace as a series to its target, all or none; lost samples stay marked. Raises `TraceError`.
+    """Write each trace as a series to its file, all or none; lost samples stay marked. Raises `TraceError`.
 
-    `made` names the command in the file's head, `notes` become lines of it.
+    `made` names the command in the file's header, `notes` become lines of the header.
     """
     paths = output_paths(traces, out)
     texts: dict[Path, str] = {}
     for trace, path in zip(traces, paths, strict=True):
-        header_notes = {"made": made, **(notes or {})}
-        header_notes |= {"began": began} if (began := _format_start(trace.began_s)) else {}
-        header_notes |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
-        header_notes |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
+        remarks = {
+            "began": _format_unix_time(trace.began_s),
+            "taken for granted": "; ".join(trace.granted),
+            "mended": "; ".join(trace.mended),
+        }
+        header_notes = {"made": made, **(notes or {}), **{key: text for key, text in remarks.items() if text}}
         decimals = 6 if trace.quantity == "rtt" else None
         texts[path] = series_text(trace.series(path.stem), notes=header_notes, decimals=decimals, lost=trace.lost)
     write_texts(texts)
     return paths
 
 
-def _format_start(unix_s: float) -> str | None:
-    """The moment of time 0, where the clock was evidently Unix time."""
+def _format_unix_time(unix_s: float) -> str:
+    """Return the moment in UTC; an empty text if the clock of the tool was evidently not Unix time."""
     if not _OLDEST_S < unix_s < _NEWEST_S:
-        return None
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=unix_s)
-    return moment.isoformat(sep=" ", timespec="seconds")
+        return ""
+    return datetime.fromtimestamp(int(unix_s), timezone.utc).isoformat(sep=" ")
