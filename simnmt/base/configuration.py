@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, Valida
 from pydantic_core import PydanticKnownError
 
 EndOfSentence = Literal["none", "source", "target", "both"]
-"""Which lengths count the end-of-sentence token. Text, tables and tokenisers count none; a model reads one more source token
-than the text has, and takes one more decode step than it emits tokens of text, so measured costs count both."""
+"""Lengths that count the end-of-sentence token. Texts, tables and tokenisers count none. A model reads one more source token
+than the text has and takes one more decode step than it emits tokens of text, so measured costs count both."""
 
 
 def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
@@ -30,17 +30,27 @@ def _refuse_truth_value(value: Any) -> Any:
 
 
 NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
-"""For a literal 1, such as the version of a document: pydantic compares by equality, and Python's True equals 1."""
+"""Validator of a literal 1, such as the version of a document, for which pydantic would take True, since True equals 1."""
+
+
+def describe_fault(error: ValidationError) -> str:
+    """Return the first fault of a validation as `key: message`, the message beginning in lower case.
+
+    A fault of several keys together has no key.
+    """
+    first = error.errors(include_url=False, include_context=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    return ": ".join([".".join(map(str, first["loc"])), message[:1].lower() + message[1:]]).removeprefix(": ")
 
 
 Content = TypeVar("Content")
 
 
 def checked_dataclass(kind: type[Content], content: Any) -> Content:
-    """Return plain content as the dataclass `kind`, its types and the limits of its fields checked.
+    """Return plain content as the dataclass `kind` after checks of the types and limits of its fields.
 
-    Raises `ValueError`, a line that begins with the key concerned, for content of another type, unknown keys, numbers that are
-    not finite, and values out of limits.
+    Raises `ValueError`, a line that begins with the key, for content of another type, unknown keys, numbers that are not
+    finite, and values out of limits.
     """
     known = {field.name for field in fields(cast(Any, kind))}
     if not isinstance(content, dict):
@@ -51,16 +61,14 @@ def checked_dataclass(kind: type[Content], content: Any) -> Content:
         if not _finite(value):
             raise ValueError(f"{name}: holds a number that is not finite")
     try:
-        # As JSON, since strict Python takes nothing but an instance of the dataclass.
+        # As JSON, since strict validation of Python objects takes only instances of the dataclass.
         TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        value = "" if first["type"] == "missing" else f", got {json.dumps(first['input'])[:40]}"
-        if not first["loc"]:  # of several fields together: `__post_init__` says of which
-            raise ValueError(first["msg"].removeprefix("Value error, ")) from None
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}{value}") from None
-    return kind(**content)  # what was checked, not the copy, in which whole numbers among reals have become reals
+        shown = first["type"] != "missing" and first["loc"]  # without a place, `__post_init__` names the fields
+        value = f", got {json.dumps(first['input'])[:40]}" if shown else ""
+        raise ValueError(f"{describe_fault(error)}{value}") from None
+    return kind(**content)  # not pydantic's copy, in which whole numbers among reals have become reals
 
 
 def _finite(value: Any) -> bool:
@@ -68,11 +76,11 @@ def _finite(value: Any) -> bool:
         return all(map(_finite, value.values()))
     if isinstance(value, list):
         return all(map(_finite, value))
-    # A whole number, too, where it may stand among reals: beyond their range it would be infinite.
+    # Whole numbers too: among reals, one beyond their range would become infinite.
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 class Configuration(BaseModel):
-    """What a part of a scenario file may say. A unit stands in the key's name; numbers carry none."""
+    """Configuration of a part of a scenario file. The unit of a number is part of the key's name."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)

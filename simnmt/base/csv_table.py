@@ -9,7 +9,7 @@ from simnmt.base.errors import InputError
 
 
 class CsvTable(ABC):
-    """Column names and cells of the current row; a room's subclass reads the lines and makes the errors."""
+    """Column names, and cells of the current row; a subclass in each room reads the lines and makes the errors."""
 
     names: list[str]
     cells: list[str]

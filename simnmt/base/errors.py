@@ -1,8 +1,9 @@
-"""Errors that a command reports in one line, and the functions that make foreign text fit for such a line."""
+"""Errors that a command reports in one line, and functions that make foreign text fit for such a line."""
 
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 
 
@@ -12,9 +13,9 @@ def printable(text: str) -> str:
 
 
 def describe_error(error: BaseException, *, most: int = 200) -> str:
-    """Return what a library says of an input on one line of at most `most` characters.
+    """Return a library's error about an input as one line of at most `most` characters.
 
-    The advice of torch to load a file without `weights_only`, which would run code that the file holds, is not passed on.
+    Leaves out torch's advice to load a file without `weights_only`, which would run code from the file.
 
     Example:
         >>> describe_error(ValueError("short\\n  of bytes")), describe_error(ValueError())
@@ -27,15 +28,15 @@ def describe_error(error: BaseException, *, most: int = 200) -> str:
 
 
 class SimnmtError(Exception):
-    """Something that a command reports in one line; `exit_status` is what the command then ends with."""
+    """An error that a command reports in one line before it ends with `exit_status`."""
 
     exit_status = 1
 
 
 class InputError(SimnmtError):
-    """The input's fault: says where, what, and the remedy.
+    """A fault of the input, with its place and the remedy.
 
-    Rooms derive their own class (`CorpusError`, `ProfileError`, ...) so that a caller of the library can tell them apart.
+    Rooms derive their own class (`CorpusError`, `ProfileError`, ...), so that callers of the library can distinguish them.
     """
 
     exit_status = 2
@@ -51,13 +52,14 @@ class InputError(SimnmtError):
     ) -> None:
         self.what = what
         """The fault itself, without its place."""
-        self.path = None if path is None else os.fspath(path)
+        # A URL given as a path has lost a slash: hf:/x was hf://x.
+        self.path = None if path is None else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", os.fspath(path))
         self.line = line
-        """1 for the first line of the file; None where a line means nothing."""
+        """1 for the first line of the file; None if a line means nothing."""
         self.column = column
         """1 for the first column."""
         self.remedy = remedy
-        """What the user can do, as an imperative."""
+        """Advice to the user, as an imperative."""
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -71,7 +73,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def shorten(text: object, most: int = 80) -> str:
-    """The text itself, what is not printable in it as `?`, shortened to `most` characters; empty for anything but text."""
+    """Return a text on one line of at most `most` characters, with `?` for unprintable ones; empty for anything but text."""
     if not isinstance(text, str):
         return ""
     line = " ".join(text.split())
@@ -80,5 +82,5 @@ def shorten(text: object, most: int = 80) -> str:
 
 
 def short_repr(value: object) -> str:
-    """The value as Python writes it, shortened: for a complaint about a cell or a key."""
+    """Return the shortened `repr` of a value, for a message about a cell or a key."""
     return _SHORT.repr(value)

@@ -1,4 +1,4 @@
-"""Least squares with coefficients that are never negative."""
+"""Least squares with nonnegative coefficients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Floats = NDArray[np.float64]
 
 
 def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[bool] | None = None) -> Floats:
-    """Fit the coefficients of the columns of `design`, shape (rows, columns); a column of zeros gets 0.
+    """Fit one coefficient per column of `design`, shape (rows, columns); a column of zeros gets 0.
 
-    `nonnegative`: columns whose coefficients are bounded below by 0; None for all.
+    `nonnegative`: the columns whose coefficients are at least 0; None: all columns.
     """
     from scipy.optimize import lsq_linear  # takes a third of a second to import, which few simulations need
 
@@ -25,7 +25,7 @@ def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[
 
 
 def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
-    """Fit y = offset + slope x, neither below 0, with weighted residuals; equal `x` determine no slope: it is 0."""
+    """Fit y = offset + slope x with weighted residuals, both at least 0; return (offset, slope), slope 0 for equal `x`."""
     varied = x if np.ptp(x) > 0.0 else np.zeros_like(x)
     design = np.column_stack([np.ones_like(x), varied]) * weight[:, None]
     offset, slope = bounded_least_squares(design, y * weight).tolist()

@@ -1,4 +1,4 @@
-"""Files that come with simnmt, found by `@name`: traces, device profiles, scenarios."""
+"""Files that are shipped with simnmt and found by `@name`: traces, device profiles, scenarios."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def folder(kind: Kind) -> Path:
-    """Where the shipped files of one kind lie: inside an installed wheel, or at the top of a source checkout."""
+    """Return the folder of the shipped files of one kind: in an installed wheel, or at the top of a source checkout."""
     installed = _PACKAGE / "shipped_files" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
 
 def names(kind: Kind) -> list[str]:
-    """Names that `@name` may take for this kind, sorted."""
+    """Return the names of the shipped files of one kind, sorted, without the `@`."""
     return sorted(path.name.removesuffix(_SUFFIX[kind]) for path in folder(kind).glob(f"*{_SUFFIX[kind]}"))
 
 
 def find(kind: Kind, name: str) -> Path:
-    """The file behind `@name` (given with or without the `@`).
+    """Return the shipped file of a name (with or without the `@`).
 
-    Raises `InputError` naming the nearest shipped name where there is none.
+    Raises `InputError` with the nearest shipped name if there is no such file.
     """
     bare = name.removeprefix("@")
     known = names(kind)

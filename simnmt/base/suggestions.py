@@ -7,18 +7,18 @@ import re
 from collections.abc import Callable, Iterable
 
 SLIP = 0.6
-"""Likeness from which on a name is taken for a slip of a known one."""
+"""Least likeness of a name to a known one of which it may be a slip."""
 MOST_LISTED = 12
-"""Names that a message lists before it counts the others."""
+"""Most names that a message lists before it counts the others."""
 
 
 def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
-    """Return names on one line; beyond `most` of them, how many more there are.
+    """Return names on one line: the first `most` of them, and the number of the others.
 
     Args:
-        names: what to list, fit to be shown.
+        names: printable names.
         last: the word before the last name; a comma lists all names alike.
-        most: how many names are shown at most.
+        most: greatest number of listed names.
 
     Example:
         >>> format_list(["edge"]), format_list(["edge", "cloud", "naive"]), format_list(["edge", "cloud", "naive"], ",")
@@ -35,9 +35,9 @@ def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LIS
 
 
 def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> str | None:
-    """Return the known name that `name` is most like; None where none is near, or `name` is no text.
+    """Return the known name that is most like `name`; None if none is near, or if `name` is no text.
 
-    Case, hyphens, blanks and camel case do not count.
+    Ignores case, hyphens, blanks and camel case.
 
     Example:
         >>> nearest("lenSlop", ["len_offset", "len_slope"])
@@ -56,11 +56,10 @@ def did_you_mean(
     otherwise: str | None = None,
     *,
     shown: Callable[[str], str] = str,
-    likeness: float = SLIP,
 ) -> str:
-    """Return the remedy for an unknown name: the known one that is near, or else `otherwise`, by default the known names.
+    """Return the remedy for an unknown name: the nearest known name, or else `otherwise`, by default all known names.
 
-    `shown`: how a known name is written.
+    `shown` formats a known name.
 
     Example:
         >>> did_you_mean("clout", ["edge", "cloud"])
@@ -69,7 +68,7 @@ def did_you_mean(
         'known: edge, cloud'
     """
     names = list(known)
-    near = nearest(name, names, likeness=likeness)
+    near = nearest(name, names)
     if near is not None:
         return f"did you mean {shown(near)}?"
     return f"known: {', '.join(map(shown, names)) or 'none'}" if otherwise is None else otherwise

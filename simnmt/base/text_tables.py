@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """Return columns below their heads and a line of dashes: the first `texts` aligned to the left, numbers to the right.
+    """Return a table with a line of dashes below its heads; the first `texts` columns are aligned left, the others right.
 
     Example:
         >>> print(format_table(["policy", "mean, ms"], [["edge", "210"], ["cloud", "95"]]))
@@ -27,13 +27,13 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: in
     return "\n".join(line.rstrip() for line in lines)
 
 
-def format_records(records: Sequence[Mapping[str, str]], texts: int = 1) -> str:
-    """Return one row or more, alike in their keys, as a table with the keys as heads."""
+def format_records(records: Sequence[Mapping[str, str]]) -> str:
+    """Return records with the same keys, at least one, as a table with the keys as heads."""
     header = list(records[0])
-    return format_table(header, [[record[name] for name in header] for record in records], texts)
+    return format_table(header, [[record[name] for name in header] for record in records])
 
 
 def format_pairs(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:
-    """Return a line for each of one pair or more of a name and its value, the values below each other."""
+    """Return a line for each pair of name and value, at least one, with aligned values."""
     width = max(len(name) for name, _ in pairs)
     return "\n".join(f"{indent}{name.ljust(width)}  {value}" for name, value in pairs)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, describe_fault
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.profile.blocks import Kind
@@ -238,10 +238,7 @@ def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
     try:
         return ProjectionBench.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise BenchError(f"{key}: {message}" if key else message, path=path, remedy=_MEND) from None
+        raise BenchError(describe_fault(error), path=path, remedy=_MEND) from None
 
 
 def _mean(errors: Sequence[float | None]) -> float | None:

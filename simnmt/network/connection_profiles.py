@@ -2,15 +2,15 @@
 
 The paper gives no samples, only that both are RIPE Atlas traces of one day, CP1 from 3 to 7 p.m. and CP2 from 7:30 to
 12:30, and that CP1 is the slower on average. These stand-ins are drawn from processes fitted to other RIPE Atlas
-series, CP1's restless and CP2's calm, with a sample each 240 s as those have: finer ones would be invented. The mean is
-an assumption; it is set by the length of the path, which leaves the fluctuations as many milliseconds as they were. The
-processes stand in the header of the files:
+series, CP1's restless and CP2's calm, with the 240 s between samples of those series, since finer ones would be invented.
+The mean is an assumption: a longer path shifts all RTTs and leaves the fluctuations unchanged. The header of each file holds
+its process:
 
     python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 58.9 --out traces/rtt
 
-They are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The device
-profiles of Table I's replication were inferred on what it draws, to the last digit, so it is kept here, for these two
-alone; `simnmt.network.rtt_process` is the better one.
+The processes are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The
+device profiles of Table I's replication were inferred from its draws to the last digit, so it is kept for these two files
+only; `simnmt.network.rtt_process` is better.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the paper says of one profile."""
+    """Title and length of a network profile of the paper."""
 
     title: str
     hours: float
@@ -48,25 +48,24 @@ PROFILES = {
     "cp1": Profile("CP1 (3 to 7 p.m.)", 4.0),
     "cp2": Profile("CP2 (7:30 to 12:30)", 5.0),
 }
-"""The span of CP2 is ambiguous in the paper ("7:30-12:30 a.m."); read as five hours."""
+"""The length of CP2 is ambiguous in the paper ("7:30-12:30 a.m."); it is taken as five hours."""
 
 _DECIMALS_MS = 3
 _CANDIDATES = 99
 _CLIPPED_S = 1e-9
 _FLOOR_S = 1e-4
 _SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999, 1.0)
-"""Where a process keeps the quantiles of what is added to a level."""
+"""Shares of the quantiles of the additions to a level."""
 
 Process = Mapping[str, Any]
-"""Parameters as the header names them."""
+"""Parameters by their names in the header."""
 
 
 def connection_profile(name: str, mean_s: float) -> RttSeries:
     """Draw `cp1` or `cp2` at a mean RTT, from the process in the header of the shipped file.
 
-    A few hours of a restless process may look like anything. So the draw is the typical one: of 99 seeds, that whose
-    spread (p95 - p5) is the median. The same arguments give the same series. Raises `TraceError` where the mean is too
-    low for the fluctuations.
+    Draws of a few hours differ much, so the seed is the typical one of 99: its spread (p95 - p5) is the median. The same
+    arguments give the same series. Raises `TraceError` if the mean is too low for the fluctuations.
     """
     process = _process(name)
     count = round(PROFILES[name].hours * 3600 / process["step_s"])
@@ -78,7 +77,7 @@ def connection_profile(name: str, mean_s: float) -> RttSeries:
 
     shift_s = mean_s - drawn(0.0).mean_s
     lowest_s = min(process["levels_s"])
-    # To a base, not by a shift: the last digit of what was drawn before hangs on it.
+    # Shifted to a base, not by a shift: the last digit of the shipped files depends on it.
     series = drawn(lowest_s + shift_s - lowest_s)
     if abs(series.mean_s - mean_s) > _CLIPPED_S:
         raise TraceError(f"{name}: a mean of {mean_s * 1e3:g} ms leaves no room for the fluctuations", remedy="raise it")
@@ -89,9 +88,9 @@ def connection_profile(name: str, mean_s: float) -> RttSeries:
 
 
 def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
-    """Write `cp1.csv` and `cp2.csv` into the folder `out`, with the parameters they were drawn by in the header.
+    """Write `cp1.csv` and `cp2.csv` into the folder `out`, with the parameters of their processes in the header.
 
-    Raises `TraceError` where CP1 would not be the slower one on average, which is all the paper says of their levels.
+    Raises `TraceError` unless CP1 is the slower one on average, which is all that the paper states of their levels.
     """
     if not mean_s["cp1"] > mean_s["cp2"]:
         raise TraceError("CP1 must be slower on average than CP2 (CNMT-04)", remedy="raise CP1's mean or lower CP2's")
@@ -115,7 +114,7 @@ def _typical_seed(process: Process, count: int) -> int:
 
 
 def _draw(process: Process, count: int, seed: int, move_s: float = 0.0) -> Floats:
-    """`count` RTTs of levels moved by that many seconds; each part has a stream of its own."""
+    """Draw `count` RTTs of levels shifted by `move_s` seconds; each component has its own random stream."""
     from scipy.special import ndtr  # here, since it takes a third of the start of a process
 
     level = _levels(process, count, stream(seed, 0, "rtt level"))
@@ -148,7 +147,7 @@ def _levels(process: Process, count: int, random: np.random.Generator) -> NDArra
 
 
 def _spikes(process: Process, count: int, random: np.random.Generator) -> Floats:
-    """Height of the spike on each sample, of a generalised Pareto law cut at what was seen; 0 on most."""
+    """Draw the height of the spike on each sample from a truncated generalised Pareto law; 0 on most samples."""
     hit, tail = random.random((count, 2)).T
     shape = process["spike_shape"]
     over_s = process["spike_scale_s"] / shape * np.expm1(-shape * np.log1p(-tail))

@@ -1,4 +1,4 @@
-"""What can be wrong with a network: its RTT series, its bandwidth."""
+"""The error of this room: an RTT series, a bandwidth or a link that cannot be used."""
 
 from __future__ import annotations
 

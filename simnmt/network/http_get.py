@@ -1,4 +1,4 @@
-"""One GET of a file of moderate size: bounded, retried where that may help, never redirected to another site."""
+"""One GET of a file of moderate size: bounded, retried if that may help, never redirected to another site."""
 
 from __future__ import annotations
 
@@ -12,38 +12,32 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    MaxRetryError,
-    NewConnectionError,
-    ProtocolError,
-    ReadTimeoutError,
-)
+from urllib3 import exceptions
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError
 
 from simnmt.base import VERSION
 from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
 
-# The library would print a traceback for odd headers that it then ignores.
+# The library prints a traceback for odd headers and then ignores the headers.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 MOST_BYTES = 256 << 20
 TIMEOUT_S = 30.0
 """Longest silence of the site."""
 LONGEST_S = 900.0
-"""Longest time for the whole answer, further tries included."""
+"""Longest time for the whole answer, all attempts included."""
 PAUSES_S = (1.0, 4.0, 15.0)
-"""Before each further try, unless the site asks for longer."""
+"""Pause before each further attempt, unless the site asks for a longer one."""
 LONGEST_PAUSE_S = 60.0
 _MOST_REDIRECTIONS = 10
 _CHUNK = 1 << 16
 
 
 def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -> bytes:
-    """Return the body of `url`. Raises `TraceError`: the one that `final` has for the HTTP status, else one with the cause.
+    """Return the body of `url`. Raises the `TraceError` that `final` has for the HTTP status, else one with the cause.
 
-    Answers of 429 and of 500 and above, silence and cut-off answers are tried again after a pause.
+    After an answer of 429 or of 500 and above, silence or an incomplete answer the request is sent again after a pause.
     """
     site = shorten(urlsplit(url).netloc)
     answers: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
@@ -54,7 +48,7 @@ def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -
         except BaseException as error:  # raised again below
             answers.put(error)
 
-    # A thread of its own: timeouts of sockets bound a silence, but no site that sends a byte now and then.
+    # In a thread: timeouts of sockets bound a silence, but not a site that sends a byte now and then.
     threading.Thread(target=work, daemon=True).start()
     try:
         answer = answers.get(timeout=LONGEST_S)
@@ -66,12 +60,12 @@ def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -
 
 
 def pause(length_s: float) -> None:
-    """Wait before another try."""
+    """Wait before another attempt."""
     time.sleep(length_s)
 
 
 class _Tries(urllib3.Retry):
-    """Further tries after the pauses of this file; a longer pause that the site asks for is kept up to a bound."""
+    """Attempts with the pauses of this module; a longer pause that the site asks for is kept, up to `LONGEST_PAUSE_S`."""
 
     def sleep(self, response: urllib3.BaseHTTPResponse | None = None) -> None:
         after = "" if response is None else response.headers.get("Retry-After", "")
@@ -106,9 +100,9 @@ def _get(url: str, site: str, final: Mapping[int, TraceError], headers: Mapping[
 
 
 def _follow(manager: urllib3.PoolManager, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
-    """Return the answer after redirections within the site; another site might receive the key."""
+    """Return the answer after redirections within the site, since another site might receive the key."""
     for _ in range(_MOST_REDIRECTIONS):
-        # Redirections and further tries of the library itself would read the whole body of the answer, whatever its size.
+        # The redirections and retries of the library would read the whole body of the answer, whatever its size.
         response = manager.urlopen(
             "GET", url, headers=headers, timeout=TIMEOUT_S, redirect=False, retries=False, preload_content=False
         )
@@ -142,7 +136,7 @@ def _read(response: urllib3.BaseHTTPResponse, site: str) -> bytes:
 
 
 def _describe(error: HTTPError) -> str:
-    if isinstance(error, (ConnectTimeoutError, ReadTimeoutError)) and not isinstance(error, NewConnectionError):
+    if isinstance(error, exceptions.TimeoutError) and not isinstance(error, exceptions.NewConnectionError):
         return f"silent for {TIMEOUT_S:g} s"
     cause = error.__cause__ or error
     reason = shorten(str(getattr(cause, "strerror", None) or error)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""A link: how long a request takes to the cloud and its translation back (CNMT-03)."""
+"""A link: transfer time of a request to the cloud and of its translation back (CNMT-03)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _TWO_BYTES = 1 << 16
 
 
 def bytes_per_token(vocab: int) -> int:
-    """Bytes that carry one token id: two up to 65,536 words, then as few whole bytes as hold the largest id.
+    """Return the bytes of one token id: two for up to 65,536 words, else the fewest whole bytes that hold the largest id.
 
-    Source: CNMT-03; the paper's two bytes do not hold the 85,000 and 250,000 words of other papers.
+    Source: CNMT-03; the paper's two bytes do not hold the 85,000 and 250,000 words of other papers. Raises `TraceError` for
+    fewer than one word.
     """
     if vocab < 1:
         raise TraceError(f"a vocabulary of {vocab} words", remedy="give at least 1")
@@ -30,17 +31,17 @@ def bytes_per_token(vocab: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way between two tiers: an RTT that changes with time, and a bandwidth each way that may.
+    """The connection of two tiers: an RTT that changes with time, and a bandwidth in each direction that may change too.
 
-    Half the RTT counts for each way. Both ways of a request go by the moment `at_s` on the link, at which it meets the
-    network; each series repeats on a lap of its own.
+    Each direction takes half the RTT. Both directions of a request use the values at the moment `at_s` at which it meets the
+    network. Each series repeats after its own lap. Raises `TraceError` for a bandwidth that is not positive.
     """
 
     rtt: RttSeries
     uplink_bps: float | BandwidthSeries
-    """Bits per second towards the cloud."""
+    """Bandwidth towards the cloud, bit/s."""
     downlink_bps: float | BandwidthSeries
-    """Bits per second from the cloud."""
+    """Bandwidth from the cloud, bit/s."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):
@@ -48,9 +49,9 @@ class Link:
                 raise TraceError(f"{key} is {rate_bps}", remedy="give a positive bandwidth")
 
     def ways_s(self, at_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> tuple[Seconds, Seconds]:
-        """Seconds there for `src_len` tokens and seconds back for `tgt_len`; all of one shape. T_tx is their sum.
+        """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; all arrays have one shape.
 
-        Raises `TraceError` on a time that is not finite.
+        Their sum is T_tx. Raises `TraceError` for a time that is not finite.
         """
         half_s = self.rtt.at(at_s) / 2
         up_bps = self.uplink_bps.at(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
@@ -58,12 +59,12 @@ class Link:
         return half_s + 8 * token_bytes * src_len / up_bps, half_s + 8 * token_bytes * tgt_len / down_bps
 
     def ways_one_s(self, at_s: float, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
-        """What `ways_s` says of one request, to the last bit, on plain numbers for a moving clock."""
+        """Return the times of one request as `ways_s` does, to the last bit, on plain numbers for a moving clock."""
         half_s = self.rtt.at_one(at_s) / 2
         up_bps = self.uplink_bps.at_one(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
         down_bps = self.downlink_bps.at_one(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
         return half_s + 8 * token_bytes * src_len / up_bps, half_s + 8 * token_bytes * tgt_len / down_bps
 
     def rtt_one_s(self, at_s: float) -> float:
-        """Seconds that an empty probe takes there and back."""
+        """Return the seconds of an empty probe to the cloud and back."""
         return self.rtt.at_one(at_s)

@@ -1,7 +1,7 @@
-"""RIPE Atlas results fetched from its REST API and cached as they were received, with their digest.
+"""RIPE Atlas results, fetched from its REST API and cached as received, with their digest.
 
 Addresses and parameters are those of RIPE NCC's reference (atlas.ripe.net/docs/apis/rest-api-reference). Results are public
-unless the measurement's owner says otherwise; a key goes into the header `Authorization: Key ...`.
+unless the owner of the measurement hides them; a key goes into the header `Authorization: Key ...`.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from simnmt.network.errors import TraceError
 from simnmt.network.http_get import MOST_BYTES, get
 from simnmt.network.text_files import naming_write_errors
 from simnmt.network.trace_options import ReadOptions, Reply
+from simnmt.network.traces import ripe_atlas
 from simnmt.network.traces.readings import Trace, mended
-from simnmt.network.traces.ripe_atlas import read_ripe_atlas
 
 SETTLED_S = 3600.0
-"""Results may come in so long after their time: what was fetched earlier is not taken for whole."""
+"""Results may arrive this long after their time, so an answer that was fetched earlier may be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """Where bytes came from, and what they were."""
+    """Origin and digest of a cached answer."""
 
     url: str
     fetched: str
-    """When, in UTC."""
+    """Moment of the fetch, in UTC."""
     sha256: str
     size_bytes: int
 
     @classmethod
     def of(cls, url: str, raw: bytes, fetched: str) -> CacheEntry:
-        """For bytes that have just come."""
+        """Return the entry of an answer."""
         return cls(url, fetched, hashlib.sha256(raw).hexdigest(), len(raw))
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A folder of answers by the address that they came from."""
+    """A folder of answers, by the address that they came from."""
 
     folder: Path
 
     def files(self, url: str) -> tuple[Path, Path]:
-        """(the bytes, what they are) of an address."""
+        """Return the files of an address: (the answer, its entry)."""
         name = hashlib.sha256(url.encode()).hexdigest()[:32]
         return self.folder / f"{name}.json", self.folder / f"{name}.manifest.json"
 
     def find(self, url: str, *, until_s: float, remarks: list[str]) -> tuple[CacheEntry, bytes] | None:
-        """Return the cached answer of `url` if it is whole and was fetched after the results until `until_s` had come.
+        """Return the cached answer of `url` if it is intact and was fetched when the results until `until_s` had arrived.
 
-        Appends to `remarks` why an existing entry is not used.
+        Appends to `remarks` the reason for which an existing entry is not used.
         """
         body, manifest = self.files(url)
         if not manifest.exists():
@@ -82,7 +82,7 @@ class Cache:
         return kept, raw
 
     def keep(self, kept: CacheEntry, raw: bytes) -> None:
-        """Write both files, the bytes first. Raises `TraceError` where the folder cannot be written."""
+        """Write both files, the answer first. Raises `TraceError` if the folder cannot be written."""
         body, manifest = self.files(kept.url)
         with naming_write_errors(self.folder, "choose another --cache"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # results need not be public
@@ -98,13 +98,15 @@ def default_folder() -> Path:
 
 
 BASE_URL = "https://atlas.ripe.net"
-KINDS = ("ping", "traceroute")
 LONGEST_KEY = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Results of one probe and one measurement between two moments. Raises `TraceError` for what makes no sense."""
+    """A query for the results of one probe and one measurement between two moments.
+
+    Raises `TraceError` for numbers, moments or an address that cannot be used.
+    """
 
     measurement: int
     probe: int
@@ -116,7 +118,7 @@ class Query:
     def __post_init__(self) -> None:
         for option, number in (("--measurement", self.measurement), ("--probe", self.probe)):
             if number < 1:
-                raise TraceError(f"{option} {number}: is no number of RIPE Atlas", remedy="give 1 or more")
+                raise TraceError(f"{option} {number}: is not a valid number of RIPE Atlas", remedy="give 1 or more")
         if self.stop_s <= self.start_s:
             raise TraceError(f"--stop {day(self.stop_s)} is not after --start {day(self.start_s)}", remedy="swap them")
         try:
@@ -130,9 +132,9 @@ class Query:
 
     @property
     def url(self) -> str:
-        """Where the API has them."""
-        asked = {"probe_ids": self.probe, "start": self.start_s, "stop": self.stop_s, "format": "json"}
-        return f"{self.base_url.rstrip('/')}/api/v2/measurements/{self.measurement}/results/?{urlencode(asked)}"
+        """Address of the results in the API."""
+        parameters = {"probe_ids": self.probe, "start": self.start_s, "stop": self.stop_s, "format": "json"}
+        return f"{self.base_url.rstrip('/')}/api/v2/measurements/{self.measurement}/results/?{urlencode(parameters)}"
 
     def __str__(self) -> str:
         return f"measurement {self.measurement}, probe {self.probe}, {day(self.start_s)} to {day(self.stop_s)}"
@@ -140,22 +142,22 @@ class Query:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchedTrace:
-    """The series of a query, and where it came from."""
+    """The trace of a query, and its origin."""
 
     trace: Trace
     kept: CacheEntry
     from_cache: bool
     remarks: tuple[str, ...]
-    """Remarks on the cache and on the time asked for, a sentence each."""
+    """Remarks on the cache and on the queried time, a sentence each."""
 
     @property
     def notes(self) -> dict[str, str]:
-        """For the head of a file."""
+        """Lines for the header of a file."""
         return {"fetched": f"{self.kept.url} at {self.kept.fetched}", "sha256": self.kept.sha256}
 
 
 def read_key(path: Path) -> str:
-    """The API key that is all a file holds. Raises `TraceError`, which never shows it."""
+    """Return the API key that is the only content of a file. Raises `TraceError`, which never shows the key."""
     try:
         key = read_bounded(path, 2 * LONGEST_KEY, pipes=True).decode("ascii").strip()
     except OSError as error:
@@ -168,9 +170,9 @@ def read_key(path: Path) -> str:
 
 
 def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, how: ReadOptions | None = None) -> FetchedTrace:
-    """Return the round trips of a query, from the cache if it has them whole, else from the API.
+    """Return the round trips of a query, from the cache if it holds all of them, else from the API.
 
-    Raises `TraceError` where they cannot be had, or are none.
+    Raises `TraceError` if they cannot be fetched, or if there are none.
     """
     if key is not None and not _private(query.base_url):
         raise TraceError("an API key would be sent without encryption", remedy="give a --base-url that begins with https")
@@ -180,7 +182,7 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
         kept, raw = cached
         return FetchedTrace(_trace(query, raw, reply), kept, True, tuple(remarks))
     raw = get(query.url, _status_errors(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
-    trace = _trace(query, raw, reply)  # before it is kept: what cannot be used must not be found next time
+    trace = _trace(query, raw, reply)  # before it is cached: an answer that cannot be used must not be found again
     kept = CacheEntry.of(query.url, raw, datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds"))
     if cache:
         cache.keep(kept, raw)
@@ -192,11 +194,11 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
 def _trace(query: Query, raw: bytes, reply: Reply) -> Trace:
     source = Path(f"RIPE Atlas {query}")
     how = ReadOptions(reply=reply, probe=query.probe, measurement=query.measurement)
-    return mended(read_ripe_atlas(source, _checked(query, raw), how)[0], source)
+    return mended(ripe_atlas.read_ripe_atlas(source, _checked(query, raw), how)[0], source)
 
 
 def day(unix_s: int) -> str:
-    """A moment in UTC."""
+    """Return a Unix time as text in UTC."""
     try:
         moment = datetime.fromtimestamp(unix_s, timezone.utc)
     except (ValueError, OverflowError, OSError):
@@ -205,7 +207,7 @@ def day(unix_s: int) -> str:
 
 
 def _checked(query: Query, raw: bytes) -> str:
-    """The text of an answer; complains of what is no list of results of a ping or a traceroute."""
+    """Return the text of an answer. Raises `TraceError` unless it is a list of results of a ping or a traceroute."""
     try:
         text = raw.decode("utf-8")
         results = json.loads(text)
@@ -218,14 +220,14 @@ def _checked(query: Query, raw: bytes) -> str:
         raise TraceError(f"{query}: no results", remedy="check when the probe took part in the measurement")
     for result in results:
         kind = result.get("type") if isinstance(result, dict) else None
-        if kind is not None and kind not in KINDS:
+        if kind is not None and kind not in ripe_atlas.KINDS:
             what = f"measurement {query.measurement} is of type {short_repr(kind)}"
             raise TraceError(what, remedy="give one that is a ping or a traceroute")
     return text
 
 
 def _status_errors(query: Query, with_key: bool) -> dict[int, TraceError]:
-    """The complaint for each answer that trying again would not change."""
+    """Return the error for each HTTP status that another attempt would not change."""
     private = "the owner of the API key may not see it" if with_key else "give --api-key-file"
     number = f"measurement {query.measurement}"
     return {
@@ -241,7 +243,7 @@ def _site(query: Query) -> str:
 
 
 def _private(base_url: str) -> bool:
-    """Whether nobody on the way can read what is sent."""
+    """Return whether a request to this site is encrypted or stays on this machine."""
     parts = urlsplit(base_url)
     host: Any = parts.hostname or ""
     try:

@@ -1,6 +1,6 @@
 """Components of the synthetic RTT process: quantile laws, the daily swing, level shifts, spikes and bursts.
 
-Each component is a configuration model with the function that fits it to a series and the one that draws from it.
+Each component is a configuration model, with a function that fits it to a series and a function that draws from it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from simnmt.base.configuration import Configuration
 Floats = NDArray[np.float64]
 
 Seconds = Annotated[float, Field(ge=-3600, le=3600)]
-"""An RTT, or what is added to one: no network is slower than an hour."""
+"""An RTT or an addition to one; no network is slower than an hour."""
 
 _GRID = 300
 
 
 class QuantileLaw(Configuration):
-    """A law by its quantiles, linear between them."""
+    """A distribution given by its quantiles, linear between them."""
 
     shares: tuple[float, ...]
-    """Increasing from 0 to 1; one share alone stands for a law of one value."""
+    """Shares of the quantiles, increasing from 0 to 1; a single share means a law of one value."""
     values_s: tuple[Seconds, ...]
     """The quantile at each share, seconds; never decreasing."""
 
@@ -45,20 +45,20 @@ class QuantileLaw(Configuration):
 
     @classmethod
     def of(cls, values_s: Floats, shares: Floats) -> QuantileLaw:
-        """The law of what was seen, at those shares; seconds are kept to the nanosecond."""
+        """Return the law of a sample, with its quantiles at `shares`, rounded to nanoseconds."""
         kept_s = np.round(np.quantile(values_s, shares), 9)
         return cls(shares=tuple(shares.tolist()), values_s=tuple(np.maximum.accumulate(kept_s).tolist()))
 
     def at(self, share: Floats) -> Floats:
-        """The quantile at each share; same shape."""
+        """Return the quantile at each share; same shape."""
         return np.interp(share, self.shares, self.values_s)
 
 
 def score_correlation(law: QuantileLaw, mean_product_s2: float) -> float:
-    """Correlation of two normal scores such that the product of the values drawn by them has that mean; within 0 and 1.
+    """Return the correlation, from 0 to 1, of two normal scores whose values have a product of the given mean.
 
-    Each value is the law's quantile at the score's probability: a Gaussian copula. Values of heavy tails are less
-    correlated than their scores, so the scores have to be solved for.
+    The value of a score is the law's quantile at the score's probability: a Gaussian copula. Values with heavy tails are less
+    correlated than their scores, so the correlation is found by inverting the mean product.
     """
     from scipy.special import ndtr, ndtri  # here, since it takes a third of the start of a process
 
@@ -69,7 +69,7 @@ def score_correlation(law: QuantileLaw, mean_product_s2: float) -> float:
     for correlation in correlations:
         neighbour = correlation * score[:, None] + np.sqrt(1 - correlation**2) * score
         means.append(float(value_s @ law.at(ndtr(neighbour)).mean(axis=1)) / _GRID)
-    # The mean is a power series in the correlation without negative terms (Mehler's formula), so it rises.
+    # The mean is a power series of the correlation without negative terms (Mehler's formula), so it increases.
     return float(np.interp(mean_product_s2, np.maximum.accumulate(means), correlations))
 
 
@@ -77,28 +77,28 @@ DAY_S = 86_400.0
 _HOURS = 24
 
 _LEAST_DAYS = 7
-"""Fewer cannot be sure enough of anything, by the test below."""
+"""Fewest full days for which the test of `fit_daily_swing` can succeed."""
 _CHANCE = 1e-3
 _MATTERS = 0.01
-"""A swing below this share of the median RTT is left out: levels and residuals hold it anyway."""
+"""A swing below this share of the median RTT is left to levels and residuals."""
 
 
 class DailySwing(Configuration):
     """An addition to the RTT by the hour of the day, linear between the middles of the hours."""
 
     hours_s: tuple[Seconds, ...] = Field(min_length=_HOURS, max_length=_HOURS)
-    """Seconds added in each hour after the time of day at which the fitted series, and so a drawn one, begins."""
+    """Seconds added in each hour after the start of the series."""
 
     def at(self, time_s: Floats) -> Floats:
-        """Seconds added at each time after the start; same shape."""
+        """Return the seconds added at each time after the start; same shape."""
         return np.interp(time_s / 3600 - 0.5, np.arange(_HOURS), self.hours_s, period=_HOURS)
 
 
 def fit_daily_swing(time_s: Floats, rtt_s: Floats) -> DailySwing | None:
-    """The median day, or None where the series has under seven full days, or its days do not peak together.
+    """Fit the median day; None for fewer than seven full days, or days that do not peak at the same time.
 
-    Each day is its hourly medians less their median. Whether days peak together: Rayleigh's test of the phases of their
-    first harmonics, at a chance of one in a thousand. So a day of other routes counts as one day, however far it strays.
+    A day is its hourly medians less their median. Days peak together if the phases of their first harmonics pass Rayleigh's
+    test at a level of one in a thousand. So one day of unusual routes has the weight of one day only.
     """
     hour = (time_s // 3600).astype(np.int64)
     days = int((hour[-1] + 1) // _HOURS)
@@ -124,24 +124,24 @@ def fit_daily_swing(time_s: Floats, rtt_s: Floats) -> DailySwing | None:
 Ints = NDArray[np.int64]
 
 MOST_SAMPLES = 20_000_000
-"""Of a lap, and of what is drawn at once: more would not fit into memory."""
+"""Most samples of a lap and of a drawn series; more would not fit into memory."""
 
-# Of the segmentation, in units of the noise between neighbouring samples. A stay costs at most _FAR a sample, so a lone
-# outlier never pays for the two shifts of _SHIFT it would need; three samples that agree do.
+# Costs of the segmentation, in units of the noise between neighbouring samples. A stay costs at most _FAR per sample, so a
+# single outlier never pays for the two shifts of _SHIFT that it needs; three equal samples do.
 _SHIFT = 12.0
 _FAR = 9.0
 _START_SHARES = (*np.linspace(0.01, 0.97, 17).tolist(), 0.98, 0.985, 0.99, 0.993, 0.996, 0.998)
 
 
 class LevelShifts(Configuration):
-    """How long a lap stays in each level, and how often it goes from one to another; a lap ends in the level it began in."""
+    """Samples of a lap in each level, and counts of its shifts between levels; a lap ends in the level in which it began."""
 
     levels_s: tuple[Annotated[Seconds, Field(gt=0)], ...]
-    """RTT of each level, seconds: the median of what it covers."""
+    """RTT of each level, seconds: the median of its samples."""
     samples: tuple[Annotated[int, Field(ge=1)], ...]
-    """Samples of a lap in each level."""
+    """Number of samples of a lap in each level."""
     shifts: tuple[tuple[int, int, int], ...]
-    """(from, to, count): the level left, the level entered, and how many times a lap does so."""
+    """(level left, level entered, count) of each kind of shift in a lap."""
 
     @model_validator(mode="after")
     def _is_one_lap(self) -> LevelShifts:
@@ -167,14 +167,14 @@ class LevelShifts(Configuration):
 
     @property
     def lap_samples(self) -> int:
-        """Samples of a lap."""
+        """Number of samples of a lap."""
         return sum(self.samples)
 
     def draw(self, random: np.random.Generator, first: int | None = None) -> Ints:
-        """Level of each sample of one lap: the same shifts in a random order, stays cut at random, a random start.
+        """Draw the level of each sample of one lap: the same shifts in random order, with stays of random length.
 
-        The long-run shares of time are thus those of every lap: shifts are far too few for chance to bring them about. A
-        stay is geometric but for what the others leave it. `first`: the level to start in, any if None.
+        So every lap has the long-run shares of time, which the few shifts of a series would not reach by chance. The length
+        of a stay is geometric, within what the other stays leave. `first`: the level to start in; None: a random one.
         """
         order = self._episodes(random)
         stay = np.empty(len(order), dtype=np.int64)
@@ -202,13 +202,13 @@ class LevelShifts(Configuration):
 
 
 def random_parts(total: int, parts: int, random: np.random.Generator) -> Ints:
-    """`total` in that many positive parts, each way of parting it equally likely."""
+    """Draw a partition of `total` into `parts` positive parts; every partition is equally likely."""
     cuts = np.sort(random.choice(total - 1, parts - 1, replace=False)) + 1 if parts > 1 else np.empty(0, dtype=np.int64)
     return np.diff(cuts, prepend=0, append=total)
 
 
 def count_shifts(levels_s: Floats, level: Ints) -> LevelShifts:
-    """The counts of a series, its end followed by its start, so that every level is left as often as it is entered."""
+    """Count the shifts of a series whose end is followed by its start, so that each level is left as often as entered."""
     pairs, counts = np.unique(np.stack([level, np.roll(level, -1)], axis=1), axis=0, return_counts=True)
     moved = pairs[:, 0] != pairs[:, 1]
     shifts = np.column_stack([pairs[moved], counts[moved]]).tolist()
@@ -220,12 +220,15 @@ def count_shifts(levels_s: Floats, level: Ints) -> LevelShifts:
 
 
 def noise_of(rtt_s: Floats) -> float:
-    """Median step between neighbouring samples, seconds, or a little where most steps are none."""
+    """Return the median step between neighbouring samples, seconds, or a small value if most steps are 0."""
     return max(float(np.median(np.abs(np.diff(rtt_s)))), 1.4e-4 * float(np.median(rtt_s)))
 
 
 def segment(rtt_s: Floats) -> tuple[Floats, Ints]:
-    """Levels in ascending order, and each sample's: the least sum of |distance| / noise and shifts, by dynamic programming."""
+    """Return the levels in ascending order, and the level of each sample, by dynamic programming.
+
+    Minimises the sum of |distance| / noise and of the costs of the shifts.
+    """
     noise_s = 1.5 * noise_of(rtt_s)
     levels_s = _apart(np.quantile(rtt_s, _START_SHARES), 3 * noise_s)
     for _ in range(5):
@@ -244,7 +247,7 @@ def _apart(levels_s: Floats | Sequence[np.floating], gap_s: float) -> Floats:
 
 
 def _cheapest_path(rtt_s: Floats, levels_s: Floats, noise_s: float) -> Ints:
-    """Level per sample of least cost, where changing the level costs `_SHIFT`."""
+    """Return the level of each sample at the least total cost; a shift costs `_SHIFT`."""
     came = np.empty((len(rtt_s), len(levels_s)), dtype=np.int8)
     stay = np.arange(len(levels_s))
     total = np.zeros(len(levels_s))
@@ -261,7 +264,7 @@ def _cheapest_path(rtt_s: Floats, levels_s: Floats, noise_s: float) -> Ints:
 
 
 _FAR_SPREADS = 10.0
-"""Beyond this many times the distance from a level's median to its quartile on that side; 6 and 20 do as well."""
+"""A sample is far from its level beyond this many distances from the median to the quartile; 6 and 20 work as well."""
 _TENTHS = 11
 _TOP = 6
 
@@ -270,13 +273,13 @@ class Excursions(Configuration):
     """Runs of samples far from their level, at random times."""
 
     runs: int = Field(ge=1)
-    """Of a lap."""
+    """Number of runs of a lap."""
     samples: int = Field(ge=1)
-    """Of a lap, in all runs together."""
+    """Number of samples of a lap in all runs together."""
     heights: QuantileLaw
-    """What is added to the level, negative in a dip; the greatest few are kept one by one, as they make the tail."""
+    """Law of the additions to the level, negative in a dip; the greatest few are kept one by one, since they make the tail."""
     likeness: float = Field(ge=0, le=1)
-    """Correlation of the normal scores of two heights of one run: 0 as if of different runs, 1 the same height."""
+    """Correlation of the normal scores of two heights of one run: 0 as of different runs, 1 for equal heights."""
 
     @model_validator(mode="after")
     def _has_a_sample_a_run(self) -> Excursions:
@@ -286,7 +289,7 @@ class Excursions(Configuration):
 
 
 def far_from_level(residual_s: Floats, level: Ints, noise_s: float) -> NDArray[np.bool_]:
-    """Which samples lie far outside the middle half of what their level adds; at most half of each level's."""
+    """Return True for samples far outside the middle half of the residuals of their level; at most half of a level."""
     far = np.zeros(len(level), dtype=bool)
     for k in range(level.max() + 1):
         low_s, middle_s, high_s = np.quantile(residual_s[level == k], [0.25, 0.5, 0.75])
@@ -297,7 +300,7 @@ def far_from_level(residual_s: Floats, level: Ints, noise_s: float) -> NDArray[n
 
 
 def fit_excursions(residual_s: Floats, far: NDArray[np.bool_]) -> tuple[Excursions | None, Excursions | None]:
-    """The lone spikes, and the bursts of two samples or more; None where there are none."""
+    """Fit the lone spikes, and the bursts of two samples or more; None for either if there are none."""
     edges = np.flatnonzero(np.diff(far, prepend=False, append=False))
     start, stop = edges[::2], edges[1::2]
     lone = stop - start == 1
@@ -305,10 +308,10 @@ def fit_excursions(residual_s: Floats, far: NDArray[np.bool_]) -> tuple[Excursio
 
 
 def draw_excursions(kinds: Sequence[Excursions], lap_samples: int, random: np.random.Generator) -> tuple[Ints, Floats]:
-    """Draw positions in a lap and the heights added to the level there; at least one other sample separates two runs.
+    """Draw the positions of excursions in a lap and the heights there; at least one other sample separates two runs.
 
-    A lap has all runs of the fit, and its heights are the law's quantiles at evenly spaced shares: a single great spike
-    may carry most of the variance, and to have none or two of it would be another series.
+    A lap has all runs of the fit, and its heights are the law's quantiles at evenly spaced shares: a single great spike may
+    carry most of the variance, so that no spike or two of them would change the series.
     """
     length = np.concatenate([random_parts(kind.samples, kind.runs, random) for kind in kinds])
     place = np.argsort(random.random(len(length)))

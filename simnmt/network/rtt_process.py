@@ -1,12 +1,12 @@
 """A synthetic RTT process: fit it to a series, draw series from it, read and write its parameters.
 
 One smooth process cannot have both the quantiles and the autocorrelation of a real RTT: routes change and stay changed,
-queues come and go slowly, and single packets are late for no lasting reason. Each has its component: levels that shift,
-autocorrelated residuals around them, lone spikes, bursts, and a daily swing (`rtt_components.py`).
+queues grow and shrink slowly, and single packets are late. Each effect has its component: levels that shift, autocorrelated
+residuals around the levels, lone spikes, bursts, and a daily swing (`rtt_components.py`).
 
-A process describes one lap, as long as the series that it was fitted to. Every lap spends the same time in each level and has
-as many shifts and spikes, but at other moments: pure chance would need far more shifts than a series has to get the
-quantiles right. So laps are more alike than months of a real network. `rtt_comparison.py` measures how good a fit is.
+A process describes one lap, as long as the fitted series. Every lap spends the same time in each level and has the same
+number of shifts and spikes, at other moments: with free numbers, a series would need far more shifts to have the right
+quantiles. So laps are more alike than months of a real network. `rtt_comparison.py` measures the quality of a fit.
 """
 
 from __future__ import annotations
@@ -19,56 +19,42 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, describe_fault
 from simnmt.base.errors import shorten
 from simnmt.base.random_streams import stream
 from simnmt.network import rtt_components
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_components import (
-    MOST_SAMPLES,
-    DailySwing,
-    Excursions,
-    Floats,
-    LevelShifts,
-    QuantileLaw,
-    count_shifts,
-    draw_excursions,
-    far_from_level,
-    fit_daily_swing,
-    fit_excursions,
-    noise_of,
-    segment,
-)
+from simnmt.network.rtt_components import MOST_SAMPLES, DailySwing, Excursions, Floats, LevelShifts, QuantileLaw
 from simnmt.network.series import RttSeries
 from simnmt.network.text_files import read_text, write_texts
 
 SCHEMA_VERSION: Literal[1] = 1
-"""Of the parameters' file; a reader refuses any other."""
+"""Version of the file of parameters; a reader refuses any other."""
 
 _FLOOR_S = 1e-4
 """No RTT is drawn below this."""
 
 
 class RttProcess(Configuration):
-    """Parameters of the process; what is counted is counted per lap."""
+    """Parameters of the process; counts are counts per lap."""
 
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = SCHEMA_VERSION
-    """Form of the file."""
+    """Version of the file's format."""
     source: str = ""
-    """The series it was fitted to."""
+    """The fitted series."""
     step_s: float = Field(ge=1e-6, le=1e6)
     """Time between samples."""
     levels: LevelShifts
     residuals: tuple[QuantileLaw, ...]
-    """One law a level: what its ordinary samples add to it."""
+    """Law of the differences of ordinary samples from their level, one per level."""
     slow_share: float = Field(ge=0, le=1)
-    """Part of the variance of a residual's normal score that lasts beyond one sample; the rest is new in each."""
+    """Share of the variance of a residual's normal score that lasts beyond one sample; the rest is new in each sample."""
     persistence: float = Field(ge=0, lt=1)
-    """Correlation of that part with itself one sample before."""
+    """Correlation of that part with its value one sample before."""
     spikes: Excursions | None = None
     """Lone samples far from their level."""
     bursts: Excursions | None = None
-    """Runs of such samples."""
+    """Runs of samples far from their level."""
     daily: DailySwing | None = None
 
     @model_validator(mode="after")
@@ -82,29 +68,29 @@ class RttProcess(Configuration):
 
     @property
     def excursions(self) -> tuple[Excursions, ...]:
-        """Return spikes and bursts, without those that the process lacks."""
+        """Spikes and bursts, as far as the process has them."""
         return tuple(excursions for excursions in (self.spikes, self.bursts) if excursions is not None)
 
     @property
     def lap_samples(self) -> int:
-        """Samples of a lap: as many as the fitted series had."""
+        """Number of samples of a lap, as of the fitted series."""
         return self.levels.lap_samples
 
     @property
     def lap_s(self) -> float:
-        """Length of a lap."""
+        """Length of a lap, seconds."""
         return self.lap_samples * self.step_s
 
     @property
     def parameters(self) -> int:
-        """How many numbers it keeps of the series; where laws are kept, `shares`, is no knowledge of it."""
+        """Number of the numbers that the process keeps of the series; the `shares` of laws are not counted."""
         return _numbers(self.model_dump(exclude={"schema_version"}))
 
 
 def draw_series(process: RttProcess, duration_s: float, seed: int, name: str = "synthetic") -> RttSeries:
-    """Draw a series of kind "synthetic" with a sample each `step_s`, none of them lost.
+    """Draw a series of kind "synthetic" with a sample every `step_s` and no lost samples.
 
-    The same seed draws the same series, and a longer one begins with the shorter. Raises `TraceError` for more than
+    The same seed draws the same series, and a longer series begins with a shorter one. Raises `TraceError` for more than
     `MOST_SAMPLES`.
     """
     from scipy.special import ndtr  # here, since it takes a third of the start of a process
@@ -114,7 +100,7 @@ def draw_series(process: RttProcess, duration_s: float, seed: int, name: str = "
     time_s: Floats = np.arange(count, dtype=np.float64) * float(process.step_s)
     laps, first = [], None
     for lap in range(-(-count // process.lap_samples)):
-        # A lap is a circle: that it begins where it ends lets the next go on from there without a shift of its own.
+        # A lap is a circle: since it begins in the level in which it ends, the next lap needs no shift at its start.
         level = process.levels.draw(stream(seed, 0, "rtt level", lap), first)
         first = int(level[0])
         share = ndtr(_score(process, len(level), stream(seed, 0, "rtt residual", lap)))
@@ -123,7 +109,7 @@ def draw_series(process: RttProcess, duration_s: float, seed: int, name: str = "
         for k, law in enumerate(process.residuals):
             added_s[level == k] = law.at(share[level == k])
         if process.excursions:
-            at, height_s = draw_excursions(process.excursions, len(level), stream(seed, 0, "rtt excursion", lap))
+            at, height_s = rtt_components.draw_excursions(process.excursions, len(level), stream(seed, 0, "rtt excursion", lap))
             added_s[at] = height_s
         laps.append(rtt_s + added_s)
     rtt_s = np.concatenate(laps)[:count]
@@ -141,29 +127,26 @@ def check_duration(process: RttProcess, duration_s: float) -> None:
 
 
 def read_process(path: str | os.PathLike[str]) -> RttProcess:
-    """Read a process that `write_process` wrote; raises `TraceError` naming the key where the file holds anything else."""
+    """Read a process that `write_process` wrote; raises `TraceError` with the key for any other content."""
     try:
         return RttProcess.model_validate_json(read_text(Path(path)))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = shorten(".".join(str(part) for part in first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
         remedy = "give a file that `simnmt trace synth --params-out` wrote"
-        raise TraceError(f"{key}: {message}" if key else message, path=path, remedy=remedy) from None
+        raise TraceError(shorten(describe_fault(error), 200), path=path, remedy=remedy) from None
 
 
 def write_process(path: str | os.PathLike[str], process: RttProcess) -> None:
-    """Write the parameters as JSON, whole or not at all; raises `TraceError` where the file cannot be written."""
+    """Write the parameters as JSON, whole or not at all; raises `TraceError` if the file cannot be written."""
     write_texts({Path(path): process_text(process)})
 
 
 def process_text(process: RttProcess) -> str:
-    """What the file of a process holds."""
+    """Return the text of the file of a process."""
     return process.model_dump_json(exclude_none=True, indent=1) + "\n"
 
 
 def _score(process: RttProcess, count: int, random: np.random.Generator) -> Floats:
-    """Normal scores: an AR(1) of `slow_share` of the variance, and noise."""
+    """Draw normal scores: an AR(1) process with `slow_share` of the variance, plus noise."""
     from scipy.signal import lfilter
 
     shock, fresh = random.standard_normal((2, count))
@@ -196,7 +179,7 @@ def describe_process(process: RttProcess) -> str:
 MIN_FIT_SAMPLES = 50
 
 SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999, 1.0)
-"""Where the law of a level's residuals is kept, if the level has samples enough for it."""
+"""Shares of the quantiles of a level's residuals, if the level has enough samples."""
 _SHARES_OF_FEW = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _SAMPLES_A_QUANTILE = 30
 
@@ -206,9 +189,9 @@ _MOST_PERSISTENT = 0.999
 
 
 def fit_process(series: RttSeries) -> RttProcess:
-    """Fit the process to a series taken at even spacing (its median spacing is the step).
+    """Fit the process to a series as if it were sampled at its median spacing.
 
-    The series counts as a circle, its end followed by its start. Raises `TraceError` below `MIN_FIT_SAMPLES` samples.
+    The end of the series counts as followed by its start. Raises `TraceError` for fewer than `MIN_FIT_SAMPLES` samples.
     """
     if len(series.rtt_s) < MIN_FIT_SAMPLES:
         what = f"RTT series {series.name} has {len(series.rtt_s)} samples"
@@ -216,18 +199,18 @@ def fit_process(series: RttSeries) -> RttProcess:
     if len(series.rtt_s) > rtt_components.MOST_SAMPLES:
         what = f"RTT series {series.name} has {len(series.rtt_s):,} samples"
         raise TraceError(what, remedy=f"a process can be fitted to at most {rtt_components.MOST_SAMPLES:,}; cut it")
-    daily = fit_daily_swing(series.time_s, series.rtt_s)
+    daily = rtt_components.fit_daily_swing(series.time_s, series.rtt_s)
     rtt_s = series.rtt_s - daily.at(series.time_s) if daily else series.rtt_s
-    levels_s, level = segment(rtt_s)
+    levels_s, level = rtt_components.segment(rtt_s)
     residual_s = rtt_s - levels_s[level]
-    far = far_from_level(residual_s, level, noise_of(rtt_s) / 2)
-    spikes, bursts = fit_excursions(residual_s, far)
+    far = rtt_components.far_from_level(residual_s, level, rtt_components.noise_of(rtt_s) / 2)
+    spikes, bursts = rtt_components.fit_excursions(residual_s, far)
     ordinary = [(level == k) & ~far for k in range(len(levels_s))]
     slow_share, persistence = _memory(residual_s, ordinary)
     return RttProcess(
         source=series.source,
         step_s=float(np.median(np.diff(series.time_s))),
-        levels=count_shifts(levels_s, level),
+        levels=rtt_components.count_shifts(levels_s, level),
         residuals=tuple(_law(residual_s[here]) for here in ordinary),
         slow_share=slow_share,
         persistence=persistence,
@@ -243,9 +226,9 @@ def _law(residual_s: Floats) -> QuantileLaw:
 
 
 def _memory(residual_s: Floats, ordinary: list[NDArray[np.bool_]]) -> tuple[float, float]:
-    """Share and persistence of the slow part of the score, from its autocorrelation at lag 1 and at `_FAR_LAG`.
+    """Return (share, persistence) of the slow part of the score, from its autocorrelation at lag 1 and at `_FAR_LAG`.
 
-    A residual's score is that of its rank among its level's, so no tail and no level weighs more than another.
+    The score of a residual is that of its rank within its level, so that all tails and levels have the same weight.
     """
     from scipy.special import ndtri  # here, since scipy takes a third of the start of a process
     from scipy.stats import rankdata

@@ -16,10 +16,10 @@ _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file or pipe, its lines ended by newlines.
+    """Return the text of a file or pipe, with newlines at the ends of its lines.
 
-    Raises `TraceError` where it cannot be read, is a device, is packed, has more than `MOST_TEXT_BYTES`, or is neither UTF-8
-    nor marked as UTF-16.
+    Raises `TraceError` if it cannot be read, is a device, is packed, has more than `MOST_TEXT_BYTES`, or is neither UTF-8 nor
+    marked as UTF-16.
     """
     try:
         raw = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
@@ -30,7 +30,7 @@ def read_text(path: Path) -> str:
         if raw.startswith(mark):
             raise TraceError(f"is packed by {packer}", path=path, remedy="unpack it")
     try:
-        # UTF-16 is what a Windows shell redirects into a file.
+        # A Windows shell redirects output into a file as UTF-16.
         text = raw.decode("utf-16" if raw.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1

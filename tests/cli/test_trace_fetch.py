@@ -77,7 +77,7 @@ def test_without_a_folder_it_is_kept_where_caches_lie(
         ("--measurement 6", " has no measurement 6 (check --measurement)"),
         ("--start soon", "simnmt: --start soon: is no date (write it as 2026-01-01 or 2026-01-01T12:30, in UTC)"),
         ("--stop 2018-05-02", "simnmt: --stop 2018-05-02T00:00Z is not after --start 2018-05-03T00:00Z (swap them)"),
-        ("--probe 0", "simnmt: --probe 0: is no number of RIPE Atlas"),
+        ("--probe 0", "simnmt: --probe 0: is not a valid number of RIPE Atlas"),
         ("--api-key-file none", "simnmt: none: cannot be read: No such file or directory"),
         ("--base-url ftp://a", "simnmt: --base-url ftp://a: is no address of a web site"),
         ("--out no/such.csv", "simnmt: no/such.csv: cannot be written: No such file or directory"),

@@ -83,7 +83,7 @@ def test_an_unseen_series_is_judged_by_instead_of_halves(measured: Path, simnmt:
         (["--like", "log.csv", "--params", "p.json"], "give either"),
         (["--like", "none.csv"], "none.csv"),
         (["--params", "none.json"], "none.json: cannot be read"),
-        (["--params", "log.csv"], "log.csv: Invalid JSON"),
+        (["--params", "log.csv"], "log.csv: invalid JSON"),
         (["--like", "log.csv", "--out", "log.csv"], "log.csv would replace what is read"),
         (["--params", "p.json", "--judge", "log.csv", "--out", "hard.csv"], "hard.csv would replace what is read"),
         (["--like", "log.csv", "--out", "x", "--params-out", "./x"], "name the same file"),

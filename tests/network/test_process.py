@@ -142,13 +142,13 @@ def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "wrong", "said"),
     [
-        ('"schema_version": 1', '"schema_version": 2', "schema_version: Input should be 1"),
-        ('"step_s": 60.0', '"step_s": 0.0', "step_s: Input should be greater than or equal to 0.000001"),
-        ('"step_s": 60.0', '"steps_s": 60.0', "step_s: Field required"),
-        ('"persistence": 0.9', '"persistence": 1.0', "persistence: Input should be less than 1"),
+        ('"schema_version": 1', '"schema_version": 2', "schema_version: input should be 1"),
+        ('"step_s": 60.0', '"step_s": 0.0', "step_s: input should be greater than or equal to 0.000001"),
+        ('"step_s": 60.0', '"steps_s": 60.0', "step_s: field required"),
+        ('"persistence": 0.9', '"persistence": 1.0', "persistence: input should be less than 1"),
         ("4500", "4500.5", "levels.samples.0"),
         ("4500", "9", "levels: every level must be visited, and have a sample for each visit"),
-        ("0.08", "-0.08", "levels.levels_s.1: Input should be greater than 0"),
+        ("0.08", "-0.08", "levels.levels_s.1: input should be greater than 0"),
         ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,0,9]]", "levels: shifts must leave each level as often as they enter it"),
         ("[[0,1,10],[1,0,10]]", "[]", "levels: every level must be visited"),
         ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,2,10]]", "levels: shifts must name levels"),

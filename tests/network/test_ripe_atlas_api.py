@@ -324,8 +324,8 @@ def test_a_site_that_is_not_there(pauses: list[float], monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"measurement": 0}, "--measurement 0: is no number of RIPE Atlas"),
-        ({"probe": -1}, "--probe -1: is no number of RIPE Atlas"),
+        ({"measurement": 0}, "--measurement 0: is not a valid number of RIPE Atlas"),
+        ({"probe": -1}, "--probe -1: is not a valid number of RIPE Atlas"),
         ({"stop_s": 0}, "--stop 1970-01-01T00:00Z is not after --start 1970-01-01T00:01Z"),
         ({"base_url": "atlas.ripe.net"}, "--base-url atlas.ripe.net: is no address of a web site"),
         ({"base_url": "file:///etc"}, "--base-url file:///etc: is no address"),

@@ -1,4 +1,4 @@
-"""Recording of a network: probes of round trips and short transfers, the responder at the far end, the files they become.
+"""Recording of a network: probes of round trips, short transfers, the responder at the far end, and the recorded files.
 
 To read it, start with `recorder.py` (plan and schedule of a recording), `protocol.py` (frames between recorder and responder)
 and `samples.py` (columns and files of a recording).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import selectors
+import queue
 import socket
 import struct
 import threading
@@ -14,33 +14,34 @@ from simnmt.network.errors import TraceError
 from simnmt.network.recording.protocol import CHUNK, ECHO, HEAD, LONGEST_ECHO, Endpoint, connect, send_bye
 
 FRAME_BYTES = 64
-"""Of one probe, as an ordinary ping has it."""
+"""Size of a probe, as of an ordinary ping."""
 _FILLING = bytes(FRAME_BYTES - HEAD.size)
 _LOOK_S = 0.02
+_BYE_S = 1.0
 _AGAIN_S = (0.25, 5.0)
 
 
 class TcpEcho:
-    """Sends probes and collects echoes; never waits longer than it is told to, whatever the connection does."""
+    """A prober on one TCP connection, which it makes anew if it breaks; no method waits longer than its argument."""
 
     def __init__(self, place: Endpoint, connection: socket.socket, timeout_s: float) -> None:
         self._place, self._timeout_s = place, timeout_s
         self.reconnections = 0
         self.method = f"TCP echo of {FRAME_BYTES} bytes on one connection"
-        self._connection: socket.socket | None = None
-        self._fresh: socket.socket | None = None
-        self._guard = threading.Lock()
+        self._connection: socket.socket | None = connection
+        self._unread = bytearray()
+        self._fresh: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        """Connections that were made anew and are not in use yet."""
         self._closed = threading.Event()
-        self._selector = selectors.DefaultSelector()
-        self._adopt(connection)
 
     def send(self, sequence: int) -> None:
-        """Send a probe, or lose it where there is no connection that takes it."""
+        """Send a probe, or lose it if no connection takes it."""
         if self._connection is None:
             return
         frame = HEAD.pack(ECHO, sequence, len(_FILLING)) + _FILLING
         try:
-            # Half a frame taken means that nothing has got through for long: start anew rather than out of step.
+            self._connection.setblocking(False)
+            # Half a frame taken means a long stall: a new connection keeps the frames in step.
             if self._connection.send(frame) < len(frame):
                 self._break()
         except BlockingIOError:
@@ -49,43 +50,43 @@ class TcpEcho:
             self._break()
 
     def wait(self, at_most_s: float) -> list[tuple[int, int]]:
-        """(sequence, monotonic nanoseconds of its arrival) of each echo that came, once any did or time is up."""
+        """Return (sequence, monotonic nanoseconds of its arrival) of each echo that came, after `at_most_s` if none did."""
         if self._connection is None:
-            with self._guard:
-                fresh, self._fresh = self._fresh, None
-            if fresh is None:
-                time.sleep(min(at_most_s, _LOOK_S))
+            try:
+                self._connection = self._fresh.get(timeout=min(max(at_most_s, 0.0), _LOOK_S))
+            except queue.Empty:
                 return []
             self.reconnections += 1
-            self._adopt(fresh)
-        if not self._selector.select(max(at_most_s, 0.0)):
-            return []
-        now_ns = time.monotonic_ns()
+            self._unread.clear()
         try:
-            chunk = self._connection.recv(CHUNK) if self._connection else b""
-        except BlockingIOError:
+            self._connection.settimeout(max(at_most_s, 0.0))
+            chunk = self._connection.recv(CHUNK)
+        except (TimeoutError, BlockingIOError):
             return []
         except OSError:
             chunk = b""
+        now_ns = time.monotonic_ns()
         if not chunk:
             self._break()
-            return []
         self._unread += chunk
         return [(sequence, now_ns) for sequence in self._frames()]
 
     def say_bye(self) -> None:
-        """Tell the responder that the recording has ended, if there is a connection."""
+        """Report the end of the recording to the responder, if there is a connection."""
         if self._connection is not None:
             send_bye(self._connection)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._closed.set()
-        self._selector.close()
-        with self._guard:
-            held = [connection for connection in (self._connection, self._fresh) if connection is not None]
-        for connection in held:
-            connection.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._close_fresh()
+
+    def _close_fresh(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._fresh.get_nowait().close()
 
     def _frames(self) -> list[int]:
         sequences = []
@@ -100,37 +101,26 @@ class TcpEcho:
                 del self._unread[: HEAD.size + length]
         return sequences
 
-    def _adopt(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        self._connection = connection
-        self._unread = bytearray()
-        self._selector.register(connection, selectors.EVENT_READ)
-
     def _break(self) -> None:
-        if self._connection is None:
-            return
-        self._selector.unregister(self._connection)
-        self._connection.close()
-        self._connection = None
-        threading.Thread(target=self._connect_anew, daemon=True).start()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            threading.Thread(target=self._connect_anew, daemon=True).start()
 
     def _connect_anew(self) -> None:
         pause_s, longest_s = _AGAIN_S
         while not self._closed.is_set():
             with suppress(TraceError):
-                connection, _ = connect(self._place, self._timeout_s)
-                with self._guard:
-                    if self._closed.is_set():
-                        connection.close()
-                    else:
-                        self._fresh = connection
-                return
+                self._fresh.put(connect(self._place, self._timeout_s)[0])
+                break
             self._closed.wait(pause_s)
             pause_s = min(2 * pause_s, longest_s)
+        if self._closed.is_set():
+            self._close_fresh()
 
 
 PAYLOAD_BYTES = 56
-"""As an ordinary ping has it."""
+"""Payload of an ordinary ping."""
 _HEAD = struct.Struct("!BBHHH")
 _COOKIE_BYTES = 12
 _REQUEST = {socket.AF_INET: 8, socket.AF_INET6: 128}
@@ -142,53 +132,57 @@ _REMEDY = (
 
 
 class IcmpEcho:
-    """Sends echo requests and collects the replies to them. Raises `TraceError` where the system allows it in no way.
+    """A prober by ICMP echo requests, on an unprivileged datagram socket or else a raw one.
 
-    An unprivileged datagram socket is tried first, a raw one then.
+    `responder`: the responder for the transfers of the recording, if any. Raises `TraceError` if the system allows neither.
     """
 
     reconnections = 0
 
-    def __init__(self, place: Endpoint) -> None:
-        self._place = place
+    def __init__(self, place: Endpoint, responder: Endpoint | None = None) -> None:
+        self._place, self._responder = place, responder
         self._socket = _opened(place)
-        self._socket.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ)
         self._identity = int.from_bytes(os.urandom(2), "big")
         self._cookie = os.urandom(_COOKIE_BYTES)
         self.method = f"ICMP echo of {PAYLOAD_BYTES} bytes"
 
     def send(self, sequence: int) -> None:
-        """Send a request; one that the system does not take is lost."""
+        """Send a request, or lose it if the system does not take it."""
         payload = (self._cookie + sequence.to_bytes(4, "big")).ljust(PAYLOAD_BYTES, b"\0")
         kind = _REQUEST[socket.AddressFamily(self._place.family)]
         bare = _HEAD.pack(kind, 0, 0, self._identity, sequence & 0xFFFF) + payload
         packet = _HEAD.pack(kind, 0, checksum(bare), self._identity, sequence & 0xFFFF) + payload
         with suppress(OSError):
+            self._socket.setblocking(False)
             self._socket.sendto(packet, self._place.address)
 
     def wait(self, at_most_s: float) -> list[tuple[int, int]]:
-        """(sequence, monotonic nanoseconds of its arrival) of each reply that came, once any did or time is up."""
-        if not self._selector.select(max(at_most_s, 0.0)):
+        """Return (sequence, monotonic nanoseconds of its arrival) of a reply that came, or nothing after `at_most_s`."""
+        try:
+            self._socket.settimeout(max(at_most_s, 0.0))
+            packet = self._socket.recv(2048)
+        except OSError:  # the time is up, or an earlier request met an error on its way
             return []
         now_ns = time.monotonic_ns()
-        try:
-            packet = self._socket.recv(2048)
-        except OSError:  # an error that an earlier request met on its way
-            return []
         sequence = self._sequence(packet)
         return [] if sequence is None else [(sequence, now_ns)]
 
+    def say_bye(self) -> None:
+        """Report the end of the recording to the responder, if there is one."""
+        if self._responder is not None:
+            with suppress(TraceError), connect(self._responder, _BYE_S)[0] as connection:
+                send_bye(connection)
+
     def close(self) -> None:
-        """Let go of the socket."""
-        self._selector.close()
+        """Close the socket."""
         self._socket.close()
 
     def _sequence(self, packet: bytes) -> int | None:
-        """Which request it answers; None for what others sent, of which a raw socket sees all."""
+        """Return the number of the answered request; None for packets of others, which a raw socket receives too."""
         if self._place.family == socket.AF_INET and packet[:1] and packet[0] >> 4 == 4:
-            packet = packet[4 * (packet[0] & 0xF) :]  # the IP header, which raw sockets show, some systems' datagram ones too
+            packet = packet[
+                4 * (packet[0] & 0xF) :
+            ]  # without the IP header, which raw sockets deliver, and on some systems datagram sockets too
         start = _HEAD.size + _COOKIE_BYTES
         kind = _REPLY[socket.AddressFamily(self._place.family)]
         if len(packet) < start + 4 or packet[0] != kind or packet[_HEAD.size : start] != self._cookie:
@@ -197,7 +191,7 @@ class IcmpEcho:
 
 
 def checksum(packet: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     padded = packet + b"\0" * (len(packet) % 2)
     total: int = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
     while total >> 16:

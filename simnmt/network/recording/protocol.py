@@ -1,14 +1,14 @@
 """The TCP protocol between a recorder and its responder: frames, the greeting of a connection, timed transfers.
 
-The recorder opens with `ASK`, the responder answers with `ANSWER` and the bytes that a transfer may have. Then frames follow,
-each a head of a tag and two numbers, all in network order:
+The recorder opens with `ASK`, the responder answers with `ANSWER` and the most bytes of a transfer. Then frames follow, each a
+head of a tag and two numbers, all in network order:
 
 | tag | first number | second number | from | means |
 |---|---|---|---|---|
 | ECHO | sequence | bytes that follow | both | comes back unchanged |
-| DOWN | bytes wanted | 0 | recorder | send so many bytes |
-| DATA | 0 | bytes that follow | responder | the bytes of a download |
-| UPLD | 0 | bytes that follow | recorder | take the bytes and report how fast they came |
+| DOWN | bytes wanted | 0 | recorder | send this many bytes |
+| DATA | 0 | bytes that follow | responder | bytes of a download |
+| UPLD | 0 | bytes that follow | recorder | receive the bytes and report their rate |
 | DONE | 0 | 16 | responder | bytes counted and nanoseconds, 64 bits each |
 | BYE! | 0 | 0 | recorder | the recording has ended, not only this connection |
 
@@ -32,7 +32,7 @@ from simnmt.network.errors import TraceError
 ASK = b"simnmt record 1\n"
 ANSWER = b"simnmt respond 1\n"
 MOST = struct.Struct("!I")
-"""Behind the answer: bytes that a transfer may have; 0 where the responder serves as many as it may."""
+"""Behind the answer: most bytes of a transfer; 0 if the responder serves its greatest number of connections."""
 
 HEAD = struct.Struct("!4sII")
 ECHO, DOWN, DATA, UPLOAD, DONE, BYE = b"ECHO", b"DOWN", b"DATA", b"UPLD", b"DONE", b"BYE!"
@@ -41,34 +41,30 @@ RATE = struct.Struct("!QQ")
 LONGEST_ECHO = 1024
 CHUNK = 1 << 16
 WARM_UP_SHARE = 0.5
-"""Of a transfer: while its window opens, TCP sends less than the network carries, so this part is not counted."""
+"""Share of a transfer that is not counted: until its window is open, TCP sends less than the network carries."""
 
 FILLING = os.urandom(CHUNK)
-"""Random, for a link that compresses would else look faster than it is."""
+"""Random bytes, since a link that compresses would look faster than it is."""
 
 
 class PeerError(Exception):
-    """The other end broke off, was too slow, or said what nobody understands."""
+    """The other end broke off, was too slow, or broke the protocol."""
 
 
 def receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
     """Return exactly `size` bytes. Raises `PeerError` if they do not arrive before `deadline_s` on the monotonic clock."""
     received = bytearray()
     while len(received) < size:
-        chunk = _some(connection, min(size - len(received), CHUNK), deadline_s)
-        received += chunk
+        received += _some(connection, min(size - len(received), CHUNK), deadline_s)
     return bytes(received)
 
 
-def ignore_bytes(count: int) -> None:
-    """Count no bytes."""
+OnBytes = Callable[[int], None]
+"""Function that is called with the number of bytes of each part that was moved."""
 
 
-def send(connection: socket.socket, size: int, deadline_s: float, on_bytes: Callable[[int], None] = ignore_bytes) -> None:
-    """Send `size` random bytes; `on_bytes` is called with the bytes of each part that was taken.
-
-    Raises `PeerError` where they are not taken before `deadline_s`, and what `on_bytes` raises.
-    """
+def send(connection: socket.socket, size: int, deadline_s: float, on_bytes: OnBytes = lambda count: None) -> None:
+    """Send `size` random bytes. Raises `PeerError` if the connection does not take them before `deadline_s`."""
     left = size
     while left:
         connection.settimeout(_left_s(deadline_s))
@@ -81,12 +77,9 @@ def send(connection: socket.socket, size: int, deadline_s: float, on_bytes: Call
 
 
 def receive_timed(
-    connection: socket.socket, size: int, deadline_s: float, on_bytes: Callable[[int], None] = ignore_bytes
+    connection: socket.socket, size: int, deadline_s: float, on_bytes: OnBytes = lambda count: None
 ) -> tuple[int, int]:
-    """Return (bytes counted, nanoseconds) of a transfer: what came after its warm-up part.
-
-    `on_bytes` is called with the bytes of each part that came. Raises `PeerError` as `receive`, and what `on_bytes` raises.
-    """
+    """Receive `size` bytes and return (bytes, nanoseconds) of the part after the warm-up. Raises `PeerError` as `receive`."""
     warm = int(size * WARM_UP_SHARE)
     got, counted_from, warm_ns, now_ns = 0, size, 0, 0
     while got < size:
@@ -124,17 +117,17 @@ _START = "start `simnmt trace respond` there, or correct --host and --port"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the other end is."""
+    """Address of the other end."""
 
     host: str
-    """As it was named."""
+    """Name that the user gave."""
     family: int
     address: Address
-    """As sockets of that family take it, its first entry the address in numbers."""
+    """Address as sockets of the family take it; the first entry is the numeric address."""
 
     @property
     def numbers(self) -> str:
-        """The address alone."""
+        """Numeric address."""
         return str(self.address[0])
 
     def __str__(self) -> str:
@@ -143,7 +136,7 @@ class Endpoint:
 
 
 def resolve_host(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[Endpoint]:
-    """Return all addresses of a host name, in the order of preference. Raises `TraceError` if it cannot be resolved."""
+    """Return the addresses of a host name, at least one, in the order of preference. Raises `TraceError` if there are none."""
     if not host.strip():
         raise TraceError("--host is empty", remedy="give the name or the address of the other end")
     try:
@@ -153,25 +146,28 @@ def resolve_host(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STR
         what = f"--host {shorten(host)}: cannot be resolved: {why}"
         raise TraceError(what, remedy="check the name, or give the address in numbers") from None
     known = (socket.AF_INET, socket.AF_INET6)
-    return [Endpoint(host, family, cast(Address, address)) for family, _, _, _, address in addresses if family in known]
+    places = [Endpoint(host, family, cast(Address, address)) for family, _, _, _, address in addresses if family in known]
+    if not places:
+        raise TraceError(f"--host {shorten(host)}: has no address", remedy="check the name")
+    return places
 
 
 def connect_first(host: str, port: int, timeout_s: float) -> tuple[Endpoint, socket.socket, int]:
-    """(the first place of that name that answers, the connection, bytes that a transfer may have).
+    """Return (the first address of the host that answers, the connection, most bytes of a transfer).
 
-    Raises `TraceError` that says why none does.
+    Raises `TraceError` with the fault of the first address if none answers.
     """
-    refused: TraceError | None = None
+    faults: list[TraceError] = []
     for place in resolve_host(host, port):
         try:
             return place, *connect(place, timeout_s)
         except TraceError as error:  # noqa: PERF203
-            refused = refused or error
-    raise refused or TraceError(f"--host {shorten(host)}: has no address", remedy="check the name")
+            faults.append(error)
+    raise faults[0]
 
 
 def connect(place: Endpoint, timeout_s: float) -> tuple[socket.socket, int]:
-    """(a greeted connection, bytes that a transfer may have). Raises `TraceError` where there is no responder."""
+    """Return (a greeted connection, most bytes of a transfer). Raises `TraceError` if no responder answers."""
     port = place.address[1]
     with ExitStack() as on_failure:
         connection = on_failure.enter_context(socket.socket(place.family, socket.SOCK_STREAM))
@@ -194,7 +190,7 @@ def connect(place: Endpoint, timeout_s: float) -> tuple[socket.socket, int]:
 
 
 def send_bye(connection: socket.socket) -> None:
-    """Tell the responder that the recording has ended, if the connection takes so little without waiting."""
+    """Report the end of the recording to the responder, unless the connection would block."""
     with suppress(OSError):
         connection.setblocking(False)
         connection.send(HEAD.pack(BYE, 0, 0))
@@ -218,23 +214,23 @@ def _greet(connection: socket.socket, timeout_s: float) -> int:
 
 
 LONGEST_S = 20.0
-"""Of one transfer in one direction; a slower one is lost."""
+"""Longest transfer in one direction; a slower one is lost."""
 LEAST_NS = 1_000_000
-"""Below, the clock and the buffers on the way weigh too much: what took less is lost."""
+"""Shortest counted part of a transfer: below it, the clock and buffers distort the rate, and the transfer is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one pair of transfers found, bit/s; None for a direction whose transfer was lost or too brief to trust."""
+    """Bandwidths of one pair of transfers, bit/s; None for a transfer that was lost or too brief to trust."""
 
     downlink_bps: float | None
     uplink_bps: float | None
     brief: bool
-    """Whether what was counted took less than `LEAST_NS` in a direction."""
+    """Whether the counted part took less than `LEAST_NS` in a direction."""
 
 
 def transfer(place: Endpoint, size: int, timeout_s: float) -> Rates:
-    """Fetch and then send `size` bytes on a connection of their own; both rates are of what was received."""
+    """Fetch and then send `size` bytes on a new connection; both rates are those at the receiver."""
     counted: dict[bytes, tuple[int, int]] = {}
     with suppress(TraceError, PeerError, OSError):
         connection, _ = connect(place, timeout_s)

@@ -1,4 +1,4 @@
-"""The recorder: a plan of what to record, probes on a schedule that does not drift, transfers between them."""
+"""The recorder: a plan, probes on a schedule that does not drift, and transfers between the probes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,13 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from simnmt.network.errors import TraceError
 from simnmt.network.recording.echo_probes import IcmpEcho, TcpEcho
-from simnmt.network.recording.protocol import (
-    LEAST_NS,
-    WARM_UP_SHARE,
-    Endpoint,
-    connect,
-    connect_first,
-    resolve_host,
-    send_bye,
-    transfer,
-)
+from simnmt.network.recording.protocol import LEAST_NS, WARM_UP_SHARE, Endpoint, connect_first, resolve_host, transfer
 from simnmt.network.recording.samples import RecordingFiles, RecordingSamples, bandwidth_path
 
 Method = Literal["tcp", "icmp"]
@@ -32,25 +22,25 @@ Method = Literal["tcp", "icmp"]
 SHORTEST_INTERVAL_S = 0.01
 MOST_PROBES = 10_000_000
 TRANSFER_BYTES = (10_000, 1_000_000_000)
-"""Fewer hardly leave the start of TCP, more are no short transfer; the responder has a bound of its own."""
+"""Least and most bytes: fewer end within the start of TCP, more are no short transfer. The responder has its own limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """Where to, how long, how often. Raises `TraceError` for what makes no sense."""
+    """Target, length and frequency of a recording. Raises `TraceError` for values out of range."""
 
     host: str
     port: int | None
-    """Of the responder; None for ICMP alone."""
+    """Port of the responder; None for ICMP without transfers."""
     duration_s: float
     interval_s: float = 1.0
     """Probe i goes out this many seconds times i after the start."""
     timeout_s: float = 2.0
     """An echo later than this is lost."""
     bandwidth_every_s: float = 60.0
-    """Between the starts of transfers; 0 for none."""
+    """Time between the starts of transfers; 0: no transfers."""
     transfer_bytes: int = 256_000
-    """Of one transfer, of which there is one each way."""
+    """Size of one transfer; there is one each way."""
     method: Method = "tcp"
 
     def __post_init__(self) -> None:
@@ -76,61 +66,44 @@ class RecordingPlan:
 
     @property
     def probes(self) -> int:
-        """How many go out if none is held back."""
+        """Number of probes if none is held back."""
         return max(1, math.ceil(round(self.duration_s / self.interval_s, 9)))
 
     @property
     def transfers(self) -> bool:
-        """Whether bandwidth is measured, too."""
+        """Whether bandwidth is measured too."""
         return self.bandwidth_every_s > 0.0 and self.port is not None
 
 
 Progress = Callable[[float, RecordingSamples], None]
-"""Takes the seconds that have passed and what was found."""
+"""Function of the seconds since the start and the samples so far."""
 
 _GREETING_S = 5.0
-_BYE_S = 1.0
-_TOLD_EACH_NS, _TOLD_AT_LATEST_NS = 250_000_000, 2_000_000_000
-"""What is found is written and shown so often, while no echo is under way that this could delay; and at the latest so."""
+_REPORT_EVERY_NS, _REPORT_AT_LATEST_NS = 250_000_000, 2_000_000_000
+"""Samples are written and shown at the first interval if no echo is under way that this could delay, else at the second."""
 _CLOCK_SET_S = 1.0
 _TOO_BRIEF = "too brief to trust, hence lost (raise --transfer)"
 
 
-class Prober(Protocol):
-    """Sends probes and collects their echoes."""
-
-    reconnections: int
-    method: str
-
-    def send(self, sequence: int) -> None:
-        """Send probe `sequence`, or lose it; never waits."""
-
-    def wait(self, at_most_s: float) -> list[tuple[int, int]]:
-        """(sequence, monotonic nanoseconds of its arrival) of echoes that came; may return before the time is up."""
-
-    def close(self) -> None:
-        """Let go of the network."""
-
-
 class Recorder:
-    """Makes the connection and the partial files; `run` records. Raises `TraceError` where there is nothing to record."""
+    """A recording: the constructor connects, `run` records. Raises `TraceError` if the other end does not answer."""
 
     def __init__(self, plan: RecordingPlan, out: str | os.PathLike[str]) -> None:
         self.samples = RecordingSamples()
         self.written: list[Path] = []
-        """The files that stand there once `run` has ended."""
+        """The files that `run` wrote."""
         self.left: list[Path] = []
-        """Partial files that a failure left, with what was recorded until then."""
+        """Partial files with the samples before a failure of `run`."""
         self.oddities: list[str] = []
-        """What a reader of the files should know, once `run` has ended."""
+        """Remarks for readers of the files, set when `run` ends."""
         self.targets = (Path(out), bandwidth_path(out))
-        """Where the RTTs go, and where the bandwidths."""
+        """Files of the RTTs and of the bandwidths."""
         for path in self.targets[: 1 + plan.transfers]:
             if path.exists():
-                # A recording cannot be had again.
+                # A recording cannot be repeated, so none is replaced.
                 raise TraceError("stands there already", path=path, remedy="choose another --out, or remove it")
         self._plan, self._out = plan, out
-        self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes not yet decided
+        self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes in flight
         self._rtt_ns: dict[int, int] = {}
         self._late = self._held_back = self._missed = self._brief = 0
         self._place, self._responder, self._prober = _opened(plan)
@@ -138,48 +111,35 @@ class Recorder:
     def run(self, progress: Progress | None = None) -> None:
         """Record until the time is up, and write the files.
 
-        An interruption keeps what was recorded so far: the files are written and the exception goes on. Raises `TraceError`
-        where no probe came back, or where the files cannot be written.
+        After an interruption the files are written and the exception is raised again. Raises `TraceError` if no echo came
+        back, or if the files cannot be written.
         """
         self._began_unix_s, self._start_ns = time.time(), time.monotonic_ns()
         try:
-            self._files = RecordingFiles(self._out, self._began_unix_s, self._about(), self._plan.transfers)
+            self._files = RecordingFiles(self._out, self._began_unix_s, self._about(), self.samples, self._plan.transfers)
             try:
                 self._record(progress)
                 if not self.samples.arrived:
                     raise self._nothing_came()
-                self.written = self._files.finish(self.samples, self._closing_notes())
-            except TraceError:
-                if self.samples.arrived:
+                self.written = self._files.finish(self._closing_notes())
+            except BaseException as error:
+                if not self.samples.arrived:
+                    self._files.discard()
+                elif isinstance(error, TraceError):
                     self.left = self._files.leave()
                 else:
-                    self._files.discard()
-                raise
-            except BaseException:
-                if self.samples.arrived:
-                    self.written = self._files.finish(self.samples, self._closing_notes())
-                else:
-                    self._files.discard()
+                    self.written = self._files.finish(self._closing_notes())
                 raise
         finally:
-            if self.samples.rtt_ms:  # else another try may follow, and the responder is to wait for it
-                self._say_bye()
+            if self.samples.rtt_ms:  # without samples the responder shall wait for another attempt
+                self._prober.say_bye()
             self._prober.close()
-
-    def _say_bye(self) -> None:
-        if isinstance(self._prober, TcpEcho):
-            self._prober.say_bye()
-        elif self._responder is not None:
-            with suppress(TraceError):
-                connection, _ = connect(self._responder, _BYE_S)
-                with connection:
-                    send_bye(connection)
 
     def _record(self, progress: Progress | None) -> None:
         plan = self._plan
         interval_ns, timeout_ns = round(plan.interval_s * 1e9), round(plan.timeout_s * 1e9)
         end_ns = self._start_ns + round(plan.duration_s * 1e9)
-        # Half an interval off, so that a transfer finds the link empty and probes find it empty again.
+        # Half an interval later, so that transfers and probes find the link empty.
         transfer_ns = self._start_ns + interval_ns // 2
         between = False  # whether a probe went out since the last transfer
         slot, reported_ns, every_ns = 0, 0, round(plan.bandwidth_every_s * 1e9)
@@ -189,7 +149,7 @@ class Recorder:
             if slot >= plan.probes and not self._sent:
                 return
             due_ns = self._start_ns + slot * interval_ns if slot < plan.probes else end_ns + timeout_ns
-            # No probe goes out until the transfer, which waits for the echoes of those that are on their way.
+            # Before a transfer no probe goes out, and the transfer waits for the echoes that are on their way.
             pausing = plan.transfers and between and transfer_ns <= now_ns < end_ns
             if pausing and not self._sent:
                 self._transfer(now_ns)
@@ -204,12 +164,12 @@ class Recorder:
                 self._send(slot + behind)
                 slot, between = slot + behind + 1, True
             else:
-                if now_ns - reported_ns > (_TOLD_AT_LATEST_NS if self._sent else _TOLD_EACH_NS):
+                if now_ns - reported_ns > (_REPORT_AT_LATEST_NS if self._sent else _REPORT_EVERY_NS):
                     reported_ns = now_ns
-                    self._files.add(self.samples)
+                    self._files.add()
                     if progress is not None:
                         progress((now_ns - self._start_ns) / 1e9, self.samples)
-                until_ns = min(end_ns + timeout_ns if pausing else due_ns, now_ns + _TOLD_EACH_NS)
+                until_ns = min(end_ns + timeout_ns if pausing else due_ns, now_ns + _REPORT_EVERY_NS)
                 if self._sent:
                     until_ns = min(until_ns, self._sent[0][1] + timeout_ns)
                 elif between and transfer_ns > now_ns:
@@ -229,7 +189,7 @@ class Recorder:
         self._prober.send(sequence)
 
     def _decide(self, lost_before_ns: int) -> None:
-        """Move probes into the samples in the order of their sending, each once it was answered or its time is up."""
+        """Move probes that were answered, or sent before `lost_before_ns`, into the samples in the order of their sending."""
         while self._sent:
             sequence, sent_ns = self._sent[0]
             rtt_ns = self._rtt_ns.pop(sequence, None)
@@ -263,7 +223,7 @@ class Recorder:
         return TraceError(f"{self._place}: all {probes:,} probes were lost", remedy=remedy)
 
     def _closing_notes(self) -> dict[str, str]:
-        """Return the notes that are known only at the end of the recording."""
+        """Return the notes that are known at the end of the recording, and set `oddities`."""
         samples, plan = self.samples, self._plan
         passed_s = (time.monotonic_ns() - self._start_ns) / 1e9
         notes = {"probes": f"{len(samples.rtt_ms):,} sent, {samples.lost:,} lost"}
@@ -286,10 +246,10 @@ class Recorder:
         return notes | ({"oddities": "; ".join(self.oddities)} if self.oddities else {})
 
 
-def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
-    """(where probes go, where transfers go, what sends the probes)."""
+def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, TcpEcho | IcmpEcho]:
+    """Return (target of the probes, responder for transfers, prober)."""
     if plan.port is None:
-        place = _first(plan.host)
+        place = resolve_host(plan.host, 0, socket.SOCK_DGRAM)[0]
         return place, None, IcmpEcho(place)
     responder, connection, most = connect_first(plan.host, plan.port, max(plan.timeout_s, _GREETING_S))
     try:
@@ -299,7 +259,7 @@ def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
         if plan.method == "tcp":
             return responder, responder, TcpEcho(responder, connection, max(plan.timeout_s, _GREETING_S))
         place = Endpoint(responder.host, responder.family, (responder.address[0], 0, *responder.address[2:]))
-        prober = IcmpEcho(place)
+        prober = IcmpEcho(place, responder)
     except BaseException:
         connection.close()
         raise
@@ -307,13 +267,6 @@ def _opened(plan: RecordingPlan) -> tuple[Endpoint, Endpoint | None, Prober]:
     return place, responder, prober
 
 
-def _first(host: str) -> Endpoint:
-    endpoints = resolve_host(host, 0, socket.SOCK_DGRAM)
-    if not endpoints:
-        raise TraceError(f"--host {host}: has no address", remedy="check the name")
-    return endpoints[0]
-
-
 def _up(length: int, step: int) -> int:
-    """How many steps it takes to cover the length."""
+    """Return how many steps cover the length."""
     return -(-length // step)

@@ -28,7 +28,7 @@ from simnmt.network.traces.readings import Readings
 Result = Mapping[str, Any]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_KINDS = ("ping", "traceroute")
+KINDS = ("ping", "traceroute")
 
 
 class UnknownFormError(Exception):
@@ -42,7 +42,7 @@ class UnknownFormError(Exception):
 def kind_of(result: Result) -> str:
     """Return `ping` or `traceroute`. Raises `UnknownFormError` for anything else."""
     stated_type = result.get("type")
-    if stated_type in _KINDS:
+    if stated_type in KINDS:
         return str(stated_type)
     if stated_type is not None:
         raise UnknownFormError(f"is of type {short_repr(stated_type)}", "give results of ping or traceroute")
@@ -253,6 +253,7 @@ def _results(path: Path, text: str) -> list[_Placed]:
         except (RecursionError, ValueError):
             raise TraceError("no JSON that could hold results", path=path, line=line, remedy=_DOWNLOAD) from None
 
+    placed: list[_Placed]
     try:
         whole = parsed(text, 1)
         results = whole if isinstance(whole, list) else [whole]

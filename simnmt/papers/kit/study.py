@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from simnmt.base import VERSION, shipped_files
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, describe_fault
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.calibrate import processor_use
@@ -89,10 +89,7 @@ def read_study(
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise CalibrationError(f"no {what}: {f'{key}: ' if key else ''}{message}", path=path, remedy=remedy) from None
+        raise CalibrationError(f"no {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
 
 
 def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:

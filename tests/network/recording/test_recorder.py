@@ -138,8 +138,8 @@ def test_while_an_echo_is_under_way_nothing_is_written_or_shown(
     tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take its time from the round trip; but a slow network must not keep it up for ever."""
-    monkeypatch.setattr("simnmt.network.recording.recorder._TOLD_EACH_NS", 10_000_000)
-    monkeypatch.setattr("simnmt.network.recording.recorder._TOLD_AT_LATEST_NS", 200_000_000)
+    monkeypatch.setattr("simnmt.network.recording.recorder._REPORT_EVERY_NS", 10_000_000)
+    monkeypatch.setattr("simnmt.network.recording.recorder._REPORT_AT_LATEST_NS", 200_000_000)
     shown: list[float] = []
     recorded(tmp_path, slow_network(one_way_s=0.03).port, duration_s=0.4, progress=lambda passed_s, _: shown.append(passed_s))
     assert 1 <= len(shown) <= 5

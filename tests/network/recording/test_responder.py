@@ -27,7 +27,7 @@ from simnmt.network.recording.protocol import (
     resolve_host,
     send_bye,
 )
-from simnmt.network.recording.responder import Limits, Responder, _HourBudget, _who
+from simnmt.network.recording.responder import Limits, Responder, _counted_address, _HourBudget
 
 Serve = Callable[..., Responder]
 
@@ -153,8 +153,8 @@ def test_one_address_gets_a_part_of_the_places(serve: Serve) -> None:
         ("fe80::1%eth0", "fe80::2%eth1", True),
     ],
 )
-def test_whoever_has_a_network_of_ipv6_addresses_is_one(one: str, other: str, alike: bool) -> None:
-    assert (_who(one) == _who(other)) is alike
+def test_counted_addressever_has_a_network_of_ipv6_addresses_is_one(one: str, other: str, alike: bool) -> None:
+    assert (_counted_address(one) == _counted_address(other)) is alike
 
 
 def test_reconnecting_draws_no_more_than_is_granted_in_an_hour(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_an_address_that_cannot_be_had_is_one_line(serve: Serve) -> None:
         Responder(port=70_000)
 
 
-def test_who_is_no_responder_is_told_from_one(serve: Serve) -> None:
+def test_counted_address_is_no_responder_is_told_from_one(serve: Serve) -> None:
     """Also a server that repeats all it hears, as the echo service of old does."""
 
     def answers(connection: socket.socket, text: bytes | None) -> None:
