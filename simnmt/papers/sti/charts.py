@@ -174,10 +174,7 @@ def pictures(groups: Rows) -> list[Row]:
             "heading": group["name"],
             "svg": pipeline_svg(
                 group["name"],
-                [
-                    DrawnPipeline(row["name"], Timeline(*(np.array(row[name]) for name in _MOMENTS)))
-                    for row in group["pipelines"]
-                ],
+                [_drawn(row) for row in group["pipelines"]],
                 group["deadline_s"],
             ),
         }
