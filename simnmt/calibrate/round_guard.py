@@ -1,13 +1,12 @@
 """Timed rounds guarded against disturbance, as the studies of papers measure them.
 
-A round times several methods in turn, and their ratios count. Two signs make a round disturbed: other processes used more
-than `QUIET_SHARE` of the CPUs while it ran, or reference work that is timed before, within and after it changed its speed.
-A disturbed round is rejected and measured again.
+A round times several methods one after the other, and the ratios of their times count. Two signs make a round disturbed: other
+processes used more than `QUIET_SHARE` of the CPUs while it ran, or reference work that is timed before, within and after it
+changed its speed. A disturbed round is rejected and measured again.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ from simnmt.calibrate.box import BoxDescription, describe
 
 REFERENCE_BOUND = 0.10
 """Largest relative difference of the reference readings of one round. A quiet virtual machine stays within 0.02 for seconds."""
-ATTEMPTS_PER_ROUND = 3
-"""Rounds measured at most, for each round that is wanted."""
-LEAST_SHARE = 2 / 3
-"""Share of the wanted rounds that must be undisturbed for a conclusion."""
+MOST_ATTEMPTS = 3
+"""Times that one round is measured at most."""
 
 T = TypeVar("T")
 Checkpoint = Callable[[], None]
@@ -51,45 +48,22 @@ class RoundCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedRounds(Generic[T]):
-    """All rounds that were measured, in their order, each with its check."""
+class GuardedRound(Generic[T]):
+    """A round that was measured until an attempt was undisturbed, or `MOST_ATTEMPTS` times."""
 
-    wanted: int
-    rounds: tuple[tuple[T, RoundCheck], ...]
-
-    @property
-    def measured(self) -> int:
-        """Number of rounds."""
-        return len(self.rounds)
-
-    @property
-    def rejected(self) -> int:
-        """Number of disturbed rounds."""
-        return sum(check.disturbed for _, check in self.rounds)
+    result: T
+    """The last attempt's."""
+    checks: tuple[RoundCheck, ...]
+    """Conditions of each attempt."""
 
     @property
     def conclusive(self) -> bool:
-        """True if enough rounds were undisturbed."""
-        return len(self.rounds) - self.rejected >= math.ceil(LEAST_SHARE * self.wanted)
-
-    @property
-    def counted(self) -> list[T]:
-        """The undisturbed rounds; all rounds if these are too few for a conclusion."""
-        return [result for result, check in self.rounds if not (self.conclusive and check.disturbed)]
-
-    @property
-    def worst_others_cpus(self) -> float | None:
-        """Greatest use of the CPUs by other processes in a round."""
-        return max((check.others_cpus for _, check in self.rounds if check.others_cpus is not None), default=None)
-
-    @property
-    def worst_reference_spread(self) -> float:
-        """Greatest spread of the reference work in a round."""
-        return max((check.reference_spread for _, check in self.rounds), default=0.0)
+        """True if the last attempt was undisturbed."""
+        return not self.checks[-1].disturbed
 
 
 class RoundGuard:
-    """Measures rounds until as many as wanted are undisturbed, or `ATTEMPTS_PER_ROUND` times as many were measured."""
+    """Measures a round again while it is disturbed, `MOST_ATTEMPTS` times at most."""
 
     def __init__(
         self,
@@ -106,26 +80,20 @@ class RoundGuard:
         self._box = box or describe(libraries=False)
         self._say = say
 
-    def measure(self, wanted: int, run_round: Callable[[int, Checkpoint], T], name: str = "round") -> GuardedRounds[T]:
-        """Measure rounds with `run_round(number, checkpoint)`; `number` counts from 0 and includes the rejected rounds.
-
-        `name` stands before the number of a disturbed round in messages.
-        """
-        rounds: list[tuple[T, RoundCheck]] = []
-        undisturbed = 0
-        while undisturbed < wanted and len(rounds) < ATTEMPTS_PER_ROUND * wanted:
+    def measure(self, run_round: Callable[[Checkpoint], T], name: str = "round") -> GuardedRound[T]:
+        """Measure a round with `run_round(checkpoint)`; `name` stands for the round in messages."""
+        checks: list[RoundCheck] = []
+        while not checks or (checks[-1].disturbed and len(checks) < MOST_ATTEMPTS):
             readings: list[float] = []
             watch = self._watch()
             checkpoint = partial(self._read, readings)
             checkpoint()
-            result = run_round(len(rounds), checkpoint)
+            result = run_round(checkpoint)
             checkpoint()
-            check = self._check(readings, watch.others_cpus())
-            rounds.append((result, check))
-            undisturbed += not check.disturbed
-            if check.disturbed:
-                self._say(f"{name} {len(rounds)} was disturbed ({describe_check(check)})")
-        return GuardedRounds(wanted, tuple(rounds))
+            checks.append(self._check(readings, watch.others_cpus()))
+            if checks[-1].disturbed:
+                self._say(f"{name}, attempt {len(checks)} was disturbed ({describe_check(checks[-1])})")
+        return GuardedRound(result, tuple(checks))
 
     def _read(self, readings: list[float]) -> None:
         readings.append(self._reference())

@@ -75,7 +75,7 @@ def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPat
             return others
 
     guard = RoundGuard(lambda: 1.0, watch=Watch, box=box)  # type: ignore[arg-type]
-    assert guard.measure(1, lambda number, checkpoint: number).rounds[0][1].busy is busy
+    assert guard.measure(lambda checkpoint: 0).checks[0].busy is busy
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")

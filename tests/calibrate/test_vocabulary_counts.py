@@ -262,6 +262,22 @@ def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translatio
     assert measured.kept.conclusive and measured.kept.rejected == 3
 
 
+@pytest.mark.parametrize(("disturbed", "conclusive"), [((1,), True), ((0, 2), False), ((0, 1, 2), False)])
+def test_two_undisturbed_stretches_of_three_suffice_and_one_does_not(disturbed: tuple[int, ...], conclusive: bool) -> None:
+    """Without a conclusion the last measurement of every stretch is kept, to be shown."""
+    reference_s = [1.0]
+    guard = RoundGuard(lambda: reference_s[0], root="no-such-box")
+
+    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
+        reference_s[0] *= 1.5 if number in disturbed else 1.0
+        return number
+
+    measured = measure_stretches(guard, Sentences(((1, 2),) * 3, None), 1, 1, run)
+    assert measured.kept.conclusive is conclusive and measured.kept.rejected == 3 * len(disturbed)
+    assert measured.kept.worst_reference_spread == pytest.approx(0.5)
+    assert measured.rounds == [[number for number in range(3) if not (conclusive and number in disturbed)]]
+
+
 @pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
 def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(
     made: Path, translator: Translator, clusters: ClusterSet, batch: int, least: int

@@ -18,7 +18,7 @@ import numpy as np
 
 from simnmt.batching import Batching, maxi, mini
 from simnmt.calibrate.decoder_speeds import watched
-from simnmt.calibrate.round_guard import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
+from simnmt.calibrate.round_guard import Checkpoint, GuardedRound, RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.errors import need
@@ -37,6 +37,8 @@ COLLECT = 10
 """Batches whose sentences are sorted by length before they are cut."""
 WARMING = 20
 """Sentences decoded with each method before timing starts."""
+LEAST_SHARE = 2 / 3
+"""Share of the stretches of a round, and of all rounds, that must be undisturbed to count."""
 LEAST_STRETCH_SIZE = 10
 """Sentences, less than half a second of a small decoder: a shared core often keeps its speed no longer than that."""
 
@@ -253,20 +255,24 @@ def measure_stretches(
     """
     stretches = sentences.stretches(stretch_size)
 
-    def measure(number: int, place: int) -> GuardedRounds[T]:
-        name = f"round {number + 1}, stretch {place + 1}, attempt"
-        return guard.measure(1, lambda _, checkpoint: run(number + place, stretches[place], checkpoint), name)
+    def measure(number: int, place: int) -> GuardedRound[T]:
+        name = f"round {number + 1}, stretch {place + 1}"
+        return guard.measure(lambda checkpoint: run(number + place, stretches[place], checkpoint), name)
 
     measured = [[measure(number, place) for place in range(len(stretches))] for number in range(rounds)]
-    attempts = tuple(chain.from_iterable(stretch.rounds for one_round in measured for stretch in one_round))
-    everything = GuardedRounds(rounds * len(stretches), attempts)
-    counted = [
-        [stretch.rounds[-1][0] for stretch in one_round if stretch.conclusive or not everything.conclusive]
-        for one_round in measured
-    ]
+    checks = [check for one_round in measured for stretch in one_round for check in stretch.checks]
+    wanted, rejected = rounds * len(stretches), sum(check.disturbed for check in checks)
+    kept = RoundsKept(
+        wanted=wanted,
+        measured=len(checks),
+        rejected=rejected,
+        conclusive=len(checks) - rejected >= ceil(LEAST_SHARE * wanted),
+        worst_others_cpus=max((check.others_cpus for check in checks if check.others_cpus is not None), default=None),
+        worst_reference_spread=max(check.reference_spread for check in checks),
+    )
+    counted = [[stretch.result for stretch in one_round if stretch.conclusive or not kept.conclusive] for one_round in measured]
     enough = [one_round for one_round in counted if len(one_round) >= LEAST_SHARE * len(stretches)]
-    whole = [stretch.rounds[-1][0] for stretch in measured[0]]
-    return StretchedRounds(enough, whole, RoundsKept.model_validate(everything, from_attributes=True))
+    return StretchedRounds(enough, [stretch.result for stretch in measured[0]], kept)
 
 
 def decode_in_rounds(
