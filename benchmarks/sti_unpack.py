@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from simnmt.kernels.bench_cases import SHARD_WEIGHTS, RandomShard
+from simnmt.kernels.bench_cases import SHARD_WEIGHTS, torch_unpack_runs, unpack_run
 from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
 from simnmt.kernels.native_library import level_name
-from simnmt.kernels.unpack import PACKED_BITS
+from simnmt.kernels.unpack import PACKED_BITS, PackedWeights
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.store.shard_format import LayerBuffer, Packed, unpack_into
 
@@ -48,9 +48,9 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
     rows = []
     runs: dict[str, Run] = {}
     for bits in PACKED_BITS:
-        drawn = RandomShard.of(bits, weights)
-        runs[f"{bits} ours"] = drawn.ours(out)
-        runs |= {f"{bits} {name}": run for name, run in drawn.torchs(torch.from_numpy(out)).items()}
+        drawn = PackedWeights.random(bits, weights)
+        runs[f"{bits} ours"] = unpack_run(drawn, out)
+        runs |= {f"{bits} {name}": run for name, run in torch_unpack_runs(drawn, torch.from_numpy(out)).items()}
         if loop is not None:
             runs[f"{bits} numba"] = _bound(loop, drawn, out)
     with library_threads(1):
@@ -73,14 +73,13 @@ def unpacking(rounds: int = ROUNDS, weights: int = SHARD_WEIGHTS) -> dict[str, A
 def _two_threads(rounds: int) -> float:
     """Times as fast as one, on a layer of BERT's base size at 6 bits."""
     buffer = LayerBuffer(BERT_BASE, BERT_BASE.heads)
-    drawn = RandomShard.of(6, BERT_BASE.weights_per_shard)
-    fields = (drawn.codes, drawn.centroids, drawn.outlier_at, drawn.outlier_values)
-    shards = [Packed(0, piece, 6, drawn.weights, *(each.copy() for each in fields)) for piece in range(BERT_BASE.heads)]
+    weights = BERT_BASE.weights_per_shard
+    shards = [Packed.random(6, weights, layer=0, slice=index) for index in range(BERT_BASE.heads)]
     times = interleaved({str(n): partial(unpack_into, buffer, shards, threads=n) for n in (1, 2)}, rounds, warm=True)
     return times.ratio("1", "2")
 
 
-def _bound(loop: Callable[..., None], drawn: RandomShard, out: Any) -> Run:
+def _bound(loop: Callable[..., None], drawn: PackedWeights, out: Any) -> Run:
     return lambda: loop(drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values, out)
 
 

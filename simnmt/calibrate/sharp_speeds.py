@@ -19,7 +19,7 @@ import numpy as np
 from simnmt.base.random_streams import stream
 from simnmt.kernels.activations import activate
 from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
-from simnmt.kernels.native_library import library
+from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import (
     SharpDecoder,
     SharpTranslation,
@@ -288,7 +288,7 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         if progress is not None:
             progress(place, len(STEPS), STEPS[place])
 
-    compiled = library()
+    compiled = native_at()
     with library_threads(1):
         begin(0)
         products = product_times(asked.rounds, asked.product_batches, asked.product_size)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
+from typing import TypeVar
 
 import torch
 
@@ -16,13 +17,12 @@ from simnmt.calibrate.box.describe import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels.columns import SubMatrix
-from simnmt.kernels.measurement import Run, Times, interleaved, library_threads
+from simnmt.kernels.measurement import Run, interleaved, library_threads
 from simnmt.kernels.projection_timing import (
     COLUMNS,
     KEPT,
     SCATTERED,
     Layer,
-    Step,
     Timed,
     active_steps,
     assign_stages,
@@ -41,139 +41,97 @@ from simnmt.kernels.projection_timing import (
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 
 PROBES = 2
-"""Rounds in which the ways to multiply are tried before the fastest makes whole steps."""
+"""Rounds that select the fastest product method before whole steps are timed."""
 LEAST_S = 1e-9
-"""That a product is said to take where noise leaves it none."""
+"""Least seconds of a product, if noise leaves none."""
 DENSE = "dense"
+Name = TypeVar("Name", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Steps of one number of rows, and their stages' times as the fit takes them."""
+class LayerBench:
+    """Times the stages and whole steps of one layer, with all numbers in memory."""
 
-    steps: list[StepTime]
-    fitted: list[tuple[str, StagePoint]]
-    heldout: list[tuple[str, StagePoint]]
+    def __init__(self, layer: Layer, setting: Setting, clock: Callable[[], float]) -> None:
+        self._layer, self._setting, self._clock = layer, setting, clock
+        self._flush = cache_flush(layer.weight)
+        self.steps = list[StepTime]()
+        self.points: dict[bool, dict[str, list[StagePoint]]] = {fitted: defaultdict(list) for fitted in (True, False)}
+        """Points of each stage, by whether the fit takes them; the others judge the fit."""
 
+    def measure(self, rows: int) -> None:
+        """Time all stages and steps of this number of rows alternately."""
+        layer, setting = self._layer, self._setting
+        shares = dict.fromkeys(setting.heldout_shares, False)
+        if rows in setting.rows:
+            shares |= dict.fromkeys(setting.shares, True)
+        logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
+        # Only whole steps multiply all columns; the time of their search is small and is subtracted.
+        search_all = [timed_stage for timed_stage in dense_stages(layer, rows) if timed_stage.stage == "search"]
+        common = [*search_all, *assign_stages(layer, rows)]
+        steps = {share: random_steps(layer, rows, share, seed=setting.seed) for share in shares}
+        stages, methods, whole = dict[float, list[Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
+        for share, share_steps in steps.items():
+            kept = SubMatrix.of(layer.weight, share_steps[0].columns)
+            stages[share] = step_stages(layer, share_steps, kept, logits)
+            products = {method: timed.run for method in PRODUCT_METHODS for timed in stages[share] if timed.stage == method}
+            methods[share] = self._fastest(products)
+            if rows == min(setting.rows):  # a kept copy does not depend on the rows
+                stages[share].append(copy_stage(layer, share_steps[0]))
+            runs_of_share = active_steps(layer, share_steps, methods[share], kept, logits)
+            whole |= {(share, name): run for name, run in runs_of_share.items()}
+        dense = dense_steps(layer, next(iter(steps.values()))[0].hidden)
+        dense_method = self._fastest(dense)
+        whole[DENSE] = dense[dense_method]
+        runs, before = runs_of([*common, *itertools.chain.from_iterable(stages.values())], self._flush)
+        before |= dict.fromkeys(whole, self._flush)
+        times = interleaved(runs | whole, setting.rounds, before, least_s=0.0, clock=self._clock)
+        points = points_of(common, times)
+        product_s = max(times.median_s(DENSE) - points["search"][0].seconds, LEAST_S)
+        points["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, product_s)]
+        self._add(points, fitted=any(shares.values()))
+        common_s = {"assign": points["assign"][-1].seconds, "dense": product_s, "search_all": points["search"][-1].seconds}
+        for share, fitted in shares.items():
+            points = points_of(stages[share], times)
+            self._add(points, fitted=fitted)
+            step_time = StepTime(
+                vocab=layer.vocab,
+                width=layer.width,
+                rows=rows,
+                columns=sum(len(step.columns) for step in steps[share]) / len(steps[share]),
+                indices=sum(step.indices for step in steps[share]) / len(steps[share]),
+                fitted=fitted,
+                method=methods[share],
+                stages_s={stage: stage_points[0].seconds for stage, stage_points in points.items()} | common_s,
+                dense_s=times.median_s(DENSE),
+                dense_method=dense_method,
+                columns_s=times.median_s((share, COLUMNS)),
+                kept_s=times.median_s((share, KEPT)),
+                scattered_s=times.median_s((share, SCATTERED)),
+                ratios={
+                    "columns": times.ratio(DENSE, (share, COLUMNS)),
+                    "kept": times.ratio(DENSE, (share, KEPT)),
+                    "scattered": times.ratio(DENSE, (share, SCATTERED)),
+                },
+            )
+            self.steps.append(step_time)
 
-def measured_steps(
-    layer: Layer,
-    rows: int,
-    shares: Mapping[float, bool],
-    *,
-    rounds: int,
-    seed: int,
-    clock: Callable[[], float],
-    copying: bool = True,
-) -> Measured:
-    """Time all stages and steps for this number of rows in turn.
+    def _add(self, points: Mapping[str, list[StagePoint]], *, fitted: bool) -> None:
+        for stage, stage_points in points.items():
+            self.points[fitted][stage] += stage_points
 
-    `shares`: of V, each with whether its stages go into the fit. Whole steps and products find their numbers in memory.
-    `copying`: time the copies too that may be kept, which are the same for any rows.
-    """
-    push_out = cache_flush(layer.weight)
-    logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
-    # All columns are multiplied in whole steps alone: what the search takes of those is little, and taken off.
-    over_all = [timed_stage for timed_stage in dense_stages(layer, rows) if timed_stage.stage == "search"]
-    common = [*over_all, *assign_stages(layer, rows)]
-    steps = {share: random_steps(layer, rows, share, seed=seed) for share in shares}
-    kept = {share: SubMatrix.of(layer.weight, share_steps[0].columns) for share, share_steps in steps.items()}
-    stages = {share: step_stages(layer, share_steps, kept[share], logits) for share, share_steps in steps.items()}
-    if copying:
-        stages = {share: [*share_stages, copy_stage(layer, steps[share][0])] for share, share_stages in stages.items()}
-    methods = {share: _faster(share_stages, push_out, clock) for share, share_stages in stages.items()}
-    timed = [*common, *(timed_stage for share_stages in stages.values() for timed_stage in share_stages)]
-    runs, before = runs_of(timed, push_out)
-    dense = dense_steps(layer, next(iter(steps.values()))[0].hidden)
-    dense_method = _fastest(dense, push_out, clock)
-    whole = {DENSE: dense[dense_method]} | _whole(layer, steps, methods, kept, logits)
-    times = interleaved(runs | whole, rounds, before | dict.fromkeys(whole, push_out), least_s=0.0, clock=clock)
-    of_all = points_of(common, times)
-    dense_s = times.median_s(DENSE) - of_all["search"][0].seconds
-    of_all["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, max(dense_s, LEAST_S))]
-    all_s = {stage: points[-1].seconds for stage, points in of_all.items()}
-    measured = Measured([], [], [])
-    (measured.fitted if any(shares.values()) else measured.heldout).extend(_named(of_all))
-    first = len(common)
-    for share, fitted in shares.items():
-        points = points_of(stages[share], times, first)
-        first += len(stages[share])
-        (measured.fitted if fitted else measured.heldout).extend(_named(points))
-        stages_s = {stage: stage_points[0].seconds for stage, stage_points in points.items()}
-        stages_s |= {"assign": all_s["assign"], "dense": all_s["dense"], "search_all": all_s["search"]}
-        measured.steps.append(_step_time(layer, steps[share], fitted, methods[share], dense_method, stages_s, times, share))
-    return measured
-
-
-def _whole(
-    layer: Layer,
-    steps: Mapping[float, Sequence[Step]],
-    methods: Mapping[float, ProductMethod],
-    kept: Mapping[float, SubMatrix],
-    logits: torch.Tensor,
-) -> dict[str, Run]:
-    runs: dict[str, Run] = {}
-    for share, share_steps in steps.items():
-        of_share = active_steps(layer, share_steps, methods[share], kept[share], logits)
-        runs |= {f"{share} {name}": run for name, run in of_share.items()}
-    return runs
-
-
-def _faster(stages: Sequence[Timed], push_out: Run, clock: Callable[[], float]) -> ProductMethod:
-    """Return the faster of the two methods to multiply the active columns."""
-    fastest = _fastest({timed.stage: timed.run for timed in stages if timed.stage in PRODUCT_METHODS}, push_out, clock)
-    return next(method for method in PRODUCT_METHODS if method == fastest)
-
-
-def _fastest(runs: Mapping[str, Run], push_out: Run, clock: Callable[[], float]) -> str:
-    times = interleaved(runs, PROBES, dict.fromkeys(runs, push_out), least_s=0.0, clock=clock)
-    return min(runs, key=times.least_s)
-
-
-def _step_time(
-    layer: Layer,
-    steps: Sequence[Step],
-    fitted: bool,
-    method: ProductMethod,
-    dense_method: str,
-    stages_s: dict[str, float],
-    times: Times,
-    share: float,
-) -> StepTime:
-    return StepTime(
-        vocab=layer.vocab,
-        width=layer.width,
-        rows=steps[0].rows,
-        columns=sum(len(step.columns) for step in steps) / len(steps),
-        indices=sum(step.indices for step in steps) / len(steps),
-        fitted=fitted,
-        method=method,
-        stages_s=stages_s,
-        dense_s=times.median_s(DENSE),
-        dense_method=dense_method,
-        columns_s=times.median_s(f"{share} {COLUMNS}"),
-        kept_s=times.median_s(f"{share} {KEPT}"),
-        scattered_s=times.median_s(f"{share} {SCATTERED}"),
-        ratios={
-            "columns": times.ratio(DENSE, f"{share} {COLUMNS}"),
-            "kept": times.ratio(DENSE, f"{share} {KEPT}"),
-            "scattered": times.ratio(DENSE, f"{share} {SCATTERED}"),
-        },
-    )
-
-
-def _named(points: Mapping[str, Sequence[StagePoint]]) -> list[tuple[str, StagePoint]]:
-    return [(stage, point) for stage, stage_points in points.items() for point in stage_points]
+    def _fastest(self, runs: Mapping[Name, Run]) -> Name:
+        times = interleaved(runs, PROBES, dict.fromkeys(runs, self._flush), least_s=0.0, clock=self._clock)
+        return min(runs, key=times.least_s)
 
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what comes next."""
+"""Called with the number of finished parts, the number of parts, and the name of the next part."""
 DEVICES = ("cpu", "cuda")
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def check(setting: Setting) -> None:
-    """Raises `CalibrationError` for what cannot be measured."""
+    """Raise `CalibrationError` for a setting that cannot be measured."""
     for name in ("vocabs", "widths", "rows", "shares"):
         if not getattr(setting, name):
             raise CalibrationError(f"no {name} to measure", remedy="name one at least")
@@ -212,8 +170,8 @@ def vocabulary_bench(
 ) -> ProjectionBench:
     """Measure all sizes; the default setting takes some three minutes and less than 4 GB.
 
-    `clock`: seconds; on CUDA it is read when all that was launched is done. Raises `CalibrationError` for a setting that
-    cannot be measured.
+    `clock`: seconds; on CUDA it is read when the device has finished. Raises `CalibrationError` for a setting that cannot be
+    measured.
     """
     setting = setting or Setting()
     check(setting)
@@ -223,7 +181,7 @@ def vocabulary_bench(
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
             progress(done, len(sizes), f"V {vocab:,}, width {width:,}")
-            cost, size_steps = _size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
+            cost, size_steps = _measure_size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
             costs[vocab, width] = cost
             steps += size_steps
     others.append(processor_use.others_cpus())
@@ -240,28 +198,18 @@ def vocabulary_bench(
     )
 
 
-def _size(
+def _measure_size(
     setting: Setting, vocab: int, width: int, clock: Callable[[], float], box: str
 ) -> tuple[ProjectionCost, list[StepTime]]:
     dtype = TYPES[setting.dtype]
     layer = random_layer(vocab, width, setting.clusters, seed=setting.seed, device=setting.device, dtype=dtype)
-    fitted, heldout = dict[str, list[StagePoint]](), dict[str, list[StagePoint]]()
-    steps: list[StepTime] = []
+    bench = LayerBench(layer, setting, clock)
     between = {rows for rows in setting.heldout_rows if min(setting.rows) < rows < max(setting.rows)}
     for rows in sorted({*setting.rows, *between}):
-        shares = dict.fromkeys(setting.heldout_shares, False)
-        if rows in setting.rows:
-            shares |= dict.fromkeys(setting.shares, True)
-        measured = measured_steps(
-            layer, rows, shares, rounds=setting.rounds, seed=setting.seed, clock=clock, copying=rows == min(setting.rows)
-        )
-        steps += measured.steps
-        for points, named_points in ((fitted, measured.fitted), (heldout, measured.heldout)):
-            for stage, point in named_points:
-                points.setdefault(stage, []).append(point)
+        bench.measure(rows)
     how = {"box": box, "how": f"in turn, medians of {setting.rounds} rounds, numbers in memory"}
-    cost = projection_cost(fitted, heldout, layers=[layer], provenance=how)
-    return cost, [step.predicted(cost, setting.clusters) for step in steps]
+    cost = projection_cost(bench.points[True], bench.points[False], layers=[layer], provenance=how)
+    return cost, [step.predicted(cost, setting.clusters) for step in bench.steps]
 
 
 def _break_even(setting: Setting, costs: dict[tuple[int, int], ProjectionCost]) -> Iterator[BreakEven]:

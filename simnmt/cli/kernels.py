@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,7 +60,7 @@ def bench(
 
     done = measure(part, rounds, threads, say=_print_on_terminal)
     if as_json:
-        print_json(done.as_json())
+        print_json(asdict(done))
     else:
         print(_format_bench(done))
 

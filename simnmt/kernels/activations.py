@@ -1,4 +1,4 @@
-"""tanh and sigmoid in four ways: the library's, tables, and a polynomial in vectors (SHARP-08)."""
+"""tanh and sigmoid by four methods: the C library, two tables, and a polynomial in vectors (SHARP-08)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simnmt.kernels.native_library import native_at
 
 Float32 = NDArray[np.float32]
 Activation = Literal["library", "table", "polynomial", "linear_table"]
-"""The first three are what a decoder can be set to; `linear_table` interpolates between the table's entries."""
+"""A decoder offers the first three; `linear_table` interpolates between the entries of the table."""
 Function = Literal["tanh", "sigmoid"]
 
 TABLE_INTERVALS = 4096
@@ -31,7 +31,7 @@ ERROR_BOUNDS: dict[tuple[Function, Activation], float] = {
     ("sigmoid", "linear_table"): 3.36e-4,
     ("sigmoid", "polynomial"): 4e-7,
 }
-"""Absolute error over all reals. Of the tables: half a step times the steepest slope, or what the tail leaves (SHARP-08)."""
+"""Absolute error over all reals. For tables: half a step times the steepest slope, or the error beyond the table (SHARP-08)."""
 
 
 def activate(
@@ -43,8 +43,8 @@ def activate(
     `ERROR_BOUNDS`. Raises `KernelError` for a wrong array, function or method, and for an `out` that overlaps part of `x`.
     """
     if function not in get_args(Function) or method not in get_args(Activation):
-        what = f"{method} {function}: the function is one of {get_args(Function)}, the method one of {get_args(Activation)}"
-        raise KernelError(what)
+        known = f"the function is one of {get_args(Function)}, the method one of {get_args(Activation)}"
+        raise KernelError(f"{method} {function}: {known}")
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
     check_apart("x", x, out)
@@ -59,7 +59,7 @@ def activate(
 
 @functools.cache
 def table(function: Function) -> Float32:
-    """The function at the ends of the intervals, [4097] (SHARP-08)."""
+    """Return the function at the ends of the intervals, shape (4097,) (SHARP-08)."""
     return _exact(function, np.linspace(-TABLE_RANGE, TABLE_RANGE, TABLE_INTERVALS + 1)).astype(np.float32)
 
 
@@ -69,7 +69,7 @@ def _exact(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fallback(function: Function, x: Float32, method: Activation) -> Float32:
-    """Compute without native kernels; the polynomial is the library's function, as its only gain is vector speed."""
+    """Compute without native kernels; `polynomial` takes the library's function, since it gains only vector speed."""
     if method in ("library", "polynomial"):
         return _exact(function, x.astype(np.float64)).astype(np.float32)
     half = TABLE_INTERVALS // 2

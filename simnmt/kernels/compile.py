@@ -1,6 +1,6 @@
-"""Compiles the native kernels, once per level: when the package is installed, or by `python -m simnmt.kernels.compile`.
+"""Compile the native kernels, once per level: when the package is installed, or by `python -m simnmt.kernels.compile`.
 
-Imports nothing of simnmt: the build hook runs this file before the package is there.
+Imports nothing of simnmt: the build hook runs this file before the package is installed.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ LEVEL_FLAGS: dict[str, tuple[str, ...]] = {
     "avx2": (*AVX2_FLAGS, "-DLANES=8"),
     "portable": ("-DLANES=4",),
 }
-"""What each level adds to `family_flags`, the widest first. `portable` is what the processor's family has in common."""
+"""Flags that each level adds to `family_flags`, the widest level first. `portable` runs on every processor of the family."""
 X86_64, X86_64_FLAGS = ("x86_64", "amd64"), ("-march=x86-64", "-mtune=generic")
 
 
 class CompileError(Exception):
-    """No library was made: says why in one line."""
+    """A library could not be made; the message gives the reason in one line."""
 
 
 def levels_of(machine: str) -> tuple[str, ...]:
-    """Levels that a processor's family can have, by the name that `platform.machine` gives it; the widest first."""
+    """Return the levels of a processor family, named as `platform.machine` names it; the widest first."""
     return tuple(LEVEL_FLAGS) if machine.lower() in X86_64 else ("portable",)
 
 
 def family_flags(machine: str) -> tuple[str, ...]:
-    """What each level starts from: the family's own, also where CC names a processor (`gcc -march=native`)."""
+    """Return the flags of the processor family, which also override a processor in CC (`gcc -march=native`)."""
     return X86_64_FLAGS if machine.lower() in X86_64 else ()
 
 
 def library_path(level: str, native: Path = NATIVE) -> Path:
-    """Where the library of a level lies beside its sources."""
+    """Return the path of a level's library, beside its sources."""
     return native / f"libkernels-{level}.so"
 
 
 def sources_hash(native: Path = NATIVE) -> str:
-    """What the sources and the flags are now, to be held against what a library was made from."""
+    """Hash the present sources and flags; a library contains the hash of those that it was made from."""
     digest = hashlib.sha256(repr((COMMON_FLAGS, X86_64_FLAGS, LEVEL_FLAGS)).encode())
     for source in sorted((*native.glob("*.c"), *native.glob("*.h"))):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -64,7 +64,7 @@ def sources_hash(native: Path = NATIVE) -> str:
 
 
 def find_compiler() -> list[str]:
-    """The C compiler's command: what the variable CC says, else cc, gcc or clang, whichever is there first.
+    """Return the command of the C compiler: the variable CC, else the first of cc, gcc and clang that is installed.
 
     Raises `CompileError`.
     """
@@ -72,43 +72,33 @@ def find_compiler() -> list[str]:
     for command in [asked] if asked else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
             return command
-    raise CompileError(f"{' '.join(asked)} (CC) is not there" if asked else "no C compiler (cc, gcc, clang) is there")
+    raise CompileError(f"{' '.join(asked)} (CC) is not installed" if asked else "no C compiler (cc, gcc, clang) is installed")
 
 
 def compile_level(level: str, native: Path = NATIVE) -> Path:
-    """Make one level's library, whole or not at all. Raises `CompileError`."""
+    """Compile the library of one level, whole or not at all. Raises `CompileError`."""
     target = library_path(level, native)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=native) as scratch:
         made = Path(scratch) / target.name
-        command = [
-            *find_compiler(),
-            *COMMON_FLAGS,
-            *family_flags(platform.machine()),
-            *LEVEL_FLAGS[level],
-            f'-DSIMNMT_SOURCES="{sources_hash(native)}"',
-            str(native / "kernels.c"),
-            "-o",
-            str(made),
-            "-lm",
-        ]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        compiler = find_compiler()
+        flags = (*COMMON_FLAGS, *family_flags(platform.machine()), *LEVEL_FLAGS[level])
+        sources = (f'-DSIMNMT_SOURCES="{sources_hash(native)}"', str(native / "kernels.c"))
+        run = subprocess.run([*compiler, *flags, *sources, "-o", str(made), "-lm"], capture_output=True, text=True, check=False)
         if run.returncode != 0 or not made.exists():
-            complaint = next(
-                (line for line in run.stderr.splitlines() if "error" in line), run.stderr.strip() or "no word of why"
-            )
-            raise CompileError(f"{shlex.join(command[:1])} could not compile level {level}: {complaint}")
+            errors = [line for line in run.stderr.splitlines() if "error" in line]
+            complaint = errors[0] if errors else run.stderr.strip() or "it gives no reason"
+            raise CompileError(f"{shlex.quote(compiler[0])} could not compile level {level}: {complaint}")
         made.replace(target)
     return target
 
 
 def compile_all(native: Path = NATIVE, machine: str | None = None) -> tuple[list[Path], list[str]]:
-    """Make every level's library that this processor's family can have: those made, and why others could not be.
+    """Compile the libraries of all levels of this processor family; return their paths, and why others could not be made.
 
-    An old compiler may not know the widest level. Raises `CompileError` where not even the portable one could be made, which
-    the others need beside them.
+    An old compiler may not support the widest level. Raises `CompileError` if the portable library cannot be made, which the
+    others need beside them.
     """
-    made = [compile_level("portable", native)]
-    complaints = []
+    made, complaints = [compile_level("portable", native)], []
     for level in levels_of(machine or platform.machine()):
         if level == "portable":
             continue
@@ -120,7 +110,7 @@ def compile_all(native: Path = NATIVE, machine: str | None = None) -> tuple[list
 
 
 def main() -> int:
-    """Compile and say what was made; 1 where nothing could be."""
+    """Compile all levels and print the result; return 1 if no library could be made."""
     try:
         made, complaints = compile_all()
     except (CompileError, OSError) as error:

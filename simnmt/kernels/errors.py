@@ -1,4 +1,4 @@
-"""Errors of the kernels, and checks that an optional package is installed. Imports none of these packages."""
+"""Errors of the kernels, and a check that an optional package is installed. Imports none of these packages."""
 
 from __future__ import annotations
 
@@ -8,32 +8,27 @@ from simnmt.base.errors import InputError
 
 
 class KernelError(ValueError):
-    """An array handed to a kernel that it cannot work on: says which, and why."""
+    """An array that a kernel cannot work on; the message names the array and the reason."""
 
 
 class KernelLevelError(InputError):
-    """A level of kernels asked for that there is not."""
+    """An unknown level of compiled kernels."""
 
 
 class MissingPackage(InputError):
-    """A package is not installed that this cannot do without."""
+    """A package that is needed here is not installed."""
 
 
 def need(package: str, remedy: str) -> None:
-    """Raise `MissingPackage` where a package is not installed."""
+    """Raise `MissingPackage` if a package is not installed."""
     try:
-        there = find_spec(package) is not None
-    except ValueError:  # switched off: None stands in its place
-        there = False
-    if not there:
+        installed = find_spec(package) is not None
+    except ValueError:  # a package that was switched off: sys.modules maps its name to None
+        installed = False
+    if not installed:
         raise MissingPackage(f"this needs the package {package}", remedy=remedy)
 
 
 def need_torch() -> None:
-    """Raise `MissingPackage` where torch is not installed: references and baselines are written in it."""
+    """Raise `MissingPackage` if torch is not installed, in which references and baselines are written."""
     need("torch", "pip install 'simnmt[models]'")
-
-
-def need_triton() -> None:
-    """Raise `MissingPackage` where Triton is not installed."""
-    need("triton", "pip install triton; torch for CUDA brings it on Linux")

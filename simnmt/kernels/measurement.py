@@ -1,7 +1,7 @@
-"""Measurement of kernels: what every kernel promises, callables timed in turn, and the box's copy and product rates.
+"""Measurement of kernels: interleaved timing, the box's copy and product rates, and the records of kernels and their cases.
 
-A kernel has a reference, a bound of its error, its bytes and operations, and named baselines to beat. Callables take turns,
-so that a disturbance slows all of them and their ratios stay.
+A kernel has a reference, an error bound, bytes and operations, and named baselines. The timed calls alternate, so that a
+disturbance slows all of them and their ratios stay the same.
 """
 
 from __future__ import annotations
@@ -9,78 +9,87 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from simnmt.kernels.native_library import level_name
+
 Run = Callable[[], object]
+Name = TypeVar("Name", bound=Hashable)
 
 LEAST_S = 0.1
-"""Each callable is timed for as long at least, in more rounds than were asked for where it is short."""
+"""Least time for which each callable is timed; a short one gets more rounds than requested."""
 MOST_ROUNDS = 20
-"""Times the rounds that were asked for, at most."""
+"""Greatest multiple of the requested rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """Seconds of every callable in every round."""
 
-    of: Mapping[str, tuple[float, ...]]
+    of: Mapping[Any, tuple[float, ...]]
+    """By the names of the callables."""
 
     @property
     def rounds(self) -> int:
-        """Of each callable."""
+        """Number of rounds, the same for all callables."""
         return len(next(iter(self.of.values())))
 
-    def median_s(self, name: str) -> float:
-        """Of one callable."""
+    def median_s(self, name: Hashable) -> float:
+        """Return the median seconds of one callable."""
         return statistics.median(self.of[name])
 
-    def least_s(self, name: str) -> float:
-        """Of one callable: what it takes where nothing disturbs it."""
+    def least_s(self, name: Hashable) -> float:
+        """Return the least seconds of one callable: its time without a disturbance."""
         return min(self.of[name])
 
-    def ratio(self, theirs: str, ours: str) -> float:
-        """How many times as long `theirs` takes: the median of the rounds' ratios, since a round's two meet the same box."""
+    def ratio(self, theirs: Hashable, ours: Hashable) -> float:
+        """Return how many times as long `theirs` takes as `ours`: the median of the ratios of each round."""
         return statistics.median(b / a for a, b in zip(self.of[ours], self.of[theirs], strict=True))
 
 
 def interleaved(
-    runs: Mapping[str, Run],
+    runs: Mapping[Name, Run],
     rounds: int,
-    before: Mapping[str, Run] | None = None,
+    before: Mapping[Name, Run] | None = None,
     *,
     warm: bool = False,
     least_s: float = LEAST_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
-    """Time each callable once a round, after one untimed run of each; what is in `before` is done untimed ahead of its own.
+    """Time each callable once per round, after one untimed run of each.
 
-    Who begins moves by one from round to round, so that none always follows the same other. `warm`: each is run untimed right
-    before it is timed too, so that it finds its data as it leaves them itself; else as the others leave them, whose data may
-    have pushed its own out of the cache.
+    The first callable changes from round to round, so that none always follows the same other.
+
+    Args:
+        runs: the callables by name.
+        rounds: least number of rounds.
+        before: by name, what runs untimed before each run of a callable, to restore what it overwrites.
+        warm: run each callable untimed directly before its timed run too, so that it finds its data as its own run leaves
+            them. Otherwise it finds them as the others leave them, whose data may have replaced them in the cache.
+        least_s: least time for which each callable is timed.
+        clock: seconds.
     """
     if rounds < 1 or not runs:
         raise ValueError("give at least one round and one callable")
     names, seconds_by_name = list(runs), {name: list[float]() for name in runs}
     restoring = before or {}
 
-    def timed(name: str) -> float:
-        restore = restoring.get(name)
-        for again in (False, True) if warm else (True,):
-            if restore is not None:
-                restore()
-            if not again:
-                runs[name]()
-        start_s = clock()
-        runs[name]()
-        return clock() - start_s
+    def timed(name: Name) -> float:
+        for _ in range(1 + warm):
+            restoring.get(name, _nothing)()
+            start_s = clock()
+            runs[name]()
+            took_s = clock() - start_s
+        return took_s
 
     collecting = gc.isenabled()
     gc.disable()
@@ -99,9 +108,13 @@ def interleaved(
     return Times({name: tuple(times) for name, times in seconds_by_name.items()})
 
 
+def _nothing() -> None:
+    pass
+
+
 @contextmanager
 def library_threads(count: int) -> Iterator[None]:
-    """Hold torch and the BLAS of numpy to `count` threads until the block ends."""
+    """Limit torch and the BLAS of numpy to `count` threads within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -114,52 +127,44 @@ def library_threads(count: int) -> Iterator[None]:
 Number = Literal["float32", "int16"]
 
 SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
-"""Of the copies within the cache: 256 KiB to 16 MiB."""
+"""Sizes of the copies within the cache: 256 KiB to 16 MiB."""
 UNKNOWN_CACHE_BYTES = 32 * 2**20
-"""Taken for the last-level cache where the system does not tell."""
+"""Assumed size of the last-level cache if the system does not give it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates of one box, the best of a few runs."""
+    """Rates of one box, each the best of a few runs."""
 
     threads: int
-    """That copy."""
+    """Threads of the copies."""
     cache_bytes: int
-    """Of the last-level cache; what is called cold or beyond it is several times as large."""
+    """Size of the last-level cache; data called cold or beyond it are several times as large."""
     copies: tuple[tuple[int, float], ...]
-    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one just so."""
+    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one fills it."""
     copy_bytes_per_s: float
-    """Of a copy beyond the cache, bytes read and bytes written both counted, as STREAM does."""
+    """Rate of a copy larger than the cache; bytes read and bytes written both count, as in STREAM."""
     float32_per_s: float
-    """Multiply-adds per second of one thread with data in the cache, by the library's product or ours: the faster one."""
+    """Multiply-adds per second of one thread with data in the cache, by the faster of the library's product and ours."""
     int16_per_s: float | None
-    """The same of our int16 product; None without compiled kernels."""
+    """Multiply-adds per second of our int16 product; None without compiled kernels."""
 
     def bytes_per_s(self, size_bytes: float, *, cold: bool) -> float:
-        """Of a copy that moves as many bytes, from memory or from whatever cache holds it."""
-        if not cold:
-            for size, rate in self.copies:
-                if size_bytes <= size:
-                    return rate
-            if size_bytes <= self.cache_bytes:
-                return self.copies[-1][1]
-        return self.copy_bytes_per_s
+        """Return the rate of a copy of this size, from memory or from the cache that holds it."""
+        if cold or size_bytes > self.cache_bytes:
+            return self.copy_bytes_per_s
+        return next((rate for size, rate in self.copies if size_bytes <= size), self.copies[-1][1])
 
     def least_s(self, size_bytes: float, multiply_adds: float, *, cold: bool, number: Number = "float32") -> float:
-        """The time below which the box cannot do it: the longer one of moving the bytes and of multiplying."""
+        """Return the least time on this box: the longer of moving the bytes and of multiplying."""
         rate = self.float32_per_s if number == "float32" or self.int16_per_s is None else self.int16_per_s
         return max(size_bytes / self.bytes_per_s(size_bytes, cold=cold), multiply_adds / rate)
-
-    def as_json(self) -> dict[str, Any]:
-        """For a file."""
-        return asdict(self)
 
 
 def measure_roofline(
     threads: int = 1, ours: Callable[[int], tuple[float, float] | None] = lambda rounds: None, rounds: int = 7
 ) -> Roofline:
-    """Measure the rates, in one or two seconds. `ours`: returns the rates of our products in float32 and in int16."""
+    """Measure the rates in one or two seconds. `ours` returns the rates of our products in float32 and int16."""
     cache_bytes = last_cache_bytes()
     with library_threads(1):
         library, our_rates = _products(rounds), ours(rounds)
@@ -175,7 +180,7 @@ def measure_roofline(
 
 
 def last_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Size of the largest cache of the first CPU."""
+    """Return the size of the largest cache of the first CPU."""
     sizes = []
     for file in folder.glob("index*/size"):
         text = file.read_text().strip()
@@ -185,21 +190,26 @@ def last_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) 
 
 
 def _copy(size_bytes: int, rounds: int) -> float:
-    """Bytes per second, read and written ones together, of the better of two libraries' copies."""
+    """Return the bytes read and written per second by the faster of the copies of numpy and torch."""
     source, target = np.ones(size_bytes // 8, np.float32), np.empty(size_bytes // 8, np.float32)
-    source_tensor, target_tensor = torch.from_numpy(source), torch.from_numpy(target)
+    copies: dict[str, Run] = {
+        "numpy": partial(np.copyto, target, source),
+        "torch": partial(torch.from_numpy(target).copy_, torch.from_numpy(source)),
+    }
     repeats = max(1, 2**21 // size_bytes)
+    runs = {name: one_after_another([copy] * repeats) for name, copy in copies.items()}
+    times = interleaved(runs, rounds, least_s=0.02)
+    return repeats * size_bytes / min(map(times.least_s, runs))
 
-    def by_numpy() -> None:
-        for _ in range(repeats):
-            np.copyto(target, source)
 
-    def by_torch() -> None:
-        for _ in range(repeats):
-            target_tensor.copy_(source_tensor)
+def one_after_another(runs: Sequence[Run]) -> Run:
+    """Return a callable that calls all of `runs` in order."""
 
-    times = interleaved({"numpy": by_numpy, "torch": by_torch}, rounds, least_s=0.02)
-    return repeats * size_bytes / min(times.least_s("numpy"), times.least_s("torch"))
+    def run() -> None:
+        for call in runs:
+            call()
+
+    return run if len(runs) > 1 else runs[0]
 
 
 def _products(rounds: int, size: int = 256) -> float:
@@ -209,67 +219,58 @@ def _products(rounds: int, size: int = 256) -> float:
 
 
 Memory = Literal["hot", "cold", "beyond"]
-"""Data as the call before left them, in the cache; from memory, since others were used meanwhile; or data that a last-level
-cache does not hold, all or in part."""
+"""Data in the cache, as the previous call left them; data in memory, because others were used meanwhile; or more data than a
+last-level cache holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one call has to do whatever the code."""
+    """Bytes and operations that one call needs with any code."""
 
     bytes_moved: int
-    """Read and written, each once a step."""
+    """Bytes read and written, each once per step."""
     multiply_adds: int = 0
     number: Number = "float32"
-    """What is multiplied."""
+    """Type of the numbers that are multiplied."""
     steps: int = 1
-    """Of a decoder, that many times all this: a step finds in the cache what the one before left there."""
+    """Steps of a decoder, each with this work: a step finds in the cache the data of the step before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One run of a contest held against others of it."""
+    """One of our runs compared with a baseline of the same case."""
 
     ours: str
-    """Name of the run."""
+    """Name of our run."""
     baseline: str
-    """What it is held against."""
-    ways: tuple[str, ...]
-    """The baseline's runs: several ways to do it, of which the fastest counts."""
+    """Name of the baseline, and of its run unless `baseline_runs` names runs."""
     work: Work
-    """Of our run."""
+    """Work of our run."""
+    baseline_runs: tuple[str, ...] = ()
+    """Runs of several methods for the baseline; the fastest one counts."""
     target: float | None = None
-    """Times as fast as the baseline at least; None where the figure is only reported."""
+    """Least ratio to the baseline; None if the ratio is only reported."""
     what: str = ""
-    """What our run is, where a case has several."""
+    """Description of our run if a case has several."""
     remark: str = ""
-    """What else is to be known of our run."""
     error: float = 0.0
-    """Found against the reference, in the measure of the kernel's bound."""
+    """Error against the reference, in the measure of the kernel's bound."""
     error_bound: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """Inputs and outputs that stand ready, and the calls that are timed on them."""
-
-    runs: Mapping[str, Run]
-    comparisons: tuple[Comparison, ...]
-    before: Mapping[str, Run] = field(default_factory=dict)
-    """By run: done untimed ahead of every call of it, to restore what it overwrites."""
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
-    """One size of a kernel's input."""
+    """One size of a kernel's input: allocated inputs and outputs, the calls timed on them, and the comparisons."""
 
     text: str
     memory: Memory
-    """Where weights or products come from."""
-    level: str
-    """Compiled level that our run takes, or `none` for the fallbacks."""
-    build: Callable[[], Contest]
-    """Makes the contest when its turn comes: the inputs of all cases together would not fit everywhere."""
+    """Where weights or products are read from."""
+    runs: Mapping[str, Run]
+    comparisons: tuple[Comparison, ...]
+    before: Mapping[str, Run] = field(default_factory=dict)
+    """By run: what is called untimed before each call, to restore what it overwrites."""
+    level: str = field(default_factory=level_name)
+    """Compiled level of our runs, or `none` for the fallbacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +282,14 @@ class Kernel:
     source: str
     """Ids of the requirements."""
     reference: str
-    """What it is tested against."""
+    """What the tests compare it with."""
     bound: str
-    """Of its error against the reference, in words; a case says it in figures."""
+    """Bound of its error against the reference, in words; a case gives it in numbers."""
     cost: str
     """Bytes and operations, in words."""
     baselines: tuple[str, str]
     cases: Callable[[int], Iterator[Case]]
-    """By the number of threads; empty where the kernel cannot be measured here."""
+    """Yields the cases for a number of threads; builds each when its turn comes, because all inputs may not fit memory."""
     device: str = "cpu"
+    compiled_only: bool = False
+    """True if the fallbacks are not worth measuring."""

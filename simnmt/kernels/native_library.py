@@ -1,7 +1,8 @@
 """The compiled kernels: levels, the choice of a level, and the loaded library.
 
-The widest level that this processor runs is chosen; without compiled kernels every kernel uses its fallback. A library's
-constructors are compiled for its level, so a library that the processor cannot run is never opened, nor an outdated one.
+The widest level that this processor can run is chosen; without compiled kernels every kernel uses its fallback. The
+constructors of a library are compiled for its level, so a library that the processor cannot run is never opened. A library
+made from other sources is not opened either.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, library_path, sources_ha
 from simnmt.kernels.errors import KernelLevelError
 
 LEVELS = tuple(LEVEL_FLAGS)
-"""The widest first."""
+"""From the widest to the narrowest."""
 VARIABLE = "SIMNMT_KERNELS"
-"""Environment variable that names the widest level to be used, or `none`."""
+"""Environment variable that names the widest level to use, or `none`."""
 NONE = "none"
-"""What the variable, a `level` argument and what is printed call the fallbacks."""
+"""Name of the fallbacks in the variable, in `level` arguments and in output."""
 AVX2, AVX512 = 1, 2
-"""Bits of what `simnmt_features` of the library answers."""
+"""Bits of the result of the C function `simnmt_features`."""
+REMEDY = "fallbacks are used until you run `python -m simnmt.kernels.compile`"
 
 
 def supported(features: int) -> tuple[str, ...]:
-    """Levels whose every instruction the processor has and the operating system saves, the widest first."""
+    """Return the levels that a processor with these features can run, the widest first."""
     has = {"avx512": features & AVX2 and features & AVX512, "avx2": features & AVX2, "portable": True}
     return tuple(level for level in LEVELS if has[level])
 
 
 def choose(features: int, compiled: Collection[str], asked: str | None, *, named: str = "level") -> str | None:
-    """The widest level that is supported, compiled and no wider than what is asked for; None for no native kernel at all.
+    """Return the widest level that is supported, compiled and not wider than `asked`; None if no native kernel qualifies.
 
-    `asked` is a mask that can only narrow, never raise above the processor; None: no mask. Raises `KernelLevelError` for a name
-    that is no level, which says where it was `named`: by an argument, or by SIMNMT_KERNELS.
+    `asked` can only narrow the choice; None does not. `named` says in the message where the level was named: by an argument or
+    by SIMNMT_KERNELS. Raises `KernelLevelError` for a name that is no level.
     """
     if asked == NONE:
         return None
@@ -52,12 +54,9 @@ def choose(features: int, compiled: Collection[str], asked: str | None, *, named
     return next((level for level in supported(features) if level in within and level in compiled), None)
 
 
-REMEDY = "fallbacks are used until you run `python -m simnmt.kernels.compile`"
-
-
 POINTER, SIZE, FLAG, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 Signature = tuple[Any, ...]
-"""Of a C function: the type of the result, None for nothing, and those of the arguments."""
+"""Types of a C function: of its result (None for no result), then of its arguments."""
 SIGNATURES: dict[str, Signature] = {
     "simnmt_features": (FLAG,),
     "simnmt_tanh": (None, POINTER, SIZE, FLAG, POINTER),
@@ -77,11 +76,11 @@ SIGNATURES: dict[str, Signature] = {
     "simnmt_gathered": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER, POINTER),
     "simnmt_pack_columns": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER),
 }
-"""Of all functions but those of the sharp decoder, which take structures (`sharp.native_search`)."""
+"""Signatures of all functions, except those of the sharp decoder, which take structures (`sharp.native_search`)."""
 
 
 def declare(cdll: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
-    """Declare the types of those functions that the library has."""
+    """Declare the types of the functions, as far as the library contains them."""
     for name, (result, *arguments) in signatures.items():
         if hasattr(cdll, name):
             function = getattr(cdll, name)
@@ -90,7 +89,7 @@ def declare(cdll: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeLibrary:
-    """One compiled level, open, with the types of its functions declared."""
+    """An opened library of one level; the types of its functions are declared."""
 
     level: str
     cdll: ctypes.CDLL
@@ -100,9 +99,9 @@ T = TypeVar("T")
 
 
 def at_once(works: Sequence[Callable[[], T]]) -> list[T]:
-    """Call all of them, the first here and each other one on a thread of its own; their results in order.
+    """Call all functions in parallel, the first on this thread and each other on another thread; return results in order.
 
-    Raises what the first of them raised. The library's functions let other threads of Python run.
+    Raises the first error among them once all have ended. The library's functions let other Python threads run.
     """
     waiting: list[Future[T]] = []
     try:
@@ -119,78 +118,60 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 if sys.platform != "win32":
-    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
+    # A forked process inherits the pool without its threads: work handed to that pool would wait for ever.
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @functools.cache
-def library() -> NativeLibrary | None:
-    """The native kernels at the widest level that may run here; None without any, and every kernel then takes its fallback.
+def native_at(level: str | None = None) -> NativeLibrary | None:
+    """Return the widest library up to `level` ("none" for none) that this processor runs; None if kernels take fallbacks.
 
-    Chosen once a process: by the processor, what was compiled, and the variable SIMNMT_KERNELS. Warns where a library is there
-    but was made from other sources. Raises `KernelLevelError` for a level that SIMNMT_KERNELS misspells.
+    For None the variable SIMNMT_KERNELS names the level. The choice is made once per process. Warns of libraries that were made
+    from other sources. Raises `KernelLevelError` for an unknown level.
     """
-    return _widest(os.environ.get(VARIABLE) or None, VARIABLE, compiled)
+    return load(os.environ.get(VARIABLE) or None, named=VARIABLE) if level is None else load(level)
 
 
-@functools.cache
-def library_of(level: str) -> NativeLibrary | None:
-    """As `library`, no wider than `level` ("none" for none) whatever the variable says; opened once a process."""
-    return _widest(level, "level", compiled)
+def level_name(level: str | None = None) -> str:
+    """Return the level of the library that `native_at` returns, "none" if kernels take their fallbacks."""
+    native = native_at(level)
+    return NONE if native is None else native.level
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The libraries of a folder that were made from the sources in it, unopened."""
-
-    paths: Mapping[str, Path]
-    """By level."""
-    sources: bytes
-    """Hash of the sources."""
-
-
-@functools.cache
-def compiled() -> Compiled:
-    """Those beside the package; looked at once a process."""
-    return compiled_in(NATIVE)
-
-
-def load(asked: str | None = None, native: Path = NATIVE) -> NativeLibrary | None:
-    """As `library_of`, or the widest for None, of a folder as it is now."""
-    return _widest(asked, "level", lambda: compiled_in(native))
-
-
-def compiled_in(native: Path) -> Compiled:
-    """Those of a folder as it is now; warns of libraries that were made from other sources. Opens none."""
-    sources = sources_hash(native).encode()
-    paths = {level: path for level in LEVELS if (path := library_path(level, native)).is_file()}
-    sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-    _warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
-    return Compiled(sound, sources)
-
-
-def processor_features(portable: ctypes.CDLL | None) -> int:
-    """What the processor has, as `levels.supported` reads it: asked of the one library that runs on any; 0 without it."""
-    return 0 if portable is None else int(portable.simnmt_features())
-
-
-def _widest(asked: str | None, named: str, compiled: Callable[[], Compiled]) -> NativeLibrary | None:
+def load(asked: str | None = None, native: Path = NATIVE, *, named: str = "level") -> NativeLibrary | None:
+    """Open the widest library of a folder as `choose` does, without remembering the result."""
     if asked == NONE:
         return None
-    build = compiled()
-    paths = dict(build.paths)
-    portable = _opened(paths.get("portable"), build.sources)
+    paths, sources = compiled_in(native)
+    portable = _opened(paths.get("portable"), sources)
     features = processor_features(portable)
     while (level := choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(paths[level], build.sources)
+        cdll = portable if level == "portable" else _opened(paths[level], sources)
         if cdll is not None:
             return NativeLibrary(level, cdll)
         del paths[level]
     return None
 
 
+def compiled_in(native: Path) -> tuple[dict[str, Path], bytes]:
+    """Return the libraries of a folder that were made from its sources, by level, and the hash of the sources.
+
+    Opens no library. Warns of libraries that were made from other sources.
+    """
+    sources = sources_hash(native).encode()
+    paths = {level: path for level in LEVELS if (path := library_path(level, native)).is_file()}
+    sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
+    _warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
+    return sound, sources
+
+
+def processor_features(portable: ctypes.CDLL | None) -> int:
+    """Return the features of the processor for `supported`, by the library that runs on any processor; 0 without it."""
+    return 0 if portable is None else int(portable.simnmt_features())
+
+
 def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
-    """None, which is said, for what cannot be opened or was compiled anew from other sources since it was looked at."""
+    """Open a library; warn and return None if it cannot be opened or was compiled from other sources in the meantime."""
     if path is None:
         return None
     try:
@@ -209,18 +190,4 @@ def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
 def _warn_unusable(paths: list[Path], why: str) -> None:
     if paths:
         names = ", ".join(path.name for path in paths)
-        warnings.warn(f"the native kernels {names} {why}: {REMEDY}", stacklevel=5)
-
-
-def native_at(level: str | None) -> NativeLibrary | None:
-    """The widest library up to `level`, never above the processor ("none" for none); for None the process's own.
-
-    Raises `KernelLevelError` for a level that there is not.
-    """
-    return library() if level is None else library_of(level)
-
-
-def level_name(level: str | None = None) -> str:
-    """The level that `native_at` gives, "none" where kernels then take their fallbacks."""
-    native = native_at(level)
-    return NONE if native is None else native.level
+        warnings.warn(f"the native kernels {names} {why}: {REMEDY}", stacklevel=4)

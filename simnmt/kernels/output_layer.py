@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial as bind
+from functools import reduce
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,13 +27,14 @@ from simnmt.kernels.output_reference import (
 __all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "partial"]
 
 LEAST_OF_A_THREAD = 1 << 17
-"""Elements below which work is not divided among threads: handing it over costs some 20 us."""
+"""Elements below which work is not divided among threads: handing work to a thread costs some 20 us."""
 ROWS_OF_A_THREAD = 4
 """With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
 MOST_LISTED = 64
-"""Of the best that the kernels find: of more torch's selection is the faster, since each that is found moves those below it."""
+"""Most best columns that the kernels search for; beyond that torch is faster, because each new column moves those below it."""
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-"""What simnmt_best calls the types of products."""
+"""Numbers of the types of products in `simnmt_best`."""
+T = TypeVar("T")
 
 
 def fused_best(
@@ -43,17 +46,24 @@ def fused_best(
     out: Best | None = None,
     level: str | None = None,
 ) -> Best:
-    """The `count` best columns of each row of `products` plus `bias`, and the row's sum of exponentials, in one pass.
+    """Return the `count` best columns of each row of `products` plus `bias` and the row's sum of exponentials, in one pass.
 
-    `products`: [rows, V], contiguous, float32, float16 or bfloat16; `bias`: float32 [V] on the same device, or None. Sums are
-    float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one;
-    torch where none was compiled or more than 64 are asked for. On the CPU `threads` divides the rows, or the columns of few
-    rows, and `level` is the widest of the compiled kernels to be used, as the variable SIMNMT_KERNELS says it. Raises
-    `KernelError` for other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07). A `level` that
-    there is not raises `KernelLevelError`, which is no `KernelError` but an `InputError`.
+    On CUDA the Triton kernel computes them, on the CPU the compiled kernel; torch does if none was compiled or more than 64 are
+    asked for. Sums are float32 or better.
+
+    Args:
+        products: [rows, V], contiguous, float32, float16 or bfloat16.
+        bias: float32 [V] on the same device, or None.
+        count: columns per row.
+        threads: on the CPU, divide the rows, or the columns of few rows.
+        out: receives the result.
+        level: widest compiled kernels to use, as in the variable SIMNMT_KERNELS.
+
+    Raises:
+        KernelError: for other tensors, and for a row without a finite value or with NaN or +inf (FNI-07).
+        KernelLevelError: for an unknown level; it is an `InputError`, not a `KernelError`.
     """
-    addresses = check_arguments(products, bias, count, threads=threads)
-    rows = products.shape[0]
+    check_arguments(products, bias, count, threads=threads)
     if out is not None:
         check_out(out, products, count)
     if products.is_cuda and count <= MOST_LISTED:
@@ -61,26 +71,23 @@ def fused_best(
 
         return _copied(triton_best(products, bias, count), out)
     native = None if count > MOST_LISTED else native_at(level)
-    if out is None:
-        on = products.device
-        columns = torch.empty((rows, count), dtype=torch.int64, device=on)
-        out = Best(columns, torch.empty((rows, count), device=on), torch.empty(rows, device=on))
+    out = out or Best.empty(products.shape[0], count, products.device)
     if native is None:
         fallback_best(products, bias, out)
         return out
     parts = parts_of(products, threads, count)
-    if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
+    if _by_columns_is_better(products, parts):
         return _copied(_best_by_columns(native, products, bias, count, parts), out)
-    _by_rows(native, products, bias, addresses, count, out.columns, out.values, out.log_total, parts)
+    _by_rows(native, products, bias, count, parts, *out)
     return out
 
 
 def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, level: str | None = None) -> Tensor:
-    """int64 [rows]: the best column of each row, without its probability: no exponential is taken (FNI-06).
+    """Return the best column of each row, int64 [rows], without its probability: no exponential is taken (FNI-06).
 
-    Arguments, ties and errors as of `fused_best`, `KernelLevelError` among them.
+    Arguments, ties and errors are those of `fused_best`.
     """
-    addresses = check_arguments(products, bias, 1, threads=threads)
+    check_arguments(products, bias, 1, threads=threads)
     if products.is_cuda:
         from simnmt.kernels.triton_output import triton_argmax
 
@@ -89,20 +96,18 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
     if native is None:
         return _argmax_of(fallback_partial(products, bias), products, bias)
     parts = parts_of(products, threads, 1)
-    rows = products.shape[0]
-    if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
+    if _by_columns_is_better(products, parts):
         parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
-        return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
-    columns = torch.empty(rows, dtype=torch.int64)
-    _by_rows(native, products, bias, addresses, 1, columns, None, None, parts)
+        return _argmax_of(reduce(combine, (part for part, _, _ in parted)), products, bias)
+    columns = torch.empty(products.shape[0], dtype=torch.int64)
+    _by_rows(native, products, bias, 1, parts, columns, None, None)
     return columns
 
 
 def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) -> Partial:
-    """What these columns of the rows add to their softmax and 1-best, when they are but a part of the vocabulary (FNI-04).
+    """Return the contribution of these columns to the softmax and 1-best of the rows, as a part of the vocabulary (FNI-04).
 
-    A row may be without a finite value here. CPU alone; other arguments and errors as of `fused_best`,
-    `KernelLevelError` among them.
+    A row may have no finite value here. Only on the CPU; other arguments and errors are those of `fused_best`.
     """
     check_arguments(products, bias, 1)
     if products.is_cuda:
@@ -114,55 +119,50 @@ def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) 
 
 
 def parts_of(products: Tensor, threads: int, count: int) -> int:
-    """How many parts the work is divided into: one for each thread where each is worth it and holds `count` columns."""
+    """Return the number of parts of the work: one for each thread that gets enough elements and at least `count` columns."""
     return 1 if threads == 1 else max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
 
 
+def _by_columns_is_better(products: Tensor, parts: int) -> bool:
+    return parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts
+
+
+def _search(
+    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, first: int, *results: Tensor | None
+) -> int:
+    """Search `products`, whose columns start at `first` of the vocabulary; return the first row that is refused, or -1.
+
+    `results`: columns, values and log_total of `Best`, maximum and total of `Partial`; None for those not needed.
+    """
+    bias_at, *results_at = [None if tensor is None else tensor.data_ptr() for tensor in (bias, *results)]
+    (rows, width), stride = products.shape, products.stride(0)
+    kind, at = KINDS[products.dtype], products.data_ptr()
+    return int(native.cdll.simnmt_best(kind, at, stride, bias_at, rows, width, first, count, *results_at))
+
+
 def _by_rows(
-    native: NativeLibrary,
-    products: Tensor,
-    bias: Tensor | None,
-    addresses: tuple[int, int | None],
-    count: int,
-    columns: Tensor,
-    values: Tensor | None,
-    log_total: Tensor | None,
-    parts: int,
+    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *results: Tensor | None
 ) -> None:
-    """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
-    kernel: Callable[..., int] = native.cdll.simnmt_best
-    kind = KINDS[products.dtype]
-    rows, vocab = products.shape
-    (at, bias_at), columns_at = addresses, columns.data_ptr()
-    values_at = None if values is None else values.data_ptr()
-    log_total_at = None if log_total is None else log_total.data_ptr()
-    if parts == 1:  # of one row the call costs as much as a third of the work: nothing more than it must
-        broken = kernel(kind, at, vocab, bias_at, rows, vocab, 0, count, columns_at, values_at, log_total_at, None, None)
-        if broken >= 0:
-            raise refuse_row(products, bias, broken)
-        return
-    width = vocab * products.element_size()
+    """Write columns, values and log_total of all rows, divided into groups of rows, into `results`."""
 
     def work(begin: int, end: int) -> int:
-        return kernel(
-            kind, at + begin * width, vocab, bias_at, end - begin, vocab, 0, count,
-            columns_at + 8 * begin * count, None if values_at is None else values_at + 4 * begin * count,
-            None if log_total_at is None else log_total_at + 4 * begin, None, None,
-        )  # fmt: skip
+        parts = (None if tensor is None else tensor[begin:end] for tensor in results)
+        broken = _search(native, products[begin:end], bias, count, 0, *parts, None, None)
+        return begin + broken if broken >= 0 else -1
 
-    for begin, broken in _divided(work, rows, parts):
-        if broken >= 0:
-            raise refuse_row(products, bias, begin + broken)
+    if parts == 1:  # the call for one row costs as much as a third of its work
+        _raise_for([_search(native, products, bias, count, 0, *results, None, None)], products, bias)
+    else:
+        _raise_for(_divided(work, len(products), parts), products, bias)
 
 
 def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
-    """The best of each part of the columns, of which the best are taken; the parts' sums combined (FNI-04)."""
+    """Select the best among the best of each part of the columns, and combine the sums of the parts (FNI-04)."""
     parted = _by_columns(native, products, bias, count, parts, with_sum=True)
-    whole = functools.reduce(combine, (part for part, _, _ in parted))
+    whole = reduce(combine, (part for part, _, _ in parted))
     _argmax_of(whole, products, bias)
-    values = torch.cat([values for _, values, _ in parted], dim=1)
-    # Stable, and the parts stand in the order of their columns: of equals the lowest column stays first.
-    values, order = values.sort(dim=1, descending=True, stable=True)
+    # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
+    values, order = torch.cat([values for _, values, _ in parted], dim=1).sort(dim=1, descending=True, stable=True)
     columns = torch.cat([columns for _, _, columns in parted], dim=1).gather(1, order)
     return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.total.log())
 
@@ -171,34 +171,30 @@ def _by_columns(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
 ) -> list[tuple[Partial, Tensor, Tensor]]:
     """Return for each part of the columns the rows' partial maxima and sums, and the best values and columns [rows, count]."""
-    kernel: Callable[..., int] = native.cdll.simnmt_best
-    kind = KINDS[products.dtype]
-    rows, vocab = products.shape
-    by_begin: dict[int, tuple[Partial, Tensor, Tensor]] = {}
 
-    def work(begin: int, end: int) -> int:
-        columns, values = torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count))
-        part = Partial(torch.empty(rows), torch.zeros(rows), columns[:, 0])
-        by_begin[begin] = (part, values, columns)
-        return kernel(
-            kind, products.data_ptr() + begin * products.element_size(), vocab,
-            None if bias is None else bias.data_ptr() + 4 * begin, rows, end - begin, begin, count,
-            columns.data_ptr(), values.data_ptr(), None, part.maximum.data_ptr(),
-            part.total.data_ptr() if with_sum else None,
-        )  # fmt: skip
+    def work(begin: int, end: int) -> tuple[int, tuple[Partial, Tensor, Tensor]]:
+        columns, values, log_total = Best.empty(len(products), count)
+        part = Partial(torch.empty_like(log_total), torch.zeros_like(log_total), columns[:, 0])
+        part_bias = None if bias is None else bias[begin:end]
+        total = part.total if with_sum else None
+        broken = _search(native, products[:, begin:end], part_bias, count, begin, columns, values, None, part.maximum, total)
+        return broken, (part, values, columns)
 
-    broken = [row for _, row in _divided(work, vocab, parts) if row >= 0]
-    if broken:
-        raise refuse_row(products, bias, min(broken))
-    return [by_begin[begin] for begin in sorted(by_begin)]
+    answers = _divided(work, products.shape[1], parts)
+    _raise_for([broken for broken, _ in answers], products, bias)
+    return [results for _, results in answers]
 
 
-def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tuple[int, int]]:
-    """Call `work(begin, end)` for `parts` stretches of `size` at once, one of them here: (begin, answer) in order."""
-    stretches = list(itertools.pairwise(size * part // parts for part in range(parts + 1)))
-    return list(
-        zip([begin for begin, _ in stretches], at_once([functools.partial(work, *ends) for ends in stretches]), strict=True)
-    )
+def _divided(work: Callable[[int, int], T], size: int, parts: int) -> list[T]:
+    """Call `work(begin, end)` for `parts` stretches of `size` in parallel, one of them on this thread; results in order."""
+    bounds = (size * part // parts for part in range(parts + 1))
+    return at_once([bind(work, *ends) for ends in itertools.pairwise(bounds)])
+
+
+def _raise_for(broken: Sequence[int], products: Tensor, bias: Tensor | None) -> None:
+    rows = [row for row in broken if row >= 0]
+    if rows:
+        raise refuse_row(products, bias, min(rows))
 
 
 def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:

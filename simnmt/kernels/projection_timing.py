@@ -1,14 +1,14 @@
 """Times of the output layer's stages and whole steps, with all and with some columns, and the cost fitted to them (FVP-09).
 
-Layers and steps are random, with active sets that overlap as those of clusters do. Whole steps run from centroid to search
-with the active columns, or with all columns by torch (FVP-15, XP-02).
+Layers and steps are random, with active sets that overlap as the sets of clusters do. Whole steps run from centroid to search,
+with the active columns or with all columns by torch (FVP-15, XP-02).
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -28,13 +29,13 @@ from simnmt.kernels.output_reference import Best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StageCost, StagePoint, fit_stage
 
 VARIANTS = 2
-"""Steps that take turns, so that none finds its own columns where it left them."""
+"""Steps that alternate, so that none finds its columns in the cache."""
 MOST_DISTINCT = 40
-"""Clusters that a step's rows fall into: of more rows some meet in one, as the rows of a beam do."""
+"""Most clusters that the rows of a step fall into: with more rows, some share a cluster, as the rows of a beam do."""
 SOME_RANKS = 8_192
-"""Of a large vocabulary that the share of a union is counted on."""
+"""Frequency ranks on which the share of a union in a large vocabulary is computed."""
 NOISE = 0.1
-"""Of hidden states about their centroid, whose own spread is 1."""
+"""Spread of hidden states about their centroid; the centroids' spread is 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,17 +61,19 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What one step is given, and what its stages leave for each other."""
+    """Inputs of one step, and the intermediate results of its stages."""
 
     sets: ColumnSets
     hidden: Tensor
     """float32 [rows, d], each row near the centroid of its set."""
     chosen: Tensor
-    """int64 [rows]: these sets."""
+    """int64 [rows]: the set of each row."""
     columns: Tensor
-    """int32, ascending: their union."""
+    """int32, ascending: union of the chosen sets."""
     indices: int
-    """In all these sets together."""
+    """Number of indices in the distinct chosen sets together."""
+    out: Tensor
+    """float32 [rows, columns]: receives the products."""
 
     @property
     def rows(self) -> int:
@@ -81,15 +84,14 @@ class Step:
 def random_layer(
     vocab: int, width: int, clusters: int, *, seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Layer:
-    """Random weights, a fraction of 1 each as trained ones are, and random centroids."""
+    """Draw weights of the size of trained ones, and centroids."""
     generator = torch.Generator(device).manual_seed(seed)
-    weight = torch.randn(vocab, width, generator=generator, device=device).mul_(width**-0.5)
-    weight = weight.to(dtype)
+    weight = torch.randn(vocab, width, generator=generator, device=device).mul_(width**-0.5).to(dtype)
     return clustered_layer(weight, torch.randn(vocab, generator=generator, device=device), clusters, seed=seed)
 
 
 def clustered_layer(weight: Tensor, bias: Tensor | None, clusters: int, *, seed: int = 0) -> Layer:
-    """Weights that are there, with random centroids."""
+    """Return a layer with given weights and random centroids."""
     generator = torch.Generator(weight.device).manual_seed(seed + 1)
     points = torch.randn(clusters, weight.shape[1], generator=generator, device=weight.device)
     if bias is None:
@@ -98,10 +100,10 @@ def clustered_layer(weight: Tensor, bias: Tensor | None, clusters: int, *, seed:
 
 
 def random_steps(layer: Layer, rows: int, share: float, *, seed: int = 0) -> list[Step]:
-    """`VARIANTS` steps whose rows fall into clusters of their own, up to `MOST_DISTINCT`, with about this share of V active.
+    """Draw `VARIANTS` steps with about this share of V active, whose rows fall into up to `MOST_DISTINCT` different clusters.
 
-    A column of frequency rank k is in each set with probability min(1, c/k), as of Zipf's law, c being such that the union of
-    the rows' sets has the share asked for. Sets that no row asks for hold one column, which keeps the sets small.
+    A column of frequency rank k is in each set with probability min(1, c/k), after Zipf's law; c is chosen so that the union of
+    the rows' sets has the requested share. Sets that no row uses hold one column, which keeps them small.
     """
     random = np.random.default_rng((seed, rows, round(1e6 * share)))
     vocab, clusters = layer.vocab, len(layer.centroids)
@@ -124,41 +126,41 @@ def _step(layer: Layer, sets: ColumnSets, chosen: Tensor) -> Step:
     hidden = near + NOISE * torch.randn(near.shape, generator=generator, device=near.device)
     indices = int(sets.sizes()[torch.unique(chosen)].sum())
     chosen = chosen.to(near.device)
-    return Step(sets, hidden, chosen, sets.union(chosen), indices)
+    columns = sets.union(chosen)
+    return Step(sets, hidden, chosen, columns, indices, torch.empty(len(hidden), len(columns), device=near.device))
 
 
 def _probabilities(vocab: int, rows: int, share: float) -> NDArray[np.float64]:
-    """Of each rank, so that `rows` sets have a union of this share, found by halving."""
+    """Return the probability of each rank with which the union of `rows` sets has this share."""
     rank = np.arange(1.0, vocab + 1.0)
     some = rank[:: 1 + vocab // SOME_RANKS]
-    low, high = 0.0, float(vocab)
-    for _ in range(30):
-        middle = (low + high) / 2
-        union = 1.0 - (1.0 - np.minimum(1.0, middle / some)) ** rows
-        low, high = (middle, high) if union.mean() < share else (low, middle)
-    return np.minimum(1.0, high / rank)
+
+    def excess(scale: float) -> float:
+        return float(1.0 - ((1.0 - np.minimum(1.0, scale / some)) ** rows).mean() - share)
+
+    return np.minimum(1.0, brentq(excess, 0.0, float(vocab)) / rank)
 
 
 ROWS = (1, 2, 8, 40, 160)
-"""At which a quick look is taken: one row, two (torch's product of two may take twice as long), a few, 20 sentences of beam 2
-as published, and a full batch server."""
+"""Rows of a quick measurement: one, two (torch's product of two may take twice as long), a few, 20 sentences of beam 2 as
+published, and a full batch server."""
 SHARES = (0.02, 0.15)
 MOST_NUMBERS = 1 << 22
-"""Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""
+"""Most weights of active columns in a quick measurement: a larger layer is measured with smaller shares."""
 MOST_DENSE = 1 << 24
-"""Of all columns' weights in a quick look: of a larger layer its first columns are."""
+"""Most weights of all columns in a quick measurement: a larger layer is measured with its first columns."""
 MOST_LOGITS = 1 << 21
-"""Rows times V up to which a quick look scatters: it is the published way alone that does."""
+"""Rows times V up to which a quick measurement scatters, which only the published method does."""
 ROWS_OF_MOST = 16
-"""With as many times more rows as many times fewer weights are taken: then it is the arithmetic that takes the time."""
+"""Rows above which proportionally fewer weights are taken, because the arithmetic then takes the time."""
 COLD = frozenset({"dense", "assign", *PRODUCT_METHODS, "kept", "copy_out"})
-"""Stages that find their numbers in memory, or in the last cache if that holds the weights; others take what was just left."""
+"""Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
 PIECE = 1_024
-"""Columns at a time of the dense product in pieces, which is often the faster one."""
+"""Columns per piece of the dense product in pieces, which is often faster."""
 
 
 class Timed(NamedTuple):
-    """One callable to be timed, and what it walks over."""
+    """One callable to be timed, and the sizes that its cost depends on, as in `StagePoint`."""
 
     stage: str
     rows: int
@@ -167,9 +169,10 @@ class Timed(NamedTuple):
     run: Run
 
 
-def search_width(rows: int) -> int:
-    """Tokens that are searched for in each row: one alone, two as of beam 2."""
-    return 1 if rows == 1 else 2
+def search(products: Tensor, bias: Tensor | None) -> Best:
+    """Search each row's best column, or the best two if there are several rows, as beam 2 does."""
+    rows, columns = products.shape
+    return fused_best(products, bias, min(1 if rows == 1 else 2, columns), threads=torch.get_num_threads())
 
 
 def measure_projection(
@@ -185,13 +188,24 @@ def measure_projection(
     clock: Callable[[], float] = time.perf_counter,
     dense: Callable[[Tensor], object] | None = None,
 ) -> ProjectionCost:
-    """A quick look at what the stages take here, well below a second for a usual layer.
+    """Measure the stages quickly, in well below a second for a usual layer, with torch's number of threads.
 
-    `weight` [V, d]: the model's own, with its `bias`; else random ones of `vocab` columns. `shares`: of V that are active;
-    smaller ones are taken of a layer beyond `MOST_NUMBERS`. Weights that fit into the cache are found there, as they are while
-    decoding; else the columns are not. With as many threads as torch has. `clock`: seconds. `dense`: the model's own product of
-    hidden states [rows, d] with all columns, where torch's with `weight` is not what it makes. Raises `ValueError` for weights
-    of another width.
+    Weights that fit into the cache are found there, as during decoding; columns of larger weights are not.
+
+    Args:
+        width: d.
+        weight: [V, d] of the model; random weights of `vocab` columns for None.
+        bias: the model's bias.
+        vocab: V of random weights.
+        clusters: number of random centroids.
+        rows: numbers of rows to measure.
+        shares: active shares of V; a layer beyond `MOST_NUMBERS` is measured with smaller shares.
+        rounds: timings of each stage, of which the least counts.
+        clock: seconds.
+        dense: the model's product of hidden states [rows, d] with all columns, if it is not torch's product with `weight`.
+
+    Raises:
+        ValueError: for weights of another width.
     """
     if weight is not None and weight.shape[1] != width:
         raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
@@ -213,11 +227,11 @@ def measure_projection(
             few = count == rows[0] or logits.numel() <= MOST_LOGITS
             timed += [timing for timing in stages if few or timing.stage != "scatter"]
             timed += [copy_stage(layer, steps[0])] * (count == rows[0])
-    # Weights that the last cache holds stay there beside a decoder's others, but not in those nearer to the processor; without
-    # this each way would find what the one timed before it has just read.
+    # Weights that fit the last cache stay there beside the decoder's other data, but not in the caches nearer to the processor;
+    # without the flush each method would find the data that the method timed before it has just read.
     fits = layer.weight.nbytes <= cache_bytes(layer.weight.device) // 2
     runs, before = runs_of(timed, cache_flush(layer.weight, 0.25 if fits else 1.5))
-    # Of few rounds the least: a single one that was disturbed would decide the median.
+    # The least of the few rounds: one disturbed round would decide the median.
     times = interleaved(runs, rounds, before, least_s=0.0, clock=clock_of(layer.weight.device, clock))
     points = points_of(timed, times, of=Times.least_s)
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
@@ -247,18 +261,18 @@ def projection_cost(
 
 
 def dense_stages(layer: Layer, rows: int, *, most_columns: int | None = None) -> Iterator[Timed]:
-    """The product with all columns by torch in every way, and the search over all; with the first columns alone of many."""
+    """Yield torch's products with all columns (at most the first `most_columns`) by each method, and the search over them."""
     columns = min(layer.vocab, most_columns or layer.vocab)
-    weight = layer.weight[:columns]
+    weight, bias = layer.weight[:columns], layer.bias[:columns]
     hidden = layer.centroids.points[torch.arange(rows) % len(layer.centroids)].to(weight.dtype)
     out = torch.zeros(rows, columns, dtype=weight.dtype, device=weight.device)
     for run in dense_products(weight, hidden, out).values():
         yield Timed("dense", rows, columns * layer.width, columns, run)
-    yield Timed("search", rows, columns, columns, search_run(out, layer.bias[:columns], search_width(rows)))
+    yield Timed("search", rows, columns, columns, partial(search, out, bias))
 
 
 def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
-    """What torch offers for the product with all columns, [rows, V]; `out` stands ready for those that take it."""
+    """Return torch's methods for the product with all columns, [rows, V], by name; `out` receives the result of most."""
 
     def whole() -> Tensor:
         if len(hidden) == 1:
@@ -279,127 +293,101 @@ def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Cal
 
 
 def assign_stages(layer: Layer, rows: int) -> Iterator[Timed]:
-    """The nearest centroids, of all and of a quarter."""
+    """Yield the search of the nearest centroids, among all of them and among a quarter."""
     for clusters in sorted({max(1, len(layer.centroids) // 4), len(layer.centroids)}):
-        centroids = type(layer.centroids).of(layer.centroids.points[:clusters])
+        centroids = Centroids.of(layer.centroids.points[:clusters])
         hidden = layer.centroids.points[torch.arange(rows) % clusters]
         yield Timed("assign", rows, clusters * layer.width, clusters, partial(centroids.nearest, hidden))
 
 
-def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Tensor) -> list[Timed]:
-    """Every stage of these steps beside the assignment, the steps in turn.
+def multiply(layer: Layer, step: Step, method: ProductMethod = "row_wise") -> Tensor:
+    """Multiply the step's columns into its `out`."""
+    return gathered_products(layer.weight, step.hidden, step.columns, method=method, out=step.out)
 
-    `kept`: a copy of the first one's columns; `logits`: float32 [rows, V] to write to.
+
+def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Tensor) -> list[Timed]:
+    """Return all stages of these steps except the assignment; the steps alternate.
+
+    `kept`: a copy of the first step's columns; `logits`: float32 [rows, V], receives scattered products.
     """
-    first = steps[0]
-    rows, vocab = first.rows, layer.vocab
+    first, vocab = steps[0], layer.vocab
+    rows, count = first.rows, len(first.columns)
     columns = sum(len(step.columns) for step in steps) / len(steps)
     indices = sum(step.indices for step in steps) / len(steps)
-    outs = [torch.empty(rows, len(step.columns), device=layer.weight.device) for step in steps]
+    for step in steps:
+        multiply(layer, step)
 
-    def product(method: ProductMethod) -> Run:
-        return alternate(
-            [
-                partial(gathered_products, layer.weight, step.hidden, step.columns, method=method, out=out)
-                for step, out in zip(steps, outs, strict=True)
-            ]
-        )
+    def alternating(stage: Callable[[Step], object]) -> Run:
+        return alternate([partial(stage, step) for step in steps])
 
-    union = alternate([partial(step.sets.union, step.chosen) for step in steps])
-    scattered = alternate(
-        [partial(scatter, out, step.columns, vocab, layer.bias, logits) for step, out in zip(steps, outs, strict=True)]
-    )
-    for out, step in zip(outs, steps, strict=True):
-        gathered_products(layer.weight, step.hidden, step.columns, out=out)
-    numbers = columns * layer.width
-    timed = [Timed(method, rows, numbers, columns, product(method)) for method in PRODUCT_METHODS]
-    column_count, out = len(first.columns), outs[0]
+    scattered = alternating(lambda step: scatter(step.out, step.columns, vocab, layer.bias, logits))
+    products = {method: alternating(partial(multiply, layer, method=method)) for method in PRODUCT_METHODS}
     return [
-        *timed,
-        Timed("kept", rows, column_count * layer.width, column_count, partial(kept.products, first.hidden, out)),
-        Timed("union", rows, vocab, indices, union),
+        *(Timed(method, rows, columns * layer.width, columns, run) for method, run in products.items()),
+        Timed("kept", rows, count * layer.width, count, partial(kept.products, first.hidden, first.out)),
+        Timed("union", rows, vocab, indices, alternating(lambda step: step.sets.union(step.chosen))),
         Timed("scatter", rows, vocab, columns, scattered),
-        Timed("search", rows, column_count, column_count, search_run(out, layer.bias, search_width(rows), first.columns)),
+        Timed("search", rows, count, count, lambda: search(first.out, layer.bias[first.columns])),
     ]
 
 
 def copy_stage(layer: Layer, step: Step) -> Timed:
     """Return the timing of a kept copy of the step's columns, which does not depend on the rows."""
-    column_count = len(step.columns)
-    return Timed("copy_out", 1, column_count * layer.width, column_count, partial(SubMatrix.of, layer.weight, step.columns))
+    count = len(step.columns)
+    return Timed("copy_out", 1, count * layer.width, count, partial(SubMatrix.of, layer.weight, step.columns))
 
 
-def search_run(products: Tensor, bias: Tensor, count: int, columns: Tensor | None = None) -> Run:
-    """The best of each row, with the bias of these columns where they are some alone."""
-    rows, count = len(products), min(count, products.shape[1])
-    on = products.device
-    best = Best(
-        torch.empty((rows, count), dtype=torch.int64, device=on),
-        torch.empty((rows, count), device=on),
-        torch.empty(rows, device=on),
-    )
-
-    def run() -> object:
-        return fused_best(
-            products, bias if columns is None else bias[columns], count, out=best, threads=torch.get_num_threads()
-        )
-
-    return run
-
-
-def runs_of(timed: Sequence[Timed], push_out: Run) -> tuple[dict[str, Run], dict[str, Run]]:
-    """Return callables by their place in the list, and what runs untimed ahead of each of the `COLD` stages."""
-    names = [str(place) for place in range(len(timed))]
-    cold = [name for name, timing in zip(names, timed, strict=True) if timing.stage in COLD]
-    return {name: timing.run for name, timing in zip(names, timed, strict=True)}, dict.fromkeys(cold, push_out)
+def runs_of(timed: Sequence[Timed], flush: Run) -> tuple[dict[Hashable, Run], dict[Hashable, Run]]:
+    """Return the callables, and the cache flush that runs untimed before each of the `COLD` stages."""
+    return {timing: timing.run for timing in timed}, {timing: flush for timing in timed if timing.stage in COLD}
 
 
 def points_of(
-    timed: Sequence[Timed], times: Times, first: int = 0, of: Callable[[Times, str], float] = Times.median_s
+    timed: Sequence[Timed], times: Times, *, of: Callable[[Times, Hashable], float] = Times.median_s
 ) -> dict[str, list[StagePoint]]:
-    """Return by stage the median seconds of each timing, the fastest where several methods do the same work.
+    """Return by stage the seconds of each timing, the fastest if several methods do the same work.
 
-    `first`: the place of the first timing among `times`; `of`: which of the rounds' times is taken.
+    `of`: reduces the times of the rounds.
     """
     by_stage: dict[str, dict[tuple[int, float, float], float]] = {}
-    for place, timing in enumerate(timed, first):
-        key, own_s = (timing.rows, timing.numbers, timing.columns), of(times, str(place))
+    for timing in timed:
+        sizes, seconds = (timing.rows, timing.numbers, timing.columns), of(times, timing)
         of_stage = by_stage.setdefault(timing.stage, {})
-        of_stage[key] = min(own_s, of_stage.get(key, own_s))
-    return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in by_stage.items()}
+        of_stage[sizes] = min(seconds, of_stage.get(sizes, seconds))
+    return {stage: [StagePoint(*sizes, seconds) for sizes, seconds in points.items()] for stage, points in by_stage.items()}
 
 
 def cache_flush(weight: Tensor, caches: float = 1.5) -> Run:
-    """Reads as many times the last cache of where `weight` lies: more than one pushes all else out of it."""
+    """Return a run that reads `caches` times the last cache of the device of `weight`: above 1, all else leaves the cache."""
     filler = torch.ones(int(caches * cache_bytes(weight.device)) // 4, device=weight.device)
     return filler.sum
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Of the processor's last cache, or of a GPU's."""
+    """Return the size of the last cache of the processor or GPU."""
     return last_cache_bytes() if device.type == "cpu" else int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
-def clock_of(device: torch.device, clock: Callable[[], float]) -> Callable[[], float]:
-    """The same clock, read when the device has done all that it was told."""
-    if device.type == "cpu":
+def clock_of(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> Callable[[], float]:
+    """Return the clock; on a GPU it first waits until the device has finished, because launches return long before."""
+    if device.type != "cuda":
         return clock
 
-    def after_all() -> float:
+    def waiting_clock() -> float:
         torch.cuda.synchronize(device)
         return clock()
 
-    return after_all
+    return waiting_clock
 
 
 def alternate(runs: Sequence[Run]) -> Run:
-    """The next of them with each call."""
+    """Return a callable that calls the next of `runs` each time."""
     following = cycle(runs)
     return lambda: next(following)()
 
 
 COLUMNS, KEPT, SCATTERED = "columns", "kept", "scattered"
-"""Active columns straight into the search; the same from a copy that was kept; written to their places among V first."""
+"""Active columns go straight into the search; the same from a kept copy; or they are written to their places among V first."""
 
 
 def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
@@ -407,39 +395,39 @@ def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
     states = hidden.to(layer.weight.dtype)
     out = torch.empty(len(states), layer.vocab, dtype=states.dtype, device=states.device)
 
-    def both(product: Callable[[], Tensor]) -> Best:
-        return _search(product(), layer.bias)
+    def multiply_and_search(product: Callable[[], Tensor]) -> Best:
+        return search(product(), layer.bias)
 
-    return {name: partial(both, product) for name, product in dense_products(layer.weight, states, out).items()}
+    products = dense_products(layer.weight, states, out)
+    return {name: partial(multiply_and_search, product) for name, product in products.items()}
 
 
 def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kept: SubMatrix, logits: Tensor) -> dict[str, Run]:
-    """Return runs of all stages of the steps in turn; `kept`: copy of the first step's columns, reused; `logits`: [rows, V]."""
-    outs = [torch.empty(step.rows, len(step.columns), device=step.hidden.device) for step in steps]
+    """Return runs of all stages of the steps, which alternate.
 
-    def assigned(step: Step) -> Tensor:
+    `kept`: copy of the first step's columns, reused; `logits`: [rows, V], receives scattered products.
+    """
+
+    def union(step: Step) -> Tensor:
         return step.sets.union(layer.centroids.nearest(step.hidden))
 
-    def straight(step: Step, out: Tensor) -> Tensor:
-        columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, method=method, out=out)
-        return columns[_search(products, layer.bias[columns]).columns]
+    def product(step: Step, columns: Tensor) -> Tensor:
+        return gathered_products(layer.weight, step.hidden, columns, method=method, out=step.out)
 
-    def from_copy(step: Step, out: Tensor) -> Tensor:
-        columns = assigned(step)
-        return columns[_search(kept.products(step.hidden, out), layer.bias[columns]).columns]
+    def straight(step: Step) -> Tensor:
+        columns = union(step)
+        return columns[search(product(step, columns), layer.bias[columns]).columns]
 
-    def scattered(step: Step, out: Tensor) -> Tensor:
-        columns = assigned(step)
-        products = gathered_products(layer.weight, step.hidden, columns, method=method, out=out)
-        return _search(scatter(products, columns, layer.vocab, layer.bias, logits), None).columns
+    def from_copy(step: Step) -> Tensor:
+        columns = union(step)
+        return columns[search(kept.products(step.hidden, step.out), layer.bias[columns]).columns]
 
-    def all_of(run: Callable[[Step, Tensor], Tensor]) -> Run:
-        return alternate([partial(run, step, out) for step, out in zip(steps, outs, strict=True)])
+    def scattered(step: Step) -> Tensor:
+        columns = union(step)
+        return search(scatter(product(step, columns), columns, layer.vocab, layer.bias, logits), None).columns
 
-    return {COLUMNS: all_of(straight), KEPT: partial(from_copy, steps[0], outs[0]), SCATTERED: all_of(scattered)}
-
-
-def _search(products: Tensor, bias: Tensor | None) -> Best:
-    rows, columns = products.shape
-    return fused_best(products, bias, min(search_width(rows), columns), threads=torch.get_num_threads())
+    return {
+        COLUMNS: alternate([partial(straight, step) for step in steps]),
+        KEPT: partial(from_copy, steps[0]),
+        SCATTERED: alternate([partial(scattered, step) for step in steps]),
+    }

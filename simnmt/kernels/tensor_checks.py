@@ -1,4 +1,4 @@
-"""Checks of the tensors that are handed to a kernel: type, shape, device, and memory of their own."""
+"""Checks of the tensors that are handed to a kernel: type, shape, device, and memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simnmt.kernels.errors import KernelError
 
 REAL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 ANY_SIZE = None
-"""A size that may be anything."""
+"""In a shape: any size fits."""
 
 
 def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape: tuple[int | None, ...]) -> int:
     """Return the address of a dense contiguous tensor of one of these types and this shape. Raises `KernelError` for others."""
-    # Called three or four times a step, which of a small vocabulary takes some 10 us in all.
+    # Called three or four times per step; with a small vocabulary a whole step takes some 10 us.
     try:
         given = tensor.shape
         if tensor.dtype in types and len(given) == len(shape) and tensor.is_contiguous():
@@ -27,11 +27,11 @@ def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape:
             else:
                 if tensor.is_neg():
                     raise KernelError(f"{name}: a view whose memory has the other sign; hand in {name}.resolve_neg()")
-                at = tensor.data_ptr()
-                if at or not tensor.numel():
-                    return at
+                address = tensor.data_ptr()
+                if address or not tensor.numel():
+                    return address
                 raise KernelError(f"{name}: a tensor without memory of its own")
-    except (AttributeError, RuntimeError):  # RuntimeError: sparse, nested, or seen through a transformation
+    except (AttributeError, RuntimeError):  # RuntimeError: a sparse or nested tensor, or one under a transformation
         if isinstance(tensor, Tensor):
             raise KernelError(f"{name}: a tensor without plain memory ({tensor.layout}); a dense one is needed") from None
     if not isinstance(tensor, Tensor):
@@ -43,13 +43,13 @@ def check_tensor(name: str, tensor: Tensor, types: Sequence[torch.dtype], shape:
 
 
 def check_beside(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse two tensors on two devices. Raises `KernelError`."""
+    """Raise `KernelError` if two tensors are on different devices."""
     if not (tensor.is_cpu and other.is_cpu) and tensor.device != other.device:
         raise KernelError(f"{name} on {tensor.device} and {other_name} on {other.device}: both must be on one device")
 
 
 def output_tensor(out: Tensor | None, rows: int, columns: int, beside: Tensor) -> Tensor:
-    """float32 [rows, columns] to write to: `out` where it fits, a new one for None. Raises `KernelError`."""
+    """Return `out` if it is float32 [rows, columns], a new tensor on the device of `beside` for None. Raises `KernelError`."""
     if out is None:
         return torch.empty((rows, columns), dtype=torch.float32, device=beside.device)
     check_tensor("out", out, (torch.float32,), (rows, columns))
@@ -58,39 +58,33 @@ def output_tensor(out: Tensor | None, rows: int, columns: int, beside: Tensor) -
 
 
 def check_columns(columns: Tensor, vocab: int) -> None:
-    """Refuse columns on the CPU that are not ascending and within the vocabulary; on CUDA torch's own indexing looks at them.
+    """Raise `KernelError` for columns on the CPU that are not ascending or not within the vocabulary.
 
-    Raises `KernelError`.
+    On CUDA the indexing by torch checks them.
     """
-    if not columns.is_cpu or not columns.numel():
-        return
-    unsound = (columns < 0) | (columns >= vocab)
-    unsound[1:] |= columns[1:] <= columns[:-1]
-    if bool(unsound.any()):
-        raise column_error(columns, int(unsound.nonzero()[0]), vocab)
-
-
-def column_error(columns: Tensor, at: int, vocab: int) -> KernelError:
-    """Why the column at this place cannot be taken."""
-    column = int(columns[at])
-    if not 0 <= column < vocab:
-        return missing_column_error(column, vocab)
-    return KernelError(f"columns are not ascending, each once: {column} follows {int(columns[at - 1])}")
-
-
-def missing_column_error(column: int, vocab: int) -> KernelError:
-    """The error of a column that there is not."""
-    return KernelError(f"column {column} is not among the {vocab} of the vocabulary")
+    if columns.is_cpu and columns.numel():
+        unsound = (columns < 0) | (columns >= vocab)
+        unsound[1:] |= columns[1:] <= columns[:-1]
+        raise_for_column(int(unsound.nonzero()[0]) if bool(unsound.any()) else -1, columns, vocab)
 
 
 def raise_for_column(unsound: int, columns: Tensor, vocab: int) -> None:
-    """Raise `KernelError` for what a function answered: the index of a column that it cannot take, -1 where it took all."""
-    if unsound >= 0:
-        raise column_error(columns, unsound, vocab)
+    """Raise `KernelError` if `unsound`, which a kernel returned, is the index of an invalid column; -1: all are valid."""
+    if unsound < 0:
+        return
+    column = int(columns[unsound])
+    if not 0 <= column < vocab:
+        raise missing_column_error(column, vocab)
+    raise KernelError(f"columns are not ascending, each once: {column} follows {int(columns[unsound - 1])}")
+
+
+def missing_column_error(column: int, vocab: int) -> KernelError:
+    """Return the error of a column outside the vocabulary."""
+    return KernelError(f"column {column} is not among the {vocab} of the vocabulary")
 
 
 def check_whole(name: str, given: object, least: int = 1) -> None:
-    """Refuse what is no whole number, numpy's being one too and True none, or less than the least. Raises `KernelError`."""
+    """Raise `KernelError` unless `given` is a whole number (numpy's included, but no bool) and at least `least`."""
     try:
         number = None if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]
     except TypeError:

@@ -1,12 +1,12 @@
 """The fused output layer on a GPU, in Triton: each row split over many programs, then joined (FNI-03 to FNI-07).
 
-Every program reads its stretch of a row once, into registers: its maximum, the sum of exponentials below that, and its best
-few columns. A second, small kernel joins the stretches of a row as FNI-04 says. Imported only where it is used: it needs
-Triton, which comes with torch for CUDA. With TRITON_INTERPRET=1 the same code runs on the CPU, slowly, and so it is tested.
-Its speed is unmeasured: no GPU was at hand (`python -m benchmarks.kernels_cuda` measures it).
+Every program reads its stretch of a row once into registers and computes the maximum, the sum of exponentials relative to it,
+and the best few columns. A second, small kernel joins the stretches of a row (FNI-04). The module is imported only where it is
+used: it needs Triton, which is part of torch for CUDA. With TRITON_INTERPRET=1 the same code runs slowly on the CPU; the tests
+use this. Its speed is unmeasured, because no GPU was available (`python -m benchmarks.kernels_cuda` measures it).
 """
 
-# Kernels have no types of Python's, and Triton has none where it is not installed.
+# Triton kernels have no Python types, and Triton has none if it is not installed.
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, no-untyped-call"
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from dataclasses import dataclass
 
 import torch
 
-from simnmt.kernels.errors import need_triton
+from simnmt.kernels.errors import need
 from simnmt.kernels.output_reference import Best, refuse_row
 
 try:
     import triton
     import triton.language as tl
 except ImportError:
-    need_triton()
+    need("triton", "pip install triton; torch for CUDA brings it on Linux")
     raise
 
 BLOCKS = (1024, 4096)
-"""Columns of one program: the narrow one where the wide one would make too few programs to fill a GPU."""
+"""Columns of one program: the small block if the large one would give too few programs to fill a GPU."""
 WARPS = {1024: 4, 4096: 8}
-"""Of one program: a thread then keeps 8 or 16 columns in 40 or 64 registers; compiled for an H100, nothing spills."""
+"""Warps of one program, by block: a thread then keeps 8 or 16 columns in 40 or 64 registers; on an H100 nothing spills."""
 FILLING_PROGRAMS = 512
-"""Several for each multiprocessor of the large GPUs of today."""
+"""Programs that fill a GPU: several for each multiprocessor of today's large GPUs."""
 NO_COLUMN = tl.constexpr(2**31 - 1)
-"""Stands behind every column."""
+"""Number above every column."""
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def _stretch(
         value += tl.load(bias + column, mask=free, other=0.0)
     maximum = tl.max(value, 0)
     if SUM:
-        # Of nothing but -inf the sum is 0, not the NaN that -inf less -inf would make it.
+        # If all values are -inf the sum is 0, not NaN as -inf minus -inf would make it.
         level = tl.where(maximum == float("-inf"), 0.0, maximum)
         tl.store(sums + place, tl.sum(tl.exp(value - level), 0))
     else:
@@ -57,7 +57,7 @@ def _stretch(
     tl.store(maxima + place, maximum)
     for rank in tl.static_range(COUNT):
         best = tl.max(tl.where(free, value, float("-inf")), 0)
-        # Not an argmax: among columns of -inf it could name one twice.
+        # Not an argmax: among columns of -inf it could return one twice.
         chosen = tl.min(tl.where(free & (value == best), column, NO_COLUMN), 0)
         tl.store(values + place * COUNT + rank, best)
         tl.store(columns + place * COUNT + rank, chosen)
@@ -94,10 +94,10 @@ def _join(
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Tensors that one shape of input needs, reusable from call to call, also within a captured graph."""
+    """Tensors for one shape of input, reusable from call to call, also within a captured graph."""
 
     best: Best
-    """The answer."""
+    """The result."""
     block: int
     maxima: torch.Tensor
     sums: torch.Tensor
@@ -106,30 +106,23 @@ class Workspace:
 
     @classmethod
     def of(cls, rows: int, vocab: int, count: int, device: torch.device | str) -> Workspace:
-        """For products of this shape."""
+        """Allocate a workspace for products of this shape."""
         block = next((size for size in reversed(BLOCKS) if rows * triton.cdiv(vocab, size) >= FILLING_PROGRAMS), BLOCKS[0])
         parts = triton.cdiv(vocab, block)
 
-        def made(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
-
-        return cls(
-            best=Best(made(rows, count, dtype=torch.int64), made(rows, count), made(rows)),
-            block=block,
-            maxima=made(rows, parts),
-            sums=made(rows, parts),
-            part_values=made(rows, parts, count),
-            part_columns=made(rows, parts, count, dtype=torch.int32),
-        )
+        maxima, sums = (torch.empty((rows, parts), device=device) for _ in range(2))
+        part_columns = torch.empty((rows, parts, count), dtype=torch.int32, device=device)
+        part_values = torch.empty((rows, parts, count), device=device)
+        return cls(Best.empty(rows, count, device), block, maxima, sums, part_values, part_columns)
 
 
 def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor | None, *, with_sum: bool = True) -> None:
-    """Write each row's best columns, their values and the logarithm of its sum of exponentials, relative to the best, into the
-    workspace.
+    """Write the best columns of each row, their values, and the logarithm of the row's sum of exponentials relative to the best
+    value into the workspace.
 
     `products`: [rows, V] float32, float16 or bfloat16, columns of a row side by side; `bias`: float32 [V]. All arithmetic is
-    float32. Equal values: the lowest column first. Nothing waits for the GPU, so nothing is checked. Without
-    `with_sum` the logarithm's place takes the row's largest value, or NaN where the row holds one.
+    float32. Among equal values the lowest column comes first. The call does not wait for the GPU and checks nothing. Without
+    `with_sum`, `log_total` receives the row's largest value, or NaN if the row contains NaN.
     """
     rows, vocab = products.shape
     best, (_, parts, count) = workspace.best, workspace.part_values.shape
@@ -147,25 +140,20 @@ def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor |
     )  # fmt: skip
 
 
-def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> Best:
-    """What `fused_best` gives, of arguments that it has checked; waits for the GPU, to raise `KernelError` for a wrong row."""
+def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int, *, with_sum: bool = True) -> Best:
+    """Return the result of `fused_best`, which has checked the arguments; wait for the GPU.
+
+    Raises `KernelError` for a row that `fused_best` refuses.
+    """
     rows, vocab = products.shape
     workspace = Workspace.of(rows, vocab, count, products.device)
-    best_into(workspace, products, bias)
-    _check_rows(products, bias, workspace.best.log_total)
+    best_into(workspace, products, bias, with_sum=with_sum)
+    broken = (~torch.isfinite(workspace.best.log_total)).nonzero()
+    if broken.numel():
+        raise refuse_row(products, bias, int(broken[0]))
     return workspace.best
 
 
 def triton_argmax(products: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """What `fused_argmax` gives (FNI-06); waits and raises as `triton_best`."""
-    rows, vocab = products.shape
-    workspace = Workspace.of(rows, vocab, 1, products.device)
-    best_into(workspace, products, bias, with_sum=False)
-    _check_rows(products, bias, workspace.best.log_total)
-    return workspace.best.columns[:, 0]
-
-
-def _check_rows(products: torch.Tensor, bias: torch.Tensor | None, of_row: torch.Tensor) -> None:
-    wrong = (~torch.isfinite(of_row)).nonzero()
-    if wrong.numel():
-        raise refuse_row(products, bias, int(wrong[0]))
+    """Return the result of `fused_argmax` (FNI-06); waits and raises as `triton_best` does."""
+    return triton_best(products, bias, 1, with_sum=False).columns[:, 0]

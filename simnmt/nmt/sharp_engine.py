@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.kernels.native_library import library
+from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import cpu_name
@@ -48,7 +48,7 @@ class SharpEngine:
         self._weights = sharp_weights(model)
         self._settings, self._seed = settings, seed
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
-        compiled = library()
+        compiled = native_at()
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",

@@ -227,21 +227,21 @@ def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_way_finds_what_the_one_before_it_has_read(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of weights that the last cache holds: else what is timed second seems the faster one."""
     monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: cache_bytes)
-    restored: list[int] = []
+    flushed: list[projection_timing.Timed] = []
     interleaved = projection_timing.interleaved
 
     def watched(runs: dict[str, object], rounds: int, before: dict[str, object], **named: object) -> object:
-        restored.extend(map(int, before))
+        flushed.extend(before)
         return interleaved(runs, rounds, before, **named)  # type: ignore[arg-type]
 
-    stages: list[str] = []
+    timed_stages: list[projection_timing.Timed] = []
     points_of = projection_timing.points_of
     monkeypatch.setattr(projection_timing, "interleaved", watched)
     monkeypatch.setattr(
         projection_timing,
         "points_of",
-        lambda timed, *more, **named: stages.extend(each.stage for each in timed) or points_of(timed, *more, **named),
+        lambda timed, *more, **named: timed_stages.extend(timed) or points_of(timed, *more, **named),
     )
     measure_projection(16, vocab=600, clusters=20, rounds=1)
-    assert {stages[place] for place in restored} == {"row_wise", "gather", "kept", "copy_out", "assign", "dense"}
-    assert all(place in restored for place, stage in enumerate(stages) if stage in ("row_wise", "gather", "kept"))
+    assert {timed.stage for timed in flushed} == {"row_wise", "gather", "kept", "copy_out", "assign", "dense"}
+    assert all(timed in flushed for timed in timed_stages if timed.stage in ("row_wise", "gather", "kept"))

@@ -139,7 +139,8 @@ def test_a_failed_compilation_leaves_the_library_before_it(native: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("compiler", "why"), [("no-such-compiler -m64", r"no-such-compiler -m64 \(CC\) is not there"), ("/bin/false", "could not")]
+    ("compiler", "why"),
+    [("no-such-compiler -m64", r"no-such-compiler -m64 \(CC\) is not installed"), ("/bin/false", "could not")],
 )
 def test_a_compiler_that_is_not_one_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str) -> None:
     monkeypatch.setenv("CC", compiler)
@@ -150,7 +151,7 @@ def test_a_compiler_that_is_not_one_is_a_line(native: Path, monkeypatch: pytest.
 def test_no_compiler_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is there"):
+    with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is installed"):
         compiling.compile_level("portable", native)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_bytes, huge_pages
+from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_size, huge_pages
 from simnmt.kernels.columns import GATHERED_FROM_ROWS, SubMatrix, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
@@ -151,8 +151,8 @@ def test_a_kept_copy_says_what_it_allocated_and_is_its_own(level: str) -> None:
 def test_memory_on_huge_pages_counts_whole_ones() -> None:
     for elements in (100, HUGE_PAGE // 8, HUGE_PAGE // 4 + 1):
         array = huge_pages(elements, np.float32)
-        small = array.nbytes < HUGE_PAGE // 2
-        assert allocated_bytes(array) == (array.nbytes + CACHE_LINE if small else -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE)
+        small, whole_pages = array.nbytes < HUGE_PAGE // 2, -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE
+        assert allocated_size(array.nbytes) == (array.nbytes + CACHE_LINE if small else whole_pages)
 
 
 @each_level

@@ -43,7 +43,7 @@ def test_a_misspelt_level_is_the_users_error_in_one_line(monkeypatch: pytest.Mon
     wrong = r"='sse': no such level of kernels \(one of avx512, avx2, portable or none\)"
     monkeypatch.setenv("SIMNMT_KERNELS", "sse")
     with pytest.raises(InputError, match="SIMNMT_KERNELS" + wrong):
-        native_library.library.__wrapped__()
+        native_library.native_at.__wrapped__()
 
 
 @pytest.mark.parametrize(("asked", "meant"), [("AVX2", "avx2"), ("avx2 ", "avx2"), ("NONE", "none"), ("portabel", "portable")])
@@ -89,9 +89,9 @@ import re
 from pathlib import Path
 from simnmt.kernels import native_library
 native_library.processor_features = lambda portable: {features}
-assert native_library.library() is not None
+assert native_library.native_at() is not None
 for level in ("avx512", "avx2", "portable"):
-    native_library.library_of(level)
+    native_library.native_at(level)
 print(sorted(set(re.findall("libkernels-([a-z0-9]+)", Path("/proc/self/maps").read_text()))))
 """
     assert printed(code, SIMNMT_KERNELS="") == str(mapped)

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import output_layer
-from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.kernels.native_library import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
-from simnmt.kernels.output_reference import ReferenceStages, reference_best
+from simnmt.kernels.output_reference import reference_best
 from tests.kernels.each_level import ALL, each_level
 
 INF = math.inf
@@ -449,16 +448,6 @@ def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     assert torch.allclose(double.log_sum, (products.double() + bias.double()).logsumexp(1), rtol=1e-13)
 
 
-def test_the_reference_times_its_stages_apart() -> None:
-    clock = ReferenceStages()
-    products, bias = drawn(4, 20_000)
-    reference_best(products.clone(), bias, 5, clock)
-    once = (clock.bias_s, clock.softmax_s, clock.search_s)
-    assert min(once) > 0
-    reference_best(products.clone(), bias, 5, clock, scratch=torch.empty_like(products))
-    assert all(now > before for now, before in zip((clock.bias_s, clock.softmax_s, clock.search_s), once, strict=True))
-
-
 def test_the_reference_refuses_what_the_fused_one_refuses() -> None:
     for value, why in ((math.nan, "NaN at column 3"), (INF, r"\+inf at column 3")):
         products = torch.zeros(2, 10)
@@ -467,8 +456,3 @@ def test_the_reference_refuses_what_the_fused_one_refuses() -> None:
             reference_best(products, None, 2)
     with pytest.raises(output_layer.KernelError, match="row 0 has no finite value"):
         reference_best(torch.full((1, 4), -INF), None, 2)
-
-
-def test_memory_traffic_of_fni_02() -> None:
-    assert memory_traffic(85_000, fused=False) == 8 * 85_000
-    assert memory_traffic(85_000, fused=True) == 2 * 85_000

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import library
+from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, native_search
 from simnmt.kernels.sharp.model import Float32, SearchRequest
 from simnmt.kernels.sharp.reference import ReferenceMember, averaged, plain, reference_decode
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.each_level import each_level
+from tests.kernels.each_level import each_level, forbid_compiled_kernels
 from tests.kernels.sharp_models import TOKENS, source, weights
 
 MAX_LEN = 14
@@ -158,13 +157,8 @@ def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
 
 
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
-def test_the_search_in_numpy_asks_nothing_of_c(options, monkeypatch) -> None:
-    """Else C would be held against itself."""
-
-    def compiled() -> None:
-        raise AssertionError("compiled kernels asked for")
-
-    monkeypatch.setattr(native_library, "library", compiled)
+def test_the_search_in_numpy_uses_no_compiled_kernel(options, monkeypatch) -> None:
+    forbid_compiled_kernels(monkeypatch)
     assert decoder(weights(1), "none", **options).decode(source(1)).steps > 0
 
 
@@ -256,7 +250,7 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
 
 def test_the_clock_splits_the_search() -> None:
     asked = decoder(weights(1)).decode(source(1), None, 5, clock=True)
-    if library() is None:
+    if native_at() is None:
         assert asked.stage_s is None
     else:
         assert asked.stage_s is not None
@@ -297,7 +291,7 @@ def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_le
             decoder(weights(), level).decode(states, candidates, forced_len)
 
 
-@pytest.mark.skipif(library() is None, reason="needs compiled kernels")
+@pytest.mark.skipif(native_at() is None, reason="needs compiled kernels")
 @pytest.mark.parametrize(
     "changed", [{"MOST_MEMBERS": 17}, {"Matrix": native_search.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}]
 )

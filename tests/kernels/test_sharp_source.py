@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.kernels import native_library
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.sharp import SourceEncoder, SourceWeights
 from simnmt.kernels.sharp.decoder import ReferenceSource
 from simnmt.kernels.sharp.model import Float32
 from simnmt.kernels.sharp.reference import plain
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.each_level import each_level
+from tests.kernels.each_level import each_level, forbid_compiled_kernels
 from tests.kernels.sharp_models import source_weights
 
 SENTENCE = [5, 7, 9, 3, 49, 4, 49, 8, 3]
@@ -68,10 +67,7 @@ def test_sharp_10_noise_stays_within_its_bound_and_is_there(level: str, kind: st
 
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
 def test_the_source_side_in_numpy_uses_no_compiled_kernel(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled() -> None:
-        raise AssertionError("compiled kernels were loaded")
-
-    monkeypatch.setattr(native_library, "library", compiled)
+    forbid_compiled_kernels(monkeypatch)
     assert encoder(source_weights(1), "none", **options).encode(SENTENCE).shape == (9, 38)
 
 

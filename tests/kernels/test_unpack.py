@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, RandomShard, unpack_cases
+from simnmt.kernels.bench_cases import SHARDS, WEIGHTS_COPY, WORD, torch_unpack_runs, unpack_cases
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.native_library import LEVELS, NONE, at_once
-from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
+from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, PackedWeights, Place, codes_of, unpack
 from tests.kernels.each_level import each_level
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
@@ -25,15 +25,11 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return np.packbits((codes[:, None] >> np.arange(bits)) & 1, bitorder="little")
 
 
-def wanted(drawn: RandomShard) -> np.ndarray:
+def wanted(drawn: PackedWeights) -> np.ndarray:
     stream = np.unpackbits(drawn.codes, bitorder="little")[: drawn.weights * drawn.bits].reshape(-1, drawn.bits)
-    found = drawn.centroids[stream @ (1 << np.arange(drawn.bits))]
-    found[drawn.outlier_at] = drawn.outlier_values
-    return found
-
-
-def given_to(drawn: RandomShard) -> tuple[Any, ...]:
-    return drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values
+    weights = drawn.centroids[stream @ (1 << np.arange(drawn.bits))]
+    weights[drawn.outlier_at] = drawn.outlier_values
+    return weights
 
 
 @each_level
@@ -42,25 +38,17 @@ def test_worked_example_of_sti_04_comes_back(level: str) -> None:
     assert codes.tolist() == [0b01110010, 0b11010010]
     centroids = np.array([-0.2, 0.05, 0.3, 0.55], np.float32)
     out = np.zeros(8, np.float32)
-    unpack(
-        codes,
-        2,
-        centroids,
-        np.array([2], np.int32),
-        np.array([9.5], np.float32),
-        out,
-        [(0, 0, 8)],
-        level=level,
-    )
+    outlier = np.array([2], np.int32), np.array([9.5], np.float32)
+    unpack(PackedWeights(2, 8, codes, centroids, *outlier), out, [(0, 0, 8)], level=level)
     assert out.tolist() == np.array([0.3, -0.2, 9.5, 0.05, 0.3, -0.2, 0.05, 0.55], np.float32).tolist()
 
 
 @each_level
 @each_bits
 def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int) -> None:
-    drawn = RandomShard.of(bits, 40_040, outlier_share=0.01)
+    drawn = PackedWeights.random(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
-    unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], level=level)
+    unpack(drawn, out, [(0, 0, drawn.weights)], level=level)
     np.testing.assert_array_equal(out, wanted(drawn))
 
 
@@ -75,14 +63,14 @@ def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: i
 def test_segments_lie_where_they_are_asked_and_nothing_else_is_written(
     level: str, bits: int, counts: list[int], gap: int, seed: int
 ) -> None:
-    drawn = RandomShard.of(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
+    drawn = PackedWeights.random(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
     places: list[Place] = []
     to = gap
     for index, count in reversed(list(enumerate(counts))):
         places.append((96 * index, to, count))
         to += count + gap
     out = np.full(to, np.nan, np.float32)
-    unpack(*given_to(drawn), out, places, level=level)
+    unpack(drawn, out, places, level=level)
     whole, left = wanted(drawn), np.ones(to, bool)
     for first, begin, count in places:
         np.testing.assert_array_equal(out[begin : begin + count], whole[first : first + count])
@@ -97,7 +85,8 @@ def test_thirty_two_bits_are_the_weights_themselves(level: str) -> None:
     weights[3] = np.nan
     nothing = np.zeros(0, np.float32)
     out = np.zeros(64, np.float32)
-    unpack(weights.view(np.uint8), 32, nothing, np.zeros(0, np.int32), nothing, out, [(32, 0, 32), (0, 32, 32)], level=level)
+    packed = PackedWeights(32, 64, weights.view(np.uint8), nothing, np.zeros(0, np.int32), nothing)
+    unpack(packed, out, [(32, 0, 32), (0, 32, 32)], level=level)
     assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
 
 
@@ -109,11 +98,11 @@ def test_codes_can_be_had_themselves(bits: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 5, 30])
 def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
-    contest = list(unpack_cases(threads, weights=480))[1].build()
-    out = cast(Any, contest.runs[WEIGHTS_COPY]).args[0]
-    contest.runs["3 bits"]()
+    case = list(unpack_cases(threads, weights=480))[1]
+    out = cast(Any, case.runs[WEIGHTS_COPY]).args[0]
+    case.runs["3 bits"]()
     np.testing.assert_array_equal(
-        out, np.concatenate([wanted(RandomShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
+        out, np.concatenate([wanted(PackedWeights.random(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
     )
 
 
@@ -150,8 +139,8 @@ def test_what_a_work_raises_is_raised_once_all_have_ended() -> None:
 
 @each_bits
 def test_torchs_ways_find_the_same(bits: int) -> None:
-    drawn = RandomShard.of(bits, 240)
-    for run in drawn.torchs(out := torch.zeros(300)).values():
+    drawn = PackedWeights.random(bits, 240)
+    for run in torch_unpack_runs(drawn, out := torch.zeros(300)).values():
         out.fill_(0.0)
         run()
         np.testing.assert_array_equal(out[:240].numpy(), wanted(drawn))
@@ -180,24 +169,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("wrong", BAD)
 @pytest.mark.parametrize("level", [None, NONE])
 def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str, level: str | None) -> None:
-    change, told = BAD[wrong]
+    change, message = BAD[wrong]
     sound: dict[str, Any] = {
-        "codes": np.zeros(6, np.uint8),
         "bits": 3,
+        "weights": 16,
+        "codes": np.zeros(6, np.uint8),
         "centroids": np.zeros(8, np.float32),
         "outlier_at": np.array([15], np.int32),
         "outlier_values": np.zeros(1, np.float32),
-        "out": np.zeros(16, np.float32),
-        "places": [(0, 0, 16)],
-        "level": level,
     }
-    unpack(**sound)
-    with pytest.raises(KernelError, match=told):
-        unpack(**(sound | change))
+    target = {"out": np.zeros(16, np.float32), "places": [(0, 0, 16)], "level": level}
+    unpack(PackedWeights(**sound), **target)
+    fields = {name: change.get(name, value) for name, value in sound.items()}
+    with pytest.raises(KernelError, match=message):
+        unpack(PackedWeights(**fields), **{name: change.get(name, value) for name, value in target.items()})
 
 
 def test_an_unknown_level_is_told() -> None:
     none = np.zeros(0, np.float32)
     with pytest.raises(KernelLevelError, match="avx51"):
-        unpack(np.zeros(4, np.uint8), WHOLE_BITS, none, np.zeros(0, np.int32), none, none.copy(), [(0, 0, 0)], level="avx51")
+        packed = PackedWeights(WHOLE_BITS, 1, np.zeros(4, np.uint8), none, np.zeros(0, np.int32), none)
+        unpack(packed, none.copy(), [(0, 0, 0)], level="avx51")
     assert NONE not in LEVELS

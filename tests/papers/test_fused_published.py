@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.papers.fni.published import TABLES, OutputTimes, derived
+from simnmt.papers.fni.published import TABLES, OutputTimes, derived, memory_traffic
 
 RECOMPUTED = {
     ("europarl", 1): (3.32, 34.43, -76.94, 4.34, 1.745),
@@ -36,6 +36,7 @@ def test_one_printed_percentage_alone_does_not_follow_from_its_seconds() -> None
 
 def test_beam_1_gains_more_than_memory_traffic_allows() -> None:
     """FNI-02; it also skips the probabilities (FNI-06)."""
+    assert (memory_traffic(85_000, fused=False), memory_traffic(85_000, fused=True)) == (8 * 85_000, 2 * 85_000)
     (row,) = (each for each in derived() if "memory traffic" in each.what)
     assert (row.value, row.unit) == (4.0, "times")
     assert "8V over 2V" in row.meaning and "4.34 and 4.57 of beam 1 exceed it" in row.meaning

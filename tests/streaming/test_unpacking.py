@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.store import shard_format
-from simnmt.streaming.store.shard_format import LayerBuffer, decode, dequantised, encode, unpack_into
+from simnmt.streaming.store.shard_format import LayerBuffer, Packed, decode, dequantised, encode, unpack_into
 
 GEOMETRY = ShardGeometry(layers=1, heads=5, width=40, ffn=80)
 EACH_BITS = (2, 3, 6, 4, 5)
@@ -37,12 +37,12 @@ def test_shards_are_divided_among_the_threads_which_unpack_at_once(
 
     met, by_thread, unpack = threading.Barrier(len(shares)), defaultdict[int, list[int]](list), shard_format.unpack
 
-    def watched(codes: np.ndarray, bits: int, *rest: Any, **options: Any) -> None:
+    def watched(packed: Packed, *rest: Any, **options: Any) -> None:
         mine = by_thread[threading.get_ident()]
         if not mine:
             met.wait(LONG_S)
-        mine.append(bits)
-        unpack(codes, bits, *rest, **options)
+        mine.append(packed.bits)
+        unpack(packed, *rest, **options)
 
     monkeypatch.setattr(shard_format, "unpack", watched)
     buffer = LayerBuffer(GEOMETRY, len(shards))

@@ -17,47 +17,28 @@ from torch.nn import functional
 
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.layer_times import Counter
-from simnmt.kernels.unpack import unpack
+from simnmt.kernels.unpack import OUTLIER_SHARE, PackedWeights, unpack
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import ShardReads, StiDecoder
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.store.shard_format import Packed, aligned_bytes, record_size
 
-OUTLIERS = 0.0015
-"""Share of weights: what the paper tells of trained models (STI-05)."""
-
-
-def random_shard(weights: int, bits: int, seed: int = 0, *, layer: int = 0, slice_: int = 0) -> Packed:
-    """A shard of so many weights at 2 to 6 bits."""
-    drawn = np.random.default_rng(seed)
-    outliers = round(OUTLIERS * weights)
-    return Packed(
-        layer=layer,
-        slice=slice_,
-        bits=bits,
-        weights=weights,
-        codes=drawn.integers(0, 256, -(-weights * bits // 8), dtype=np.uint8),
-        centroids=np.sort(drawn.normal(0.0, 0.04, 1 << bits)).astype(np.float32),
-        outlier_at=np.sort(drawn.choice(weights, outliers, replace=False)).astype(np.int32),
-        outlier_values=drawn.normal(0.0, 0.2, outliers).astype(np.float32),
-    )
-
 
 def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], Packed]:
     """All of a model's, by layer and slice."""
     return {
-        (layer, slice_): random_shard(
-            geometry.weights_per_shard, bits, seed + layer * geometry.heads + slice_, layer=layer, slice_=slice_
+        (layer, index): Packed.random(
+            bits, geometry.weights_per_shard, seed=seed + layer * geometry.heads + index, layer=layer, slice=index
         )
         for layer in range(geometry.layers)
-        for slice_ in range(geometry.heads)
+        for index in range(geometry.heads)
     }
 
 
 def record_bytes(geometry: ShardGeometry, bits: int) -> int:
     """Of the record of such a shard."""
     weights = geometry.weights_per_shard
-    return record_size(weights, bits, 0 if bits == 32 else round(OUTLIERS * weights))
+    return record_size(weights, bits, 0 if bits == 32 else round(OUTLIER_SHARE * weights))
 
 
 class _Layer:
@@ -148,9 +129,8 @@ def measure_decoder(
     widths = list(range(1, geometry.heads + 1))
     step_s: dict[int, list[float]] = {width: [] for width in widths}
     once_s: dict[int, list[float]] = {width: [] for width in widths}
-    shard = random_shard(geometry.weights_per_shard, BITS, seed)
+    shard = PackedWeights.random(BITS, geometry.weights_per_shard, seed=seed)
     room = aligned_bytes(geometry.float32_bytes_per_layer).view(np.float32)
-    parts = (shard.codes, shard.bits, shard.centroids, shard.outlier_at, shard.outlier_values)
     with torch_threads(settings.threads), torch.inference_mode():
         layers = {width: DecoderLayers(geometry, width, TGT_LEN + 1, seed=seed) for width in widths}
         hidden, source = torch.randn((1, geometry.width)), torch.randn((1, SRC_LEN, geometry.width))
@@ -167,7 +147,7 @@ def measure_decoder(
                 read_s = perf_counter()
                 for position in range(width):
                     place = (0, position * geometry.weights_per_shard, geometry.weights_per_shard)
-                    unpack(*parts, room, [place])
+                    unpack(shard, room, [place])
                 unpack_s = perf_counter() - read_s
                 step_s[width].append((stepped_s - begin_s) / geometry.layers)
                 once_s[width].append((read_s - stepped_s) / geometry.layers + unpack_s)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.native_library import at_once
-from simnmt.kernels.unpack import unpack
+from simnmt.kernels.unpack import PackedWeights, unpack
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.errors import StoreError
 
@@ -151,23 +151,11 @@ FULL = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
-    """One shard at one fidelity; all arrays are views of the record's bytes, aligned to 64 where the record is."""
+class Packed(PackedWeights):
+    """One shard at one fidelity; all arrays are views of the record's bytes, aligned to 64 if the record is."""
 
     layer: int
     slice: int
-    bits: int
-    """2 to 6, or 32: then `codes` are the float32 weights themselves and the other arrays empty."""
-    weights: int
-    """How many."""
-    codes: NDArray[np.uint8]
-    """The little-endian stream of `bits` a weight, [weights * bits / 8]."""
-    centroids: NDArray[np.float32]
-    """[2 ** bits]"""
-    outlier_at: NDArray[np.int32]
-    """Ascending positions in the shard of weights that stand for themselves; their code is 0."""
-    outlier_values: NDArray[np.float32]
-    """Beside `outlier_at`."""
 
 
 def record_size(weights: int, bits: int, outliers: int) -> int:
@@ -235,14 +223,14 @@ def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed
     at = np.cumsum(sizes).tolist()
     groups = 0 if bits == FULL else 1 << bits
     return Packed(
-        layer,
-        index,
         bits,
         weights,
         raw[at[0] : at[0] + -(-weights * bits // 8)],
         raw[at[1] : at[1] + 4 * groups].view("<f4"),
         raw[at[2] : at[2] + 4 * outliers].view("<i4"),
         raw[at[3] : at[3] + 4 * outliers].view("<f4"),
+        layer,
+        index,
     )
 
 
@@ -278,17 +266,7 @@ def unpack_into(buffer: LayerBuffer, shards: Sequence[Packed], *, threads: int =
 
     def work(first: int, step: int) -> None:
         for position in range(first, len(shards), step):
-            packed = shards[position]
-            unpack(
-                packed.codes,
-                packed.bits,
-                packed.centroids,
-                packed.outlier_at,
-                packed.outlier_values,
-                buffer.array,
-                buffer.places(position),
-                level=level,
-            )
+            unpack(shards[position], buffer.array, buffer.places(position), level=level)
 
     parts = max(1, min(threads, len(shards)))
     at_once([partial(work, part, parts) for part in range(parts)])
