@@ -14,7 +14,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
 
@@ -60,6 +60,24 @@ def run_in_processes(
         for ours, process in processes.items():
             ours.close()
             process.join()
+
+
+def run_tasks(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int, progress: Callable[[int, int], None] | None = None
+) -> list[Answer]:
+    """Return the answers of all tasks in their order, computed in this process or on `jobs` others.
+
+    `progress` is called after each task with the tasks done and the number of all tasks.
+    """
+    jobs = min(jobs, len(tasks))
+    finished = run_in_processes(work, tasks, jobs) if jobs > 1 else ((at, work(task)) for at, task in enumerate(tasks))
+    answers: dict[int, Answer] = {}
+    with closing(finished):
+        for index, answer in finished:
+            answers[index] = answer
+            if progress is not None:
+                progress(len(answers), len(tasks))
+    return [answers[index] for index in range(len(tasks))]
 
 
 def _deal_tasks(tasks: Sequence[Task], pipes: Sequence[Connection[Any, Any]]) -> Iterator[tuple[int, Answer]]:

@@ -1,4 +1,4 @@
-"""Devices and results of the reproductions of faster NMT inference that were never measured."""
+"""Made-up devices and results for the reproductions of faster NMT inference."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from simnmt.profile.device_profile import DeviceProfile
 
 BATCH = 16
 OVERHEADS = {"step_gap_s_per_sentence": 1e-6, "refill_s_fixed": 0.0, "refill_s_per_sentence": 0.0}
-"""A measured 0 s is not an unmeasured one."""
+"""Costs of 0 s that count as measured."""
 
 
 def cost(fixed_ms: float, row_ms: float, encode_ms: float = 0.0, refill_ms: float = 0.0, beam: int = 1) -> DecodingCost:
-    """A step of `fixed_ms` and `row_ms` a sentence, measured up to 128 sentences."""
+    """Return the costs of a step of `fixed_ms` and `row_ms` a sentence, measured up to 128 sentences."""
     step = BatchCost(LinearSurface(1e-3 * fixed_ms, 1e-3 * row_ms, 0.0, 0.0), (1, 128), (0, 200))
     encoder = BatchCost(LinearSurface(1e-3 * encode_ms, 0.0, 0.0, 0.0), (1, 128), (1, 200))
     return DecodingCost(step, encoder, refill_s_fixed=1e-3 * refill_ms, packs=True, beam=beam)
 
 
 def decoder(costs: DecodingCost, *, device: str = "box", guessed: bool = False, batch: int = BATCH) -> Decoder:
-    """One device."""
+    """Return a device with these costs."""
     return Decoder(device, "a made-up box", "gru", costs.beam, device, "measured", costs, batch, guessed, refills_known=True)
 
 
@@ -39,7 +39,7 @@ def profile(
     step: bool = True,
     overheads: dict[str, float] = OVERHEADS,
 ) -> DeviceProfile:
-    """A profile that has costs of batches of up to `most`, or, without `step`, of none."""
+    """Return a profile with costs of batches of up to `most` sentences, or without batch costs if `step` is false."""
     batches = tuple(size for size in (1, 4, 16, 64, 128) if size <= most)
     grid = {"kind": "synthetic", "form": "linear", "batch": batches, "beam": beam}
     blocks = {
@@ -73,7 +73,7 @@ def profile(
 
 
 def as_published() -> dict[tuple[str, str], StepOccupancy]:
-    """Every occupancy as the paper prints it, else as it is stated."""
+    """Return every occupancy as the paper prints it, else as it is stated."""
     measures = {
         (test_set, strategy.key): dict.fromkeys(("full_share", "below_8_share", "mean_active", "steps"), 0.5)
         for test_set in published.SETS
@@ -88,7 +88,7 @@ def as_published() -> dict[tuple[str, str], StepOccupancy]:
 
 
 def tampered(key: tuple[str, str], measure: str, value: float) -> Occupancies:
-    """The same with one number changed."""
+    """Return the published occupancies with one number changed."""
     occupancies = as_published()
     return occupancies | {key: replace(occupancies[key], **{measure: Spread(value, value, value)})}
 
@@ -99,11 +99,11 @@ PAPER = {
     ("opensubtitles", 1): {"half-empty": 0.89, "maxi": 0.9, "maxi half-empty": 0.895, "immediate": 0.95, "maxi immediate": 1.0},
     ("opensubtitles", 5): {"half-empty": 0.95, "maxi": 0.9, "maxi half-empty": 0.9, "immediate": 0.98, "maxi immediate": 1.0},
 }
-"""Total times over mini-batching's such that everything the paper's text says holds."""
+"""Total times over those of mini-batching for which all statements of the paper's text hold."""
 
 
 def speeds(changed: dict[tuple[str, int, str], float] | None = None) -> Speeds:
-    """`PAPER` for the device `box`; `changed`: by set, beam and strategy another total. Topping up refills oftener."""
+    """Return the speeds of `PAPER` for the device `box`; `changed`: other totals by set, beam and strategy."""
     by_key = {}
     for (test_set, beam), totals in PAPER.items():
         for strategy, total in ({"mini": 1.0} | totals).items():
@@ -117,7 +117,7 @@ def speeds(changed: dict[tuple[str, int, str], float] | None = None) -> Speeds:
 
 BATCHES = (1, 8, 32)
 FIXED_S, BODY_S, PRODUCT_S, THREE_S = 2e-3, 2.6e-5, 5e-5, 2.5e-5
-"""Of a step, and of a row in it: together what `profile` and its gaps say of a step with beam 1."""
+"""Seconds of a step, and of the parts of a row in it; they sum to the step of `profile` with its gaps at beam 1."""
 
 
 def fused_profile(
@@ -129,10 +129,10 @@ def fused_profile(
     times: float = 1.0,
     product_fused: float = 1.0,
 ) -> DeviceProfile:
-    """A step of 2 ms and 0.1 ms a row, a good part of it in the output layer.
+    """Return a profile with a step of 2 ms and 0.1 ms a row, a good part of it in the output layer.
 
-    `ratios`: of three steps to fused, by beam; `times`: what the variants take over what the calibrated steps do;
-    `product_fused`: of the product as the fused layer takes it to the plain one.
+    `ratios`: speed-up of the three steps by beam; `times`: seconds of the variants over those of the calibrated steps;
+    `product_fused`: seconds of the fused layer's product over those of the plain one.
     """
     by_beam = {1: 4.0, 5: 2.5} if ratios is None else ratios
     variants = [

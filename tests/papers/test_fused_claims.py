@@ -1,4 +1,4 @@
-"""The claims on fusing hold on what the paper says, and flip where a number is tampered with."""
+"""The claims on fusing hold on the paper's own figures, and fail if one figure is changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOTALS = {
     ("opensubtitles", "maxi"): (0.9, 0.9 / 1.38),
     ("opensubtitles", "maxi half-empty"): (0.89, 0.9 / 1.41),
 }
-"""Total times without the fused kernel and with it such that what the text says holds."""
+"""Total times without the fused kernel and with it for which the statements of the text hold."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def decoders() -> list[FusedDecoder]:
 
 
 def speeds(changed: Mapping[tuple[str, int, str, bool], float | tuple[float, float]] | None = None) -> dict[Key, Speed]:
-    """`changed`: total times in place of those of `TOTALS`, one for both seeds or one for each."""
+    """`changed`: total times in place of those of `TOTALS`, one for both seeds or one per seed."""
     by_key = {}
     for (test_set, strategy), totals in TOTALS.items():
         for beam in (1, 5):
@@ -78,7 +78,7 @@ def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
     return {record.identifier: record.verdict for record in records}
 
 
-def test_every_claim_holds_on_what_the_paper_says(decoders: list[FusedDecoder]) -> None:
+def test_every_claim_holds_on_the_papers_figures(decoders: list[FusedDecoder]) -> None:
     assert set(verdicts(device_claims(decoders, stages(), speeds())).values()) == {"holds"}
 
 
@@ -92,12 +92,12 @@ def test_every_claim_holds_on_what_the_paper_says(decoders: list[FusedDecoder]) 
         ("FNI-17 (b)", {("opensubtitles", 1): {"body_s": 40.0}}),
     ],
 )
-def test_a_claim_on_stages_flips_alone(
+def test_a_changed_stage_fails_its_claim_alone(
     decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int], dict[str, float]]
 ) -> None:
-    found = verdicts(device_claims(decoders, stages(changed), speeds()))
-    assert {name for name, verdict in found.items() if verdict != "holds"} == {bare}
-    assert found[bare] == "does not hold"
+    outcomes = verdicts(device_claims(decoders, stages(changed), speeds()))
+    assert {name for name, verdict in outcomes.items() if verdict != "holds"} == {bare}
+    assert outcomes[bare] == "does not hold"
 
 
 @pytest.mark.parametrize(
@@ -110,39 +110,39 @@ def test_a_claim_on_stages_flips_alone(
         ("FNI-16 (l)", {("opensubtitles", 1, "half-empty", True): 1 / 1.5}),
     ],
 )
-def test_a_claim_on_speeds_flips(
+def test_a_changed_speed_fails_its_claim(
     decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int, str, bool], float]
 ) -> None:
     assert verdicts(device_claims(decoders, stages(), speeds(changed)))[bare] == "does not hold"
 
 
 def test_a_product_that_was_timed_once_for_both_decides_nothing(decoders: list[FusedDecoder]) -> None:
-    same = {key: {"product_fused_s": own.layer.product_s} for key, own in STAGES.items()}
+    same = {key: {"product_fused_s": cell.layer.product_s} for key, cell in STAGES.items()}
     assert verdicts(device_claims(decoders, stages(same), speeds()))["FNI-15 (c)"] == "not measurable here"
 
 
-def test_of_a_few_batches_speeds_decide_nothing(decoders: list[FusedDecoder]) -> None:
-    found = verdicts(device_claims(decoders, stages(), speeds(), sentences=200))
-    assert {found[f"FNI-16 ({letter})"] for letter in "hijkl"} == {"not measurable here"}
+def test_speeds_of_a_few_batches_decide_nothing(decoders: list[FusedDecoder]) -> None:
+    outcomes = verdicts(device_claims(decoders, stages(), speeds(), sentences=200))
+    assert {outcomes[f"FNI-16 ({letter})"] for letter in "hijkl"} == {"not measurable here"}
 
 
-def test_the_papers_own_figures_disagree_where_they_are_known_to() -> None:
+def test_the_papers_own_figures_disagree_in_the_known_places() -> None:
     """FNI-15, FNI-16, FNI-17."""
-    found = verdicts(paper_claims())
-    assert found == {"FNI-15 (d)": "does not hold", "FNI-16 (m)": "holds", "FNI-17 (d)": "does not hold"}
+    outcomes = verdicts(paper_claims())
+    assert outcomes == {"FNI-15 (d)": "does not hold", "FNI-16 (m)": "holds", "FNI-17 (d)": "does not hold"}
 
 
 def real(**changed: Any) -> RealSpeed:
-    """60 % of 10 s in the output layer, which goes 1.5 times as fast: 1.25 times in all."""
-    own = RealSpeed(
+    """60 % of 10 s in the output layer, which is fused 1.5 times as fast: 1.25 times in all."""
+    real_speed = RealSpeed(
         "gru-512", 85_000, "europarl", 1, 32, 100, (10.0, 10.2, 9.9), (8.0, 8.1, 8.0), 100, 0, 0, "random",
         {"encode": 0.1, "body": 0.3, "project": 0.36, "softmax": 0.14, "search": 0.1},
         {"body": 4.0, "product": 3.0, "bias": 0.6, "softmax": 1.4, "search": 1.0, "fused_product": 3.0, "fused": 1.0},
     )  # fmt: skip
-    return replace(own, **changed)
+    return replace(real_speed, **changed)
 
 
-def test_a_real_decoder_is_held_against_amdahls_prediction() -> None:
+def test_a_real_decoder_is_compared_with_amdahls_prediction() -> None:
     assert predicted_speed_up(real()) == pytest.approx(1.25)
     assert verdicts(real_claims([real()])) == {"FNI-11": "holds", "FNI-17 (c)": "holds"}
     slow = real(fused_s=(9.9, 9.9, 9.9))
@@ -150,7 +150,7 @@ def test_a_real_decoder_is_held_against_amdahls_prediction() -> None:
     assert set(verdicts(real_claims([])).values()) == {"not measurable here"}
 
 
-def test_a_translation_that_changes_is_forgiven_as_a_near_tie_alone() -> None:
+def test_only_a_near_tie_may_change_a_translation() -> None:
     """FNI-11."""
     tied = real_claims([real(equal=98, near_ties=2)])[0]
     assert tied.verdict == "holds" and "98 of 100 the same, 2 near ties" in tied.ours
@@ -158,8 +158,8 @@ def test_a_translation_that_changes_is_forgiven_as_a_near_tie_alone() -> None:
     assert changed.verdict == "does not hold" and "1 differ without one" in changed.ours
 
 
-def test_a_gain_so_small_that_no_gain_would_have_been_predicted_as_well_is_said_to_be_no_test() -> None:
-    """FNI-17: within 10 % of 1.04 lies 1 too."""
+def test_a_gain_within_the_tolerance_of_no_gain_is_marked_as_no_test() -> None:
+    """FNI-17: 1 lies within 10 % of 1.04."""
     small = real(test_set="opensubtitles", fused_s=(9.6, 9.8, 9.5), stages_s=real().stages_s | {"fused": 2.6, "product": 3.0})
     both = real_claims([real(), small])[1]
     assert both.verdict == "holds"
@@ -167,21 +167,21 @@ def test_a_gain_so_small_that_no_gain_would_have_been_predicted_as_well_is_said_
     assert both.ours == "Europarl, beam 1: +25.0 %, predicted +25.0 %; OpenSubtitles, beam 1: +4.2 %, predicted +4.2 %"
 
 
-def test_of_a_product_that_changed_it_is_told_what_fusing_alone_gains(decoders: list[FusedDecoder]) -> None:
+def test_a_changed_product_is_reported_with_the_gain_of_fusing_alone(decoders: list[FusedDecoder]) -> None:
     """FNI-13 leaves the product alone: of 50 s 20 are saved, 15 of them in the product."""
-    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
-    assert own.predicted == pytest.approx(50 / 30) and own.predicted_product_left_alone == pytest.approx(50 / 45)
-    records = device_claims(decoders, dict.fromkeys(stages(), own), speeds())
-    (record,) = (each for each in records if each.identifier == "FNI-15 (c)")
+    blocks = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
+    assert blocks.predicted == pytest.approx(50 / 30) and blocks.predicted_product_left_alone == pytest.approx(50 / 45)
+    records = device_claims(decoders, dict.fromkeys(stages(), blocks), speeds())
+    (record,) = (record for record in records if record.identifier == "FNI-15 (c)")
     assert record.verdict == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record.why
 
 
-def claims_of(decoders: list[FusedDecoder], found: dict[tuple[str, int, str], SetStages]) -> dict[str, ClaimRecord]:
-    return {record.identifier: record for record in device_claims(decoders, found, speeds())}
+def claims_of(decoders: list[FusedDecoder], cells: dict[tuple[str, int, str], SetStages]) -> dict[str, ClaimRecord]:
+    return {record.identifier: record for record in device_claims(decoders, cells, speeds())}
 
 
-def test_a_claim_on_beam_5_is_judged_beside_figures_of_beam_5_alone(decoders: list[FusedDecoder]) -> None:
-    """Where fused takes longer at beam 1, that is no evidence against FNI-15 (a), nor for it."""
+def test_a_claim_on_beam_5_is_judged_by_figures_of_beam_5_alone(decoders: list[FusedDecoder]) -> None:
+    """A fused layer that is slower at beam 1 is no evidence on FNI-15 (a)."""
     slow = stages({(key, 1): {"fused_s": 60.0} for key in ("europarl", "opensubtitles")})
     at_5, larger = (claims_of(decoders, slow)[bare] for bare in ("FNI-15 (a)", "FNI-15 (b)"))
     assert at_5.verdict == "holds"
@@ -191,20 +191,20 @@ def test_a_claim_on_beam_5_is_judged_beside_figures_of_beam_5_alone(decoders: li
     assert "takes no softmax" in larger.why and "adds the bias within the product" in larger.why
 
 
-def test_a_gain_that_is_the_products_blocks_is_said_to_be_theirs(decoders: list[FusedDecoder]) -> None:
-    """FNI-16 (h) is of fusing, which leaves the product alone; ours multiplies in blocks."""
-    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
-    found = claims_of(decoders, dict.fromkeys(stages(), own))
-    assert "multiplies block by block, which plain torch does not" in found["FNI-15 (c)"].why
-    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"].why
-    same = claims_of(decoders, stages({key: {"product_fused_s": each.layer.product_s} for key, each in STAGES.items()}))
+def test_the_gain_of_the_products_blocks_is_named_beside_that_of_fusing(decoders: list[FusedDecoder]) -> None:
+    """FNI-16 (h) is about fusing, which leaves the product alone; ours multiplies in blocks."""
+    blocks = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 5.0)
+    records = claims_of(decoders, dict.fromkeys(stages(), blocks))
+    assert "multiplies block by block, which plain torch does not" in records["FNI-15 (c)"].why
+    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in records["FNI-16 (h)"].why
+    same = claims_of(decoders, stages({key: {"product_fused_s": cell.layer.product_s} for key, cell in STAGES.items()}))
     assert "product" not in same["FNI-16 (h)"].why
 
 
 def test_a_gain_by_another_cause_than_fusing_does_not_hold(decoders: list[FusedDecoder]) -> None:
-    """FNI-16 (h): faster by the product's blocks alone, with the three steps no faster, is not what the paper claims."""
-    own = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 10.0)
-    records = claims_of(decoders, dict.fromkeys(stages(), own))
+    """FNI-16 (h): the paper does not claim a gain by the product's blocks alone, with the three steps no faster."""
+    blocks = cell("europarl", 1, (5.0, 0.0, 5.0), 30.0, 15.0, 10.0, 10.0)
+    records = claims_of(decoders, dict.fromkeys(stages(), blocks))
     assert records["FNI-16 (h)"].verdict == "does not hold"
     assert "by another cause than fusing: Europarl, beam 1" in records["FNI-16 (h)"].why
 
@@ -227,11 +227,12 @@ def test_a_difference_within_the_error_of_step_costs_is_not_distinguishable(
         ("FNI-16 (k)", "half-empty", 1.41),  # and of both with maxi-batching
     ],
 )
-def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
+def test_gains_within_the_error_of_step_costs_are_not_distinguishable(
     decoders: list[FusedDecoder], more: float, verdict: str, bare: str, strategy: str, over: float
 ) -> None:
     changed = {("opensubtitles", beam, strategy, True): 1 / (over + more) for beam in (1, 5)}
-    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each.identifier == bare)
+    records = device_claims(decoders, stages(), speeds(changed))
+    (record,) = (record for record in records if record.identifier == bare)
     assert record.verdict == verdict
     unclear = "within 1 point, which step costs cannot tell: OpenSubtitles, beam 1, OpenSubtitles, beam 5"
     assert (unclear in record.why) == (verdict == "not distinguishable")
@@ -247,13 +248,14 @@ def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
         ((-0.05, -0.02), "does not hold", ""),
     ],
 )
-def test_seeds_that_disagree_are_not_called_gains_too_small_to_tell(
+def test_seeds_that_disagree_are_not_reported_as_small_gains(
     decoders: list[FusedDecoder], gains: tuple[float, float], verdict: str, reason: str
 ) -> None:
-    """FNI-16 (h): of two seeds one may show a gain of 5 %, which step costs can tell very well."""
+    """FNI-16 (h): one of two seeds may show a gain of 5 %, well beyond the error of step costs."""
     totals = 1 / (1 + gains[0]), 1 / (1 + gains[1])
     changed = {("opensubtitles", 1, "mini", True): totals}
-    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each.identifier == "FNI-16 (h)")
+    records = device_claims(decoders, stages(), speeds(changed))
+    (record,) = (record for record in records if record.identifier == "FNI-16 (h)")
     assert record.verdict == verdict
     reasons = [text for text in record.why.split("; ") if "1 point" in text]
     assert reasons == ([f"{reason}: OpenSubtitles, beam 1"] if reason else [])

@@ -1,4 +1,4 @@
-"""What follows from Tables 2 and 3 is what their transcription says follows from them (FNI-15, FNI-16, FNI-17)."""
+"""The figures derived from the printed Tables 2 and 3 (FNI-15, FNI-16, FNI-17)."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def test_sums_changes_and_ratios_follow_from_the_printed_seconds(row: OutputTime
 
 def test_one_printed_percentage_alone_does_not_follow_from_its_seconds() -> None:
     pairs = {
-        (row.test_set, row.beam, what): (printed, found)
+        (row.test_set, row.beam, part): (printed, derived_percent)
         for row in TABLES
-        for what, printed, found in (
+        for part, printed, derived_percent in (
             ("product", row.printed_product_percent, row.product_percent),
             ("fused", row.printed_fused_percent, row.fused_percent),
         )
     }
-    wrong = [key for key, (printed, found) in pairs.items() if abs(printed - found) > 0.051]
+    wrong = [key for key, (printed, ours) in pairs.items() if abs(printed - ours) > 0.051]
     assert wrong == [("opensubtitles", 5, "product")]
 
 
 def test_beam_1_gains_more_than_memory_traffic_allows() -> None:
     """FNI-02; it also skips the probabilities (FNI-06)."""
     assert (memory_traffic(85_000, fused=False), memory_traffic(85_000, fused=True)) == (8 * 85_000, 2 * 85_000)
-    (row,) = (each for each in derived() if "memory traffic" in each.what)
+    (row,) = (figure for figure in derived() if "memory traffic" in figure.what)
     assert (row.value, row.unit) == (4.0, "times")
     assert "8V over 2V" in row.meaning and "4.34 and 4.57 of beam 1 exceed it" in row.meaning
 
 
 def test_shares_and_gains_as_fni_16_and_17_state_them() -> None:
-    found = {each.what: round(each.value, 1) for each in derived()}
-    assert found["europarl, beam 5: gain if the output layer has 70 %"] == 28.8
-    assert found["europarl, beam 1: gain if the output layer has 70 %"] == 42.6
-    assert found["europarl, beam 5: share that a gain of 23 % needs"] == 58.6
-    assert found["europarl, beam 1: share that a gain of 23 % needs"] == 43.8
-    assert found["opensubtitles, beam 5: share that a gain of 41 % needs"] == 75.3
-    assert found["opensubtitles, beam 1: share that a gain of 41 % needs"] == pytest.approx(69.5, abs=0.1)
-    assert found["opensubtitles: fused times topped up"] == 57.9 and found[
+    values = {figure.what: round(figure.value, 1) for figure in derived()}
+    assert values["europarl, beam 5: gain if the output layer has 70 %"] == 28.8
+    assert values["europarl, beam 1: gain if the output layer has 70 %"] == 42.6
+    assert values["europarl, beam 5: share that a gain of 23 % needs"] == 58.6
+    assert values["europarl, beam 1: share that a gain of 23 % needs"] == 43.8
+    assert values["opensubtitles, beam 5: share that a gain of 41 % needs"] == 75.3
+    assert values["opensubtitles, beam 1: share that a gain of 41 % needs"] == pytest.approx(69.5, abs=0.1)
+    assert values["opensubtitles: fused times topped up"] == 57.9 and values[
         "europarl: both over fused, so topped up alone"
     ] == pytest.approx(8.9)

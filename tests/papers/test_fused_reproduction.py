@@ -49,7 +49,7 @@ def page(reproduction: Reproduction) -> str:
 def test_every_device_with_a_fused_variant_has_all_its_numbers(document: dict[str, Any]) -> None:
     tables = {table["id"]: table["rows"] for table in document["tables"]}
     assert len(tables["table-2-3"]) == 4 + 4 and len(tables["speeds"]) == 2 * 2 * 4 * 2 and len(tables["shares"]) == 4 * 4
-    assert all(row["exact"] is True for row in tables["table-2-3"]), "each row says exact or its agreement (XP-03)"
+    assert all(row["exact"] is True for row in tables["table-2-3"]), "each row is exact or has its agreement (XP-03)"
     assert {row["fidelity"] for row in tables["speeds"]} == {"exact"}
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if not row["fused"] and row["strategy"] in ("mini", "maxi"))
     for row in tables["amdahl"]:
@@ -60,13 +60,13 @@ def test_every_device_with_a_fused_variant_has_all_its_numbers(document: dict[st
     assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
 
 
-def test_claims_have_ids_of_their_own_and_json_is_finite(reproduction: Reproduction, document: dict[str, Any]) -> None:
+def test_claims_have_distinct_ids_and_json_is_finite(reproduction: Reproduction, document: dict[str, Any]) -> None:
     assert len({record.id for record in reproduction.claims}) == len(reproduction.claims) == 3 + 2 + 3 + 2 + 5
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert any("silent" in note for note in document["notes"])
 
 
-def test_the_text_shows_published_beside_ours_and_each_verdict(reproduction: Reproduction) -> None:
+def test_the_text_shows_published_and_our_figures_and_each_verdict(reproduction: Reproduction) -> None:
     text = reproduction.report().text().replace(HOSTILE, "made-up")
     assert "OpenSubtitles, beam 1, published" in text and "OpenSubtitles, beam 1, made-up" in text
     for record in reproduction.claims:
@@ -74,7 +74,7 @@ def test_the_text_shows_published_beside_ours_and_each_verdict(reproduction: Rep
     assert max(map(len, text.split("Does not hold: ")[0].splitlines())) < 140 + len(HOSTILE)
 
 
-def test_a_trained_model_is_not_said_to_have_random_weights(reproduction: Reproduction) -> None:
+def test_the_weights_of_the_real_decoder_are_named(reproduction: Reproduction) -> None:
     def report(weights: str) -> PaperReport:
         real_speed = RealSpeed(
             "a-model", 85_000, "europarl", 1, 4, 9, (2.0,), (1.0,), 8, 1, 0, weights,
@@ -104,7 +104,9 @@ def test_without_a_profile_with_a_fused_variant_the_papers_figures_remain() -> N
     assert 'id="tables-2-3-drawn"' in page and 'id="figures-1-5"' not in page and 'id="speeds"' not in page
 
 
-def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(reproduction: Reproduction, page: str) -> None:
+def test_every_claim_is_on_the_page_with_its_verdict_and_hostile_names_are_escaped(
+    reproduction: Reproduction, page: str
+) -> None:
     shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
     assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
     assert HOSTILE not in page and "&lt;img src=x" in page
@@ -112,7 +114,7 @@ def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(repr
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
-def test_the_slip_of_table_3_is_beside_the_change_that_its_seconds_give(page: str) -> None:
+def test_the_slip_of_table_3_is_beside_the_change_derived_from_its_seconds(page: str) -> None:
     section = page.partition('<section id="table-2-3">')[2].partition("</section>")[0]
     row = section.partition("OpenSubtitles, beam 5<small>published</small>")[2].partition("</tr>")[0]
     assert "+0.44" in row and "printed +4.4" in row and "2.81" in row and "1.629" in row
@@ -154,7 +156,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["fused", *words])
 
 
-def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
+def test_only_json_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
     done = run("--profile", "mine.json", "--requests", "200", "--jobs", "1", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
     printed = json.loads(done.output)

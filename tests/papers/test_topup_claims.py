@@ -1,4 +1,4 @@
-"""The claims hold on what the paper says, and flip where a number is tampered with."""
+"""The claims on top-up batching hold on the paper's own figures, and fail if one figure is changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
     return {record.identifier: record.verdict for record in records}
 
 
-def of_speeds(changed: Changed | None = None, beams: tuple[Decoder, ...] = ()) -> list[ClaimRecord]:
+def claims_on_speeds(changed: Changed | None = None, beams: tuple[Decoder, ...] = ()) -> list[ClaimRecord]:
     by_key = speeds(changed)
     devices = beams or (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5)))
     return speed_claims(devices, by_key, limits_of(devices, by_key))
@@ -51,31 +51,31 @@ def test_occupancies_as_published_hold_and_need_no_device() -> None:
 @pytest.mark.parametrize(
     ("letter", "key", "measure", "value"),
     [
-        ("a", ("europarl", "maxi"), "full_share", 0.447),  # 2.2 points from what is stated
+        ("a", ("europarl", "maxi"), "full_share", 0.447),  # 2.2 points from the stated figure
         ("b", ("europarl", "maxi"), "below_8_share", 0.17),
         ("c", ("opensubtitles", "mini"), "below_8_share", 0.455),  # 4.5 from the paper
         ("d", ("europarl", "mini"), "full_share", 0.40),  # figure 2 might then be of mini-batching
-        ("d", ("europarl", "mini"), "full_share", 0.09),  # 2.1 points from what is stated
+        ("d", ("europarl", "mini"), "full_share", 0.09),  # 2.1 points from the stated figure
         ("e", ("opensubtitles", "half-empty"), "below_8_share", 0.012),
         ("e", ("europarl", "half-empty"), "mean_active", 95.0),
         ("f", ("europarl", "immediate"), "steps", 6_700.0),
     ],
 )
-def test_an_occupancy_claim_flips_when_its_number_is_tampered_with(
+def test_an_occupancy_claim_fails_if_its_figure_is_changed(
     letter: str, key: tuple[str, str], measure: str, value: float
 ) -> None:
     assert verdicts(occupancy_claims(tampered(key, measure, value)))[f"FNI-12 ({letter})"] == "does not hold"
 
 
-def test_moments_two_percent_off_are_no_table_one() -> None:
+def test_moments_more_than_two_percent_off_do_not_hold() -> None:
     europarl, subtitles = (Moments(test_set, test_set.mean, test_set.sd) for test_set in published.TABLE_ONE)
     assert moment_claim([europarl, subtitles]).verdict == "holds"
     bad = moment_claim([europarl, subtitles._replace(sd=6.3)])
     assert bad.verdict == "does not hold" and "3.3 % off, on OpenSubtitles" in bad.why
 
 
-def test_all_that_the_papers_text_says_of_speed_holds_on_numbers_made_after_it() -> None:
-    records = of_speeds()
+def test_all_claims_on_speed_hold_on_the_figures_of_the_text() -> None:
+    records = claims_on_speeds()
     assert verdicts(records) == {f"FNI-16 ({letter})": "holds" for letter in "abcdefg"} | {"FNI-10": "holds"}
     assert all(record.device == "box" and record.basis == "measured" for record in records)
 
@@ -94,11 +94,11 @@ def test_all_that_the_papers_text_says_of_speed_holds_on_numbers_made_after_it()
         ("FNI-10", {("europarl", 1, "immediate"): 0.88}),
     ],
 )
-def test_a_claim_of_speed_flips_when_one_total_is_tampered_with(bare: str, changed: Changed) -> None:
-    assert verdicts(of_speeds(changed))[bare] == "does not hold"
+def test_a_claim_on_speed_fails_if_one_total_is_changed(bare: str, changed: Changed) -> None:
+    assert verdicts(claims_on_speeds(changed))[bare] == "does not hold"
 
 
-def test_a_sign_that_seeds_do_not_share_is_no_verdict() -> None:
+def test_seeds_with_different_signs_give_no_verdict() -> None:
     by_key = speeds()
     key = ("box", 1, "europarl", "half-empty")
     first, second = by_key["box", 1, "europarl", "mini"].total_s
@@ -110,10 +110,10 @@ def test_a_sign_that_seeds_do_not_share_is_no_verdict() -> None:
     assert "1 are not distinguishable" in describe_verdicts([alone])
 
 
-def test_what_refills_cost_decides_nothing_before_it_was_measured() -> None:
-    """Even where the costs are 0 s: a measured 0 and one that nobody measured are two things."""
+def test_refill_costs_that_were_not_measured_decide_nothing() -> None:
+    """Even if the costs are 0 s: a measured 0 s differs from a missing measurement."""
     devices = tuple(replace(decoder(cost(10.0, beam, beam=beam)), refills_known=False) for beam in (1, 5))
-    by_claim = verdicts(of_speeds(beams=devices))
+    by_claim = verdicts(claims_on_speeds(beams=devices))
     assert {bare for bare, verdict in by_claim.items() if verdict == "not measurable here"} == {
         *(f"FNI-16 ({letter})" for letter in "cdefg"), "FNI-10",
     }  # fmt: skip
@@ -122,7 +122,7 @@ def test_what_refills_cost_decides_nothing_before_it_was_measured() -> None:
     assert online.verdict == "not measurable here" and "which was not measured" in online.why
 
 
-def test_a_few_batches_judge_nothing() -> None:
+def test_a_few_batches_decide_nothing() -> None:
     devices = [decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5))]
     records = speed_claims(devices, speeds(), limits_of(devices, speeds()), sentences=40 * 16 - 1)
     records += online_claims(devices, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)], sentences=40 * 16 - 1)
@@ -130,22 +130,22 @@ def test_a_few_batches_judge_nothing() -> None:
     assert all("of fewer than 40 batches" in record.why for record in records)
 
 
-def test_a_beam_that_was_not_measured_is_told_of_and_decides_nothing() -> None:
+def test_a_beam_that_was_not_measured_is_listed_and_decides_nothing() -> None:
     guessed = (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5), guessed=True))
-    records = of_speeds({("opensubtitles", 5, "half-empty"): 2.0}, guessed)
+    records = claims_on_speeds({("opensubtitles", 5, "half-empty"): 2.0}, guessed)
     assert verdicts(records)["FNI-16 (a)"] == "holds"
     assert "extrapolated, and no part of the verdict: Europarl, beam 5" in records[0].why
     assert "OpenSubtitles, beam 5: -50.0 %" in records[0].why and "beam 5" not in records[0].ours
     assert verdicts(records)["FNI-16 (g)"] == "not measurable here"
     only = (decoder(cost(10.0, 5.0, beam=5), guessed=True),)
-    assert set(verdicts(of_speeds(beams=only)).values()) == {"not measurable here"}
+    assert set(verdicts(claims_on_speeds(beams=only)).values()) == {"not measurable here"}
 
 
 def held(strategy: str, *up_to: float) -> LoadLimit:
     return LoadLimit("box", 1, "europarl", strategy, strategy, 300.0, 3.0, up_to)
 
 
-def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
+def test_online_topping_up_must_carry_more_beyond_the_spread_of_seeds() -> None:
     devices = [decoder(cost(10.0, 1.0))]
     (clear,) = online_claims(devices, [held("half-empty", 50.0, 52.0, 51.0), held("maxi", 30.0, 31.0, 32.0)])
     assert clear.verdict == "holds" and "51.00 against 31.00 a second" in clear.ours
@@ -154,7 +154,7 @@ def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
     (less,) = online_claims(devices, [held("half-empty", 30.0, 31.0, 32.0), held("maxi", 50.0, 52.0, 51.0)])
     assert less.verdict == "does not hold"
     (one,) = online_claims(devices, [held("half-empty", 50.0), held("maxi", 30.0)])
-    assert one.verdict == "not distinguishable", "one seed tells nothing of their spread"
+    assert one.verdict == "not distinguishable", "one seed shows no spread"
     assert online_claims([], []) == []
     guessed = [decoder(cost(10.0, 1.0), guessed=True)]
     (nothing,) = online_claims(guessed, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)])

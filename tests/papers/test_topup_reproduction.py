@@ -22,7 +22,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module", autouse=True)
 def small_sizes() -> Iterator[None]:
-    """One seed of a fifth of the paper's sets, whose occupancies are still within the claims' bounds, and two online runs."""
+    """Use one seed of a fifth of the paper's sets, whose occupancies are within the claims' bounds, and two online runs."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(offline, "SEEDS", (1,))
         patched.setattr(offline, "SENTENCES", {"europarl": 6_000, "opensubtitles": 10_000})
@@ -60,7 +60,7 @@ def test_every_device_with_batch_costs_has_all_its_numbers(document: dict[str, A
     assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
 
 
-def test_claims_have_ids_of_their_own_and_a_verdict(reproduction: Reproduction, document: dict[str, Any]) -> None:
+def test_claims_have_distinct_ids_and_a_verdict(reproduction: Reproduction, document: dict[str, Any]) -> None:
     assert len({record.id for record in reproduction.claims}) == len(reproduction.claims) == 7 + 8 + 1
     assert {record.verdict for record in reproduction.claims} <= {"holds", "does not hold", "not measurable here"}
     judged = {record.verdict for record in reproduction.claims if record.device}
@@ -68,7 +68,7 @@ def test_claims_have_ids_of_their_own_and_a_verdict(reproduction: Reproduction, 
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
-def test_the_text_shows_published_beside_ours_and_each_verdict(reproduction: Reproduction) -> None:
+def test_the_text_shows_published_and_our_figures_and_each_verdict(reproduction: Reproduction) -> None:
     text = reproduction.report().text()
     (line,) = [line for line in text.splitlines() if line.startswith("Europarl maxi, full")]
     assert line.split()[-3:-1] == ["42.0", "42.5"]
@@ -95,7 +95,9 @@ def test_without_a_profile_with_batch_costs_the_occupancies_remain(reproduction:
     assert reproduce(profiles=[profile("silent", step=False)]).decoders == []
 
 
-def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(reproduction: Reproduction, page: str) -> None:
+def test_every_claim_is_on_the_page_with_its_verdict_and_hostile_names_are_escaped(
+    reproduction: Reproduction, page: str
+) -> None:
     shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
     assert sorted(shown) == sorted(record.verdict for record in reproduction.claims)
     assert HOSTILE not in page and "&lt;img src=x" in page
@@ -103,7 +105,7 @@ def test_every_claim_is_on_the_page_with_its_verdict_and_no_name_breaks_out(repr
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
-def test_published_and_stated_are_beside_ours_and_loads_come_first(page: str) -> None:
+def test_published_stated_and_our_occupancies_are_in_one_row_and_loads_come_first(page: str) -> None:
     table = page.partition('<section id="occupancies">')[2].partition("</section>")[0]
     full, steps = (
         table.partition(f"Europarl maxi, {measure}</th>")[2].partition("</tr>")[0] for measure in ("full, %", "steps")
@@ -114,7 +116,7 @@ def test_published_and_stated_are_beside_ours_and_loads_come_first(page: str) ->
     assert loads.count("the most") >= 4, "one a line"
 
 
-def test_doubts_of_step_costs_are_beside_the_device_and_its_claims(reproduction: Reproduction) -> None:
+def test_doubts_about_step_costs_are_shown_with_the_device_and_its_claims(reproduction: Reproduction) -> None:
     sound = profile("five", beam=5, box="b")
     assert sound.step is not None
     step = sound.step.model_copy(update={"kind": "measured", "heldout_error": 0.3})
@@ -148,7 +150,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["topup", *words])
 
 
-def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
+def test_only_json_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
     done = run("--profile", "mine.json", "--requests", "100", "--jobs", "1", "--p95-ms", "60", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
     printed = json.loads(done.output)

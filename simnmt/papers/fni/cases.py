@@ -1,4 +1,4 @@
-"""How a claim is judged on a device: case by case, a beam and a test set each, and the worst decided case counts."""
+"""Judge a claim on a device case by case, a beam and a test set each; the worst decided case counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord,
 from simnmt.papers.kit.page import grouped
 
 LEAST_BATCHES = 40
-"""Fewer batches decide nothing: the first batch, and the last, would weigh too much."""
+"""Fewest batches that decide a verdict: with fewer, the first and the last batch would weigh too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +20,16 @@ class Case:
 
     name: str
     ours: str
-    """Our figures, as text."""
+    """Our figures as text."""
     verdict: str
     reason: str = ""
-    """Why the case does not hold, or decides nothing; empty: the usual reason of its verdict."""
+    """Reason why the case does not hold or is undecided; empty: the usual reason of its verdict."""
 
 
-_USUAL_REASONS = {FAILS: "not so", UNCLEAR: "not in every seed"}
+_USUAL_REASONS = {FAILS: "it does not hold", UNCLEAR: "not in every seed"}
 _OUTCOMES = {HOLDS: "in every case looked at", UNKNOWN: "nothing that could decide it was measured"}
 _KINDS = ("synthetic", "published", "inferred", "measured")
-"""How figures are known, the least certain kind first."""
+"""Origins of figures, the least certain first."""
 
 
 def case_name(beam: int, test_set: str) -> str:
@@ -37,13 +37,13 @@ def case_name(beam: int, test_set: str) -> str:
     return f"{SETS[test_set].name}, beam {beam}"
 
 
-def case_over_seeds(name: str, ours: str, holds: Sequence[bool]) -> Case:
+def case_over_seeds(decoder: Decoder, test_set: str, ours: str, holds: Sequence[bool], reason: str = "") -> Case:
     """Return a case that is clear if all its seeds agree."""
-    return Case(name, ours, verdict_over_cases([holds]))
+    return Case(case_name(decoder.beam, test_set), ours, verdict_over_cases([holds]), reason)
 
 
 def undecided_reason(decoder: Decoder, test_set: str, sentences: int | None, *, refills: bool = True) -> str:
-    """Return why figures of a device on a set decide no verdict, or an empty text.
+    """Return the reason why figures of a device on a set decide no verdict, or an empty text.
 
     Args:
         decoder: the device with its beam.
@@ -54,25 +54,25 @@ def undecided_reason(decoder: Decoder, test_set: str, sentences: int | None, *, 
     if decoder.extrapolates(test_set):
         return "extrapolated"
     if refills and not decoder.refills_known:
-        return "without what refills and the gaps between steps take, which was not measured"
+        return "without the cost of refills and of the gaps between steps, which was not measured"
     return too_few_reason(decoder, sentences)
 
 
 def too_few_reason(decoder: Decoder, sentences: int | None) -> str:
-    """Return why so many timed sentences decide no verdict on a device, or an empty text."""
+    """Return the reason why the timed sentences are too few for a verdict on a device, or an empty text."""
     too_few = sentences is not None and sentences < LEAST_BATCHES * decoder.batch
     return f"of fewer than {LEAST_BATCHES} batches" if too_few else ""
 
 
 def undecided(case: Case, reason: str) -> Case:
-    """Return the case, without a verdict if there is a reason for that."""
+    """Return the case, without a verdict if `reason` is not empty."""
     return replace(case, verdict=UNKNOWN, reason=reason) if reason else case
 
 
 def device_claim(
     decoders: Sequence[Decoder], identifier: str, claim: str, published: str, cases: Iterable[Case], notes: Iterable[str] = ()
 ) -> ClaimRecord:
-    """Return the record of a claim on one device. `notes`: further sentences of `why`, empty ones are left out."""
+    """Return the record of a claim on one device. `notes`: further sentences of `why`; empty ones are left out."""
     cases = list(cases)
     verdict = worst_verdict(case.verdict for case in cases)
     undecided_cases = grouped([case for case in cases if case.verdict == UNKNOWN], "reason")

@@ -1,15 +1,16 @@
-"""Device profiles that cover batched decoding and a fused output layer, and when their numbers decide no verdict."""
+"""Device profiles with batched decoding and a fused output layer, and the reasons why their figures decide no verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.fni.published import BATCH, BEAM, SETS
+from simnmt.papers.kit.study import read_distinct
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface, TableSurface
 from simnmt.profile.blocks import Overhead, ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -21,11 +22,11 @@ from simnmt.results.result import group_doubts
 
 BEAMS = (1, BEAM)
 LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}
-"""Tokens; about one sentence in three hundred is longer. A batch that is topped up is rarely without a long one."""
+"""Tokens of a long output. About one sentence in three hundred is longer, so a batch that is topped up usually holds one."""
 UNCHARGED = "steps of the beam beyond its best output were not counted and are not charged"
-"""The remark of a beam whose profile does not count them, or has another beam."""
+"""Remark on a beam whose profile does not count such steps, or was measured with another beam."""
 MOST_PROLONGED = 0.10
-"""By how much the step of a full batch may change from the last position that was measured to that of a long output."""
+"""Largest relative change of a full batch's step from the last measured position to that of a long output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +34,49 @@ class Decoder:
     """One device with one model and one beam."""
 
     device: str
-    """The name of its profile of beam 1, or of the only one it has."""
+    """Name of the profile of beam 1, or of the only profile of the device."""
     box: str
     model: str
     beam: int
     profile: str
-    """Whose steps these are."""
+    """Name of the profile with the step costs."""
     kind: str
-    """How its steps are known: measured, inferred or synthetic."""
+    """Origin of the step costs: measured, inferred or synthetic."""
     cost: DecodingCost
     batch: int
-    """Sentences of a mini-batch: the paper's, or the most that were measured where that is less."""
+    """Sentences of a mini-batch: the paper's, or the largest measured batch if that is smaller."""
     guessed: bool = False
-    """Its beam was not measured: its steps are those of as many rows with beam 1."""
+    """True if the beam was not measured: its steps are those of as many rows with beam 1."""
     refills_known: bool = False
-    """Whether its profile has both costs of topping up, joining a batch and the gap between two steps; else one is 0 s."""
+    """True if the profile has both costs of topping up, joining a batch and the gap between two steps."""
     why_batch: str = ""
-    """Why its mini-batches are smaller than the paper's; empty where they are not."""
+    """Reason why mini-batches are smaller than the paper's; empty if they are not."""
     remarks: tuple[str, ...] = ()
-    """What is other than in the paper, or beyond what was measured."""
+    """Differences from the paper, and figures beyond what was measured."""
     doubts: tuple[str, ...] = ()
-    """What makes the step costs of its profile doubtful."""
+    """Reasons to doubt the step costs."""
 
     @property
     def shown_kind(self) -> str:
-        """`kind` as people read it: `measured, doubtful` where the profile has warnings."""
+        """`kind` for readers: `measured, doubtful` if the profile has warnings."""
         return f"{self.kind}, doubtful" if self.doubts else self.kind
 
     def prolonged(self, test_set: str) -> float:
-        """By how much of itself a full batch's step changes from the last position measured to that of a long output."""
+        """Return the relative change of a full batch's step from the last measured position to that of a long output."""
         last, long = self.cost.step.length_range[1], LONG_OUTPUT[test_set]
         seconds = self.cost.steps_at(self.batch)
         return 0.0 if long <= last else seconds(long, long) / seconds(last, last) - 1.0
 
     def extrapolates(self, test_set: str) -> bool:
-        """Whether numbers on a set rest on more than what was measured."""
+        """Return whether figures on a test set rest on more than measured costs."""
         return self.guessed or abs(self.prolonged(test_set)) > MOST_PROLONGED
 
 
 def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
-    """Costs of sentences with so many hypotheses, had every hypothesis the cost of a sentence of beam 1: what choosing among
-    them takes is not in it. Encoding is one row a sentence in either case."""
+    """Return the costs of sentences with `beam` hypotheses, each as dear as a sentence of beam 1.
+
+    The cost of choosing among the hypotheses is left out. Encoding takes one row per sentence with any beam.
+    """
     surface, (low, high) = cost.step.surface, cost.step.batch_range
     rows: LinearSurface | TableSurface
     if isinstance(surface, LinearSurface):
@@ -82,42 +85,35 @@ def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
         rows = TableSurface(surface.batches / beam, surface.lengths, surface.cells)
     # Without `alone`: a sentence alone has as many rows as hypotheses, and its row is not that of batch 1.
     step = BatchCost(rows, (max(low // beam, 1), high // beam), cost.step.length_range)
-    return replace(
-        cost,
-        step=step,
-        gap_s_per_sentence=cost.gap_s_per_sentence * beam,
-        refill_s_per_sentence=cost.refill_s_per_sentence * beam,
-        s_per_row_src_token=cost.s_per_row_src_token * beam,
-        beam=beam,
-    )
+    per_sentence = ("gap_s_per_sentence", "refill_s_per_sentence", "s_per_row_src_token")
+    return replace(cost, step=step, beam=beam, **{name: getattr(cost, name) * beam for name in per_sentence})
 
 
 def shipped_profiles() -> list[DeviceProfile]:
-    """All that come with simnmt, by name."""
+    """Return all profiles that come with simnmt, by name."""
     return [read_profile(shipped_files.find("calibration", name)) for name in shipped_files.names("calibration")]
 
 
 def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
     """Read profiles by file or `@name`. Raise `InputError` for one unreadable, without batch costs, or with a repeated name."""
-    by_name: dict[str, DeviceProfile] = {}
-    for name in names:
-        path = shipped_files.find("calibration", name) if name.startswith("@") else Path(name)
+
+    def read(path: Path) -> DeviceProfile:
         profile = read_profile(path)
         try:
             profile.decoding_cost  # noqa: B018
         except ProfileError as error:
             raise InputError(error.what, path=path, remedy=error.remedy) from None
-        if profile.name in by_name:
-            raise InputError(f"a second profile named {profile.name}", path=path, remedy="change its name")
-        by_name[profile.name] = profile
-    return list(by_name.values())
+        return profile
+
+    paths = (shipped_files.find("calibration", name) if name.startswith("@") else Path(name) for name in names)
+    return read_distinct(paths, read, lambda profile: profile.name, "profiles")
 
 
 def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Sequence[int] = BEAMS) -> list[Decoder]:
     """Return one decoder per device, model and beam. Profiles without batched step costs are skipped.
 
     Batches are of `batch` sentences, or of the most that were measured. A beam without a profile uses the rows of beam 1,
-    and a remark says so.
+    with a remark.
     """
     groups: list[tuple[tuple[str, ...], dict[int, tuple[DeviceProfile, DecodingCost]]]] = []
     for profile in profiles:
@@ -125,7 +121,7 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
             cost = profile.decoding_cost
         except ProfileError:
             continue
-        key = _same_box(profile)
+        key = _box_and_model(profile)
         # A second profile of the same beam counts as a separate device, even if it names the same box.
         group = next((by_beam for other, by_beam in groups if other == key and cost.beam not in by_beam), None)
         if group is None:
@@ -142,7 +138,7 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
     return device_decoders
 
 
-def _same_box(profile: DeviceProfile) -> tuple[str, ...]:
+def _box_and_model(profile: DeviceProfile) -> tuple[str, ...]:
     """Return the key that profiles of several beams of one device and model share."""
     engine = profile.engine
     how = (engine.backend, engine.compute_type, str(engine.threads), str(sorted(engine.architecture.items()))) if engine else ()
@@ -153,50 +149,45 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     assert profile.step is not None, "its cost was computed"
     guessed = profile.step.beam != cost.beam
     possible = min(batch, cost.most_batch)
+    rows = profile.step.cost.batch_range[1]
     why_batch = ""
-    if possible < batch:
+    if possible < batch and guessed and possible == rows // cost.beam:
+        why_batch = f"batches of {possible} sentences: each takes {cost.beam} of the {rows} rows measured with beam 1"
+    elif possible < batch:
         why_batch = f"batches of {possible} sentences, no more were measured"
-        rows = profile.step.cost.batch_range[1]
-        if guessed and possible == rows // cost.beam:
-            why_batch = f"batches of {possible} sentences: each takes {cost.beam} of the {rows} rows measured with beam 1"
     overheads = profile.overheads
     gap_known = overheads is not None and _is_known(overheads.step_gap_s_per_sentence)
     refill_known = overheads is not None and (_is_known(overheads.refill_s_fixed) or _is_known(overheads.refill_s_per_sentence))
-    kind = profile.step.kind if profile.step else "synthetic"
-    names = device, profile.device.name, profile.model.name, cost.beam, profile.name, kind
+    names = device, profile.device.name, profile.model.name, cost.beam, profile.name, profile.step.kind
     known = gap_known and refill_known
     decoder = Decoder(*names, cost, possible, guessed, known, why_batch, doubts=step_doubts(profile))
     remarks = {
         f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1": guessed,
         why_batch: bool(why_batch),
         UNCHARGED: cost.beam > 1 and (guessed or profile.beam_overrun is None),
-        "what each sentence adds between two steps was not measured and counts as 0 s": not gap_known,
-        "what it takes to join a batch was not measured and counts as 0 s": not refill_known,
+        "the cost of each sentence between two steps was not measured and counts as 0 s": not gap_known,
+        "the cost of joining a batch was not measured and counts as 0 s": not refill_known,
     }
-    applicable = [remark for remark, applies in remarks.items() if applies]
-    return replace(decoder, remarks=(*applicable, *_long_output_remarks(decoder)))
-
-
-def _long_output_remarks(decoder: Decoder) -> list[str]:
-    last = decoder.cost.step.length_range[1]
-    return [
+    last = cost.step.length_range[1]
+    long_outputs = [
         f"{SETS[test_set].name}: no step was measured beyond the {last + 1}th token of an output; a step's time changes by "
         f"{100 * decoder.prolonged(test_set):+.0f} % from there to the {long}th"
         for test_set, long in LONG_OUTPUT.items()
         if long > last
     ]
+    return replace(decoder, remarks=(*(remark for remark, applies in remarks.items() if applies), *long_outputs))
 
 
 def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
-    """Return what makes the costs of a profile's steps doubtful; `more`: further cost models that are used."""
-    # Of the profile's beam, whatever beam is decoded with: doubts are listed by device, so those of a beam that was made of
-    # beam 1 would mark what beam 1 shows. Such a beam carries the remark `UNCHARGED` instead; if made of rows, it also counts
-    # as extrapolated, which decides no verdict.
+    """Return the reasons to doubt the costs of a profile's steps; `more`: further cost models that are used."""
+    # The doubts are those of the profile's own beam, since readers see them by device: doubts about a beam that was made from
+    # beam 1 would mark the figures of beam 1. Such a beam has the remark `UNCHARGED` and counts as extrapolated, which decides
+    # no verdict.
     return tuple(doubt.message for doubt in profile_doubts(profile, ("step", "encoder", "overheads", *more)))
 
 
 def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
-    """Return the doubtful profiles of some decoders, each once."""
+    """Return each doubtful profile of some decoders once."""
     return group_doubts((decoder.device, decoder.profile, decoder.kind, decoder.doubts) for decoder in decoders)
 
 
@@ -206,38 +197,33 @@ def _is_known(overhead: Overhead | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FusedDecoder:
-    """One device with one model and one beam, its output layer fused or not."""
+    """One device with one model and one beam, with the fused output layer and without."""
 
     plain: Decoder
     fused: Decoder
     plain_choice: DecoderChoice
-    """Stage by stage, and how its times are known."""
+    """Stages of the plain decoder, and the origin of their times."""
     fused_choice: DecoderChoice
-    vocab: int
-    """Words of the model, which the output layer's time goes with."""
-    src_len: int | None
-    """Source tokens under the steps whose stages were measured."""
-    against_step: dict[int, float] = field(default_factory=dict)
-    """By batch size, the base's step as measured among the variants over the calibrated one; empty where that is not known."""
+    profile: DeviceProfile
 
     @property
     def device(self) -> str:
-        """The profile's name."""
+        """Name of the profile."""
         return self.plain.device
 
     @property
     def beam(self) -> int:
-        """Hypotheses of a sentence."""
+        """Hypotheses per sentence."""
         return self.plain.beam
 
     @property
-    def batch(self) -> int:
-        """Sentences of a batch, the same with the fused kernel and without."""
-        return self.plain.batch
+    def vocab(self) -> int:
+        """Words of the model; the time of the output layer is proportional to them."""
+        return self.profile.model.vocab
 
     @property
     def measured(self) -> bool:
-        """Whether both variants were; else one of them is composed."""
+        """True if both variants were measured, and none is composed."""
         return "composed" not in (self.plain_choice.how, self.fused_choice.how)
 
     def decoder(self, fused: bool) -> Decoder:
@@ -246,21 +232,19 @@ class FusedDecoder:
 
     @property
     def remarks(self) -> list[str]:
-        """What is other than in the paper, or beyond what was measured."""
-        ratios = [f"{ratio:.2f}" for ratio in sorted(self.against_step.values())]
-        apart = (
-            f"steps among the variants took {' to '.join(dict.fromkeys((*ratios[:1], *ratios[-1:])))} times the calibrated ones"
+        """Differences from the paper, and figures beyond what was measured."""
+        assert self.profile.decoder is not None
+        remarks = (
+            [] if (src_len := self.profile.decoder.src_len) is None else [f"stages measured with sources of {src_len} tokens"]
         )
-        return [
-            *([] if self.src_len is None else [f"stages measured with sources of {self.src_len} tokens"]),
-            *([f"{apart}: shares are theirs, seconds are not"] if ratios else []),
-            *(
-                f"{choice.settings.describe()}: {choice.describe_composition()}"
-                for choice in (self.plain_choice, self.fused_choice)
-                if choice.how == "composed"
-            ),
-            *self.fused.remarks,
-        ]
+        if ratios := against_step(self.profile).values():
+            span = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
+            remarks.append(
+                f"steps among the variants took {span} times the calibrated ones: shares are theirs, seconds are not"
+            )
+        composed = [choice for choice in (self.plain_choice, self.fused_choice) if choice.how == "composed"]
+        remarks += [f"{choice.settings.describe()}: {choice.describe_composition()}" for choice in composed]
+        return [*remarks, *self.fused.remarks]
 
 
 def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tuple[list[FusedDecoder], list[str]]:
@@ -269,41 +253,32 @@ def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tup
     Batches are of `batch` sentences, or of the most that the variants were measured with.
     """
     device_decoders: list[FusedDecoder] = []
-    silent: list[str] = []
+    not_fused: list[str] = []
     left_out: list[str] = []
     for profile in profiles:
         if profile.decoder is None or not any(variant.fused for variant in profile.decoder.measured):
-            silent.append(profile.name)
+            not_fused.append(profile.name)
             continue
         for beam in BEAMS:
-            decoder_or_reason = _decoder_or_reason(profile, beam, batch)
-            if isinstance(decoder_or_reason, str):
-                left_out.append(f"Left out: {profile.name}, beam {beam}: {decoder_or_reason}.")
-            else:
-                device_decoders.append(decoder_or_reason)
-    if silent:
-        left_out.append(f"Profiles without a fused variant of their decoder are passed over: {', '.join(silent)}.")
+            try:
+                (plain, plain_choice), (fused, fused_choice) = (
+                    _variant(profile, beam, fused, batch) for fused in (False, True)
+                )
+            except ProfileError as error:
+                left_out.append(f"Left out: {profile.name}, beam {beam}: {error.what}.")
+                continue
+            # The steps of the base may be known for larger batches than the variants, and batches decide speeds.
+            most = min(plain.batch, fused.batch, max(profile.decoder.batches))
+            doubts = step_doubts(profile, "decoder")
+            plain, fused = (replace(decoder, batch=most, doubts=doubts) for decoder in (plain, fused))
+            device_decoders.append(FusedDecoder(plain, fused, plain_choice, fused_choice, profile))
+    if not_fused:
+        left_out.append(f"Profiles without a fused variant of their decoder are passed over: {', '.join(not_fused)}.")
     return device_decoders, left_out
-
-
-def _decoder_or_reason(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
-    """Return both variants, or why they are not known."""
-    try:
-        (plain, plain_choice), (fused, fused_choice) = (_variant(profile, beam, fused, batch) for fused in (False, True))
-    except ProfileError as error:
-        return error.what
-    assert profile.decoder is not None
-    # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
-    most = min(plain.batch, fused.batch, max(profile.decoder.batches))
-    doubts = step_doubts(profile, "decoder")
-    plain, fused = (replace(decoder, batch=most, doubts=doubts) for decoder in (plain, fused))
-    return FusedDecoder(
-        plain, fused, plain_choice, fused_choice, profile.model.vocab, profile.decoder.src_len, against_step(profile)
-    )
 
 
 def _variant(profile: DeviceProfile, beam: int, fused: bool, batch: int) -> tuple[Decoder, DecoderChoice]:
     moved, choice = with_decoder(profile, DecoderSettings(beam=beam, fused=fused, candidates=None))
-    moved.decoding_cost  # noqa: B018 - says what the profile lacks
+    moved.decoding_cost  # noqa: B018 - raises the error that names what the profile lacks
     (decoder,) = decoders([moved], batch, (beam,))
     return decoder, choice

@@ -7,37 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simnmt.base.errors import InputError
-from simnmt.papers.fni import published
+from simnmt.papers.fni import fused_claims, offline, published
 from simnmt.papers.fni.cases import case_name
 from simnmt.papers.fni.devices import BEAMS, FusedDecoder, doubtful_profiles, fused_decoders, shipped_profiles
-from simnmt.papers.fni.fused_claims import (
-    device_claims,
-    paper_claims,
-    predicted_speed_up,
-    predicted_speed_up_of_fusing,
-    real_claims,
-)
-from simnmt.papers.fni.offline import (
-    BY_KEY,
-    LEAST_SENTENCES,
-    SPEED_SEEDS,
-    ComparedSpeed,
-    Progress,
-    Speed,
-    run_tasks,
-    speed_chart,
-    speed_table,
-)
-from simnmt.papers.fni.published import OutputTimes
+from simnmt.papers.fni.published import SETS, OutputTimes
 from simnmt.papers.fni.stages import Key, SetStages, over_plain, speeds, stages
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
-from simnmt.papers.kit.page import ChartSection, grouped
+from simnmt.papers.kit.page import ChartSection, bars, grouped
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.table import Column, Figure, Table, derived_table, percent
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
-from simnmt.report.charts import Chart, bar_chart, bar_series
+from simnmt.report.charts import Chart
 from simnmt.report.typography import number, signed, typeset
 
 if TYPE_CHECKING:
@@ -50,21 +31,21 @@ _WEIGHTS = {"random": "random weights", "checkpoint": "trained weights"}
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """The paper's statements on fusing, and our results."""
+    """The paper's claims on fusing, and our results."""
 
     decoders: list[FusedDecoder]
     left_out: list[str]
     """Messages about the profiles that were passed over."""
     stages: dict[tuple[str, int, str], SetStages]
     """By device, beam and set."""
-    speeds: dict[Key, Speed]
+    speeds: dict[Key, offline.Speed]
     real: list[RealSpeed]
     claims: list[ClaimRecord]
     sentences: int | None = None
     """Most sentences timed per set; None: the paper's."""
 
     def report(self) -> PaperReport:
-        """Return the reproduction as JSON, text and page show it."""
+        """Return the reproduction for JSON, terminal and page."""
         amdahl, compared = _amdahl_rows(self), _fused_speeds(self)
         summary = _summary(self.decoders, amdahl)
         tables = _tables(self, amdahl, compared)
@@ -98,13 +79,13 @@ def reproduce(
     measure: int | None = None,
     model: str | None = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: offline.Progress | None = None,
 ) -> Reproduction:
     """Time the paper's output layer on `profiles`, by default all shipped ones that measured decoder variants.
 
     Args:
         profiles: those without a fused variant are passed over.
-        requests: most sentences timed per set.
+        requests: most sentences timed per set; fewer than `cases.LEAST_BATCHES` batches decide no verdict on speeds.
         measure: sentences of each mix that a real decoder also decodes with and without the fused output layer.
         model: model of the real decoder; by default the paper's.
         jobs: processes.
@@ -113,30 +94,32 @@ def reproduce(
     Raises:
         InputError: too few requests.
     """
-    if requests is not None and requests < LEAST_SENTENCES:
-        raise InputError(f"{requests} requests: too few to tell of batches", remedy=f"give {LEAST_SENTENCES} or more")
+    offline.check_requests(requests)
     known, left_out = fused_decoders(shipped_profiles() if profiles is None else profiles)
-    # The real decoder runs first, so that an unreadable model is refused before minutes of simulation.
-    real = [] if measure is None else _measured(model or REAL_MODEL, measure, progress)
-    cases = [(decoder, key) for decoder in known for key in published.SETS]
-    results = run_tasks([partial(_timed, *case, requests) for case in cases], jobs, progress)
+    real: list[RealSpeed] = []
+    if measure is not None:
+        # Imported here, so that a reproduction from profiles needs no torch. The real decoder runs first, so that an unreadable
+        # model is refused before minutes of simulation.
+        from simnmt.calibrate.decoder_speeds import fused_speeds
+
+        real = fused_speeds(model or REAL_MODEL, measure, BEAMS, progress=progress)
+    cases = [(decoder, key) for decoder in known for key in SETS]
+    (results,) = offline.run_groups([[partial(_timed, *case, requests) for case in cases]], jobs, progress)
     stages_by_set = {
         (decoder.device, decoder.beam, key): set_stages for (decoder, key), (set_stages, _) in zip(cases, results, strict=True)
     }
     by_key = {key: set_speed for _, set_speeds in results for key, set_speed in set_speeds.items()}
-    claims = [*paper_claims(), *real_claims(real), *device_claims(known, stages_by_set, by_key, requests)]
+    claims = [
+        *fused_claims.paper_claims(),
+        *fused_claims.real_claims(real),
+        *fused_claims.device_claims(known, stages_by_set, by_key, requests),
+    ]
     return Reproduction(known, left_out, stages_by_set, by_key, real, claims, requests)
 
 
-def _timed(decoder: FusedDecoder, test_set: str, sentences: int | None) -> tuple[SetStages, dict[Key, Speed]]:
-    return stages(decoder, test_set, SPEED_SEEDS[0], sentences), speeds(decoder, test_set, SPEED_SEEDS, sentences)
-
-
-def _measured(model: str, sentences: int, progress: Progress | None) -> list[RealSpeed]:
-    # Imported here, so that a reproduction from profiles needs no torch.
-    from simnmt.calibrate.decoder_speeds import fused_speeds
-
-    return fused_speeds(model, sentences, BEAMS, progress=progress)
+def _timed(decoder: FusedDecoder, test_set: str, sentences: int | None) -> tuple[SetStages, dict[Key, offline.Speed]]:
+    seeds = offline.SPEED_SEEDS
+    return stages(decoder, test_set, seeds[0], sentences), speeds(decoder, test_set, seeds, sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +146,10 @@ def _amdahl_rows(reproduction: Reproduction) -> list[AmdahlRow]:
         predictions = cell.predicted, cell.predicted_product_left_alone
         simulated = 1.0 + over_plain(reproduction.speeds, (device, beam, test_set, "maxi", True)).mean
         rows.append(AmdahlRow(*case, cell.output_share, cell.layer.layer_ratio, *predictions, simulated))
-    for real_speed in reproduction.real:
-        case = "this box, real decoder", "measured", real_speed.test_set, real_speed.beam
-        predictions = predicted_speed_up(real_speed), predicted_speed_up_of_fusing(real_speed)
-        layer_ratio = real_speed.layer_s / real_speed.fused_layer_s
-        rows.append(AmdahlRow(*case, real_speed.layer_share, layer_ratio, *predictions, real_speed.ratio))
+    for speed in reproduction.real:
+        case = "this box, real decoder", "measured", speed.test_set, speed.beam
+        predictions = fused_claims.predicted_speed_up(speed), fused_claims.predicted_speed_up_of_fusing(speed)
+        rows.append(AmdahlRow(*case, speed.layer_share, speed.layer_s / speed.fused_layer_s, *predictions, speed.ratio))
     return rows
 
 
@@ -183,7 +165,7 @@ def _summary(decoders: Sequence[FusedDecoder], amdahl: Sequence[AmdahlRow]) -> s
             "the product left alone, as in the paper, "
             f"{_range([row.predicted_product_left_alone for row in rows])} would remain."
         )
-    return " ".join(sentences) or "No device profile at hand has a fused output layer: the paper's figures stand alone."
+    return " ".join(sentences) or "No device profile at hand has a fused output layer: only the paper's own figures are shown."
 
 
 def _range(ratios: Sequence[float]) -> str:
@@ -194,58 +176,55 @@ def _range(ratios: Sequence[float]) -> str:
 def _notes(reproduction: Reproduction) -> list[str]:
     limitations = [
         "Lengths are drawn: log-normal with the moments of Table 1. The paper's sentences are not at hand.",
-        "Seconds of a stage: measured at some batch sizes, in between a line, times the steps that have so many sentences "
-        "active with maxi-batching. Shares of a step are those of the measured variants, its level is the calibrated step's.",
+        "Seconds of a stage: measured at some batch sizes, interpolated linearly between them, times the steps with so many "
+        "active sentences with maxi-batching. Shares of a step are those of the measured variants, its level is the calibrated "
+        "step's.",
         "Our fused layer also multiplies block by block, so that products are still in the cache when they are searched; the "
         "paper leaves the product alone. Speeds and predictions include this change; beside them is the prediction of "
         "fusing alone.",
-        f"Speeds are of the same sentences with and without the fused kernel, over {len(SPEED_SEEDS)} seeds, simulated on each "
-        "device's step costs. As these are made of the same stages, only a real decoder (--measure) can tell whether Amdahl's "
-        "prediction holds.",
-        "Fusing is exact: translations are those of the plain decoder (FNI-11), as the tests of the kernels hold it to.",
+        f"Speeds are of the same sentences with and without the fused kernel, over {len(offline.SPEED_SEEDS)} seeds, simulated "
+        "on each device's step costs. These consist of the same stages, so only a real decoder (--measure) can test Amdahl's "
+        "prediction.",
+        "Fusing is exact: translations are those of the plain decoder (FNI-11); the tests of the kernels check this.",
         "The paper's device is a GPU and its curves are not in its text: signs and orders can be compared, and sizes cannot.",
         *reproduction.left_out,
     ]
     if not reproduction.decoders:
         limitations.append("No device profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it.")
     if reproduction.real:
-        real_speed = reproduction.real[0]
+        speed = reproduction.real[0]
         limitations.append(
-            f"The real decoder: {real_speed.model} with {_WEIGHTS[real_speed.weights]} and forced lengths, float32, one "
-            f"thread; each mix decoded in {len(real_speed.plain_s)} rounds, with and without the fused output layer in "
-            "turn. Translations are compared where sentences end by themselves, at the forced length at the latest."
+            f"The real decoder: {speed.model} with {_WEIGHTS[speed.weights]} and forced lengths, float32, one thread; each mix "
+            f"decoded in {len(speed.plain_s)} rounds, alternately with and without the fused output layer. Translations are "
+            "compared where sentences end by themselves, at the forced length at the latest."
         )
     return limitations
 
 
 @dataclass(frozen=True, slots=True)
-class FusedSpeed(ComparedSpeed):
+class FusedSpeed(offline.ComparedSpeed):
     """A speed, fused or not, beside its baseline and the paper's gain."""
 
     choice: DecoderChoice
     fused: bool
     published: float | None
-    """The gain that the text gives as `up to`; None where it gives none."""
+    """The gain that the text prints as `up to`; None if it prints none."""
 
     @property
     def name(self) -> str:
-        """The strategy and the kernel."""
-        return _variant_name(self.speed.strategy, self.fused)
+        """Strategy and kernel."""
+        names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
+        return f"{names.get(self.speed.strategy, self.speed.strategy)}{', fused' if self.fused else ''}"
 
     @property
     def fidelity(self) -> str:
-        """The decoder's agreement with the exact one."""
+        """The decoder's agreement with the exact decoder."""
         return self.choice.fidelity.describe()
 
     @property
     def against(self) -> str:
-        """The strategy of the baseline."""
-        return BY_KEY[self.speed.strategy].baseline
-
-
-def _variant_name(strategy: str, fused: bool) -> str:
-    names = {"half-empty": "topped up", "maxi half-empty": "maxi, topped up"}
-    return f"{names.get(strategy, strategy)}{', fused' if fused else ''}"
+        """Strategy of the baseline."""
+        return offline.BY_KEY[self.speed.strategy].baseline
 
 
 def _fused_speeds(reproduction: Reproduction) -> list[FusedSpeed]:
@@ -262,28 +241,20 @@ def _fused_speeds(reproduction: Reproduction) -> list[FusedSpeed]:
         decoder = decoders[device, beam]
         choice = decoder.fused_choice if fused else decoder.plain_choice
         theirs = published_gains.get((strategy, fused), {}).get(test_set)
-        gained = over_plain(reproduction.speeds, key)
-        rows.append(FusedSpeed(decoder.decoder(fused), timed, gained, choice, fused, theirs))
+        rows.append(FusedSpeed(decoder.decoder(fused), timed, over_plain(reproduction.speeds, key), choice, fused, theirs))
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class ShareRow:
-    """Share of the time of one part, without the fused kernel; those of one device, beam and set sum to 1."""
-
-    device: str
-    beam: int
-    test_set: str
-    part: str
-    share: float
-
-
 def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: Sequence[FusedSpeed]) -> list[Table]:
-    shares = [ShareRow(*key, *part) for key, cell in reproduction.stages.items() for part in cell.shares.items()]
+    shares = [
+        {"device": device, "beam": beam, "set": test_set, "part": part, "share": share}
+        for (device, beam, test_set), cell in reproduction.stages.items()
+        for part, share in cell.shares.items()
+    ]
     return [
-        _output_table([*published.TABLES, *(cell.layer for cell in reproduction.stages.values())]),
+        _output_table(_output_times(reproduction)),
         derived_table(published.derived()),
-        Table("shares", "Shares of the time (figures 1, 5)", shares, keys="device beam set=test_set part share"),
+        Table("shares", "Shares of the time (figures 1, 5)", shares),
         _speed_table(compared),
         Table(
             "amdahl",
@@ -300,7 +271,7 @@ def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: S
             ],
             note="From the output layer’s share of the time and its own speed-up. Ours multiplies block by block, which plain "
             "decoding might do as well: beside it is the prediction of fusing alone, the product left alone as in the paper. "
-            "Simulated speed-ups are made of the same stages; a measured one is a test where it is not within the 10 % allowed "
+            "Simulated speed-ups consist of the same stages; a measured one is a test where it is not within the 10 % allowed "
             "of 1.",
             small="source",
             keys="source kind set=test_set beam output_share layer_ratio predicted predicted_product_left_alone end_to_end",
@@ -314,23 +285,27 @@ def _tables(reproduction: Reproduction, amdahl: Sequence[AmdahlRow], compared: S
             [
                 Column("device", lambda row: f"{row.device}, beam {row.beam}"),
                 Column("model", lambda row: f"{row.plain.model}, {row.vocab:,} words", words=True),
-                Column("batches of", "batch", digits=0),
+                Column("batches of", "plain.batch", digits=0),
                 Column("kind", "fused.shown_kind", kind=True),
                 Column("without", "plain_choice.short", words=True),
                 Column("fused", "fused_choice.short", words=True),
                 Column("remarks", lambda row: "; ".join(row.remarks), words=True),
             ],
-            note="How each profile’s decoder is known, with the fused kernel and without.",
-            small=lambda row: row.plain.box,
-            keys="device box=plain.box model=plain.model vocab beam batch plain=plain_choice.short fused=fused_choice.short "
-            "how=fused_choice.how kind=fused.shown_kind exact=fused_choice.exact remarks",
+            note="Origin of each profile’s decoder, with the fused kernel and without.",
+            small="plain.box",
+            keys="device box=plain.box model=plain.model vocab beam batch=plain.batch plain=plain_choice.short "
+            "fused=fused_choice.short how=fused_choice.how kind=fused.shown_kind exact=fused_choice.exact remarks",
             in_document=False,
         ),
     ]
 
 
+def _output_times(reproduction: Reproduction) -> list[OutputTimes]:
+    return [*published.TABLES, *(cell.layer for cell in reproduction.stages.values())]
+
+
 def _output_table(rows: Sequence[OutputTimes]) -> Table:
-    order = list(published.SETS)
+    order = list(SETS)
     return Table(
         "table-2-3",
         "Tables 2 and 3: seconds of the output layer over a whole set",
@@ -358,8 +333,8 @@ def _output_table(rows: Sequence[OutputTimes]) -> Table:
             Column("whole layer", "layer_ratio", digits=3),
         ],
         note="Three steps: bias, softmax and search; the ratio is theirs over fused. Our fused layer takes its product block "
-        "by block; the paper leaves it alone. Small print: what the paper prints of a change, where its seconds "
-        "give another. Fusing is exact: translations stay as they are.",
+        "by block; the paper leaves it alone. Small print: the paper’s figure of a change, where its seconds give another. "
+        "Fusing is exact: translations stay as they are.",
         published="kind",
         keys="source kind set=test_set beam product_s product_fused_s product_percent printed_product_percent bias_s softmax_s "
         "search_s three_s fused_s fused_percent printed_fused_percent ratio layer_ratio exact",
@@ -397,7 +372,7 @@ def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
         "Square brackets hold the least and the greatest over seeds."
     )
     title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
-    return speed_table(title, rows, columns, note, "name", "name fused how=choice.how fidelity against published")
+    return offline.speed_table(title, rows, columns, note, "name", "name fused how=choice.how fidelity against published")
 
 
 def _speed_cell(row: FusedSpeed) -> Figure:
@@ -429,8 +404,8 @@ def _real_table(rows: Sequence[RealSpeed]) -> Table:
             Column("other differences", "disagreements", digits=0),
             *(Column(head, f"stages_s.{stage}", digits=2) for head, stage in stages_s.items()),
         ],
-        note="With and without the fused output layer in turn; stages in seconds over all steps. Translations are compared "
-        "where sentences end by themselves; near ties are closer than 1e-4.",
+        note="Rounds alternate with and without the fused output layer; stages in seconds over all steps. Translations are "
+        "compared where sentences end by themselves; near ties are closer than 1e-4.",
         small=lambda row: f"{row.model}, {row.vocab:,} words",
         keys="set=test_set beam model vocab batch sentences plain_s ratio weights equal near_ties disagreements shares "
         + " ".join(f"{stage}_s=stages_s.{stage}" for stage in ("body", *stages_s.values())),
@@ -438,7 +413,7 @@ def _real_table(rows: Sequence[RealSpeed]) -> Table:
 
 
 def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[ChartSection]:
-    times = grouped([*published.TABLES, *(cell.layer for cell in reproduction.stages.values())], "source")
+    times = grouped(_output_times(reproduction), "source")
     sections = [
         ChartSection(
             "tables-2-3-drawn",
@@ -452,64 +427,56 @@ def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[
     if not compared:
         return sections
     by_device = grouped(reproduction.stages.values(), "layer.source")
-    baselines = (
-        "All sentences at hand, over {}-batching without the fused kernel; whiskers hold the least and the greatest over "
-    )
-    note = f"{baselines}seeds. The paper's curves are not in its text."
-    figures = (
-        ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
-        ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
-        ("figures-9-10-maxi", "Figures 9 and 10, with maxi-batching", ("maxi", "maxi half-empty")),
-    )
-    return [
-        *sections,
+    sections.append(
         ChartSection(
             "figures-1-5",
             "Figures 1 and 5: shares of the time",
             "Share of the time by part",
             {device: _share_chart(device, cells) for (device,), cells in by_device.items()},
             note="Without the fused kernel, maxi-batching.",
-        ),
-        *(
-            ChartSection(
-                identifier,
-                title,
-                "Speed by beam",
-                {
-                    f"{published.SETS[test_set].name}, {device}": _speed_chart(rows, strategies)
-                    for (device, test_set), rows in grouped(compared, "speed.device", "speed.test_set").items()
-                },
-                note=note.format(strategies[0]),
-                before="speeds",
-            )
-            for identifier, title, strategies in figures
-        ),
-    ]
+        )
+    )
+    by_set = grouped(compared, "speed.device", "speed.test_set")
+    for identifier, title, strategies in (
+        ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
+        ("figures-9-10", "Figures 9 and 10: cumulative results", ("mini", "half-empty")),
+        ("figures-9-10-maxi", "Figures 9 and 10, with maxi-batching", ("maxi", "maxi half-empty")),
+    ):
+        charts = {
+            f"{SETS[test_set].name}, {device}": _speed_chart(rows, strategies) for (device, test_set), rows in by_set.items()
+        }
+        note = (
+            f"All sentences at hand, over {strategies[0]}-batching without the fused kernel; whiskers hold the least and the "
+            "greatest over seeds. The paper's curves are not in its text."
+        )
+        sections.append(ChartSection(identifier, title, "Speed by beam", charts, note, before="speeds"))
+    return sections
 
 
 def _seconds_chart(source: str, rows: Sequence[OutputTimes]) -> Chart:
     names = [case_name(row.beam, row.test_set) for row in rows]
     ratios = "; ".join(f"{name}: {row.ratio:.2f} times" for name, row in zip(names, rows, strict=True))
-    series = [
-        bar_series("product", [row.product_s for row in rows]),
-        bar_series("bias, softmax and search", [row.three_s for row in rows]),
-        bar_series("product, fused layer's", [row.product_fused_s for row in rows]),
-        bar_series("fused", [row.fused_s for row in rows]),
-    ]
-    return bar_chart(names, "seconds over the set", series, reading=f"{source}: {ratios}, three steps over fused.")
+    series = {
+        "product": [row.product_s for row in rows],
+        "bias, softmax and search": [row.three_s for row in rows],
+        "product, fused layer's": [row.product_fused_s for row in rows],
+        "fused": [row.fused_s for row in rows],
+    }
+    return bars(names, "seconds over the set", f"{source}: {ratios}, three steps over fused.", series)
 
 
 def _share_chart(device: str, cells: Sequence[SetStages]) -> Chart:
     names = [case_name(cell.layer.beam, cell.layer.test_set) for cell in cells]
     shares = ", ".join(f"{name} {100 * cell.output_share:.0f} %" for name, cell in zip(names, cells, strict=True))
-    series = [bar_series(part, [100 * cell.shares[part] for cell in cells]) for part in cells[0].shares]
     reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
-    return bar_chart(names, "% of the time", series, stacked=True, reading=reading)
+    series = {part: [100 * cell.shares[part] for cell in cells] for part in cells[0].shares}
+    return bars(names, "% of the time", reading, series, stacked=True)
 
 
 def _speed_chart(rows: Sequence[FusedSpeed], strategies: Sequence[str]) -> Chart:
     shown = [row for row in rows if row.speed.strategy in strategies]
     gains = {row.name: row.published for row in shown if row.published is not None}
     theirs = ", ".join(f"{name} up to {1 + gained:.2f}" for name, gained in gains.items())
-    reading = f"{published.SETS[rows[0].speed.test_set].name}, {rows[0].speed.device}."
-    return speed_chart(shown, f"speed over {strategies[0]}-batching", f"{reading} Published: {theirs}." if theirs else reading)
+    reading = f"{SETS[rows[0].speed.test_set].name}, {rows[0].speed.device}."
+    reading += f" Published: {theirs}." if theirs else ""
+    return offline.speed_chart(shown, f"speed over {strategies[0]}-batching", reading)

@@ -1,9 +1,10 @@
-"""All sentences at hand: the batching strategies, how full their steps are, and their speed on a device (FNI-12, FNI-16)."""
+"""All sentences at hand: the batching strategies, the occupancy of their steps, and their speed on a device (FNI-12, 16)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -11,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
-from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment.processes import run_tasks
+from simnmt.papers.fni.cases import LEAST_BATCHES
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
-from simnmt.papers.kit.page import grouped
+from simnmt.papers.kit.page import estimate_bars, grouped
 from simnmt.papers.kit.table import Column, Table, read_value
-from simnmt.report.charts import Chart, bar_chart, bar_series
+from simnmt.report.charts import Chart
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
@@ -31,10 +34,28 @@ LEAST_SENTENCES = 100
 """Fewest sentences that a user may ask for."""
 SEEDS = (1, 2, 3, 4, 5)
 SPEED_SEEDS = SEEDS[:2]
-"""Speeds hardly differ between seeds: 30,000 sentences average more than a seed moves."""
+"""Seeds of speeds. Speeds hardly differ between seeds, since 30,000 sentences average out more than a seed moves."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of tasks done and the number of all tasks."""
+Task = Callable[[], Any]
+
+
+def check_requests(requests: int | None) -> None:
+    """Raise `InputError` for too few sentences."""
+    if requests is not None and requests < LEAST_SENTENCES:
+        remedy = f"give {LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches"
+        raise InputError(f"{requests} requests: too few to form batches", remedy=remedy)
+
+
+def run_groups(groups: Sequence[Sequence[Task]], jobs: int, progress: Progress | None) -> list[list[Any]]:
+    """Return the results of several groups of tasks, computed together on `jobs` processes."""
+    results = iter(run_tasks(_call, [task for group in groups for task in group], jobs, progress))
+    return [list(islice(results, len(group))) for group in groups]
+
+
+def _call(task: Task) -> Any:
+    return task()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +65,7 @@ class Strategy:
     key: str
     name: str
     batching: Callable[[int, float], Batching]
-    """The batching for a batch size, given the seconds of the mean sentence alone (which offline strategies ignore)."""
+    """Return the batching for a batch size and the seconds of the mean sentence alone (which offline strategies ignore)."""
     tops_up: bool = False
     baseline: str = "mini"
     """Offline strategy without top-up that it is compared with."""
@@ -71,7 +92,7 @@ OFFLINE = (
 BY_KEY = {strategy.key: strategy for strategy in OFFLINE}
 ONLINE = (
     Strategy("single", "one at a time", lambda size, solo_s: mini(1, 0.0)),
-    Strategy("mini", "mini, of whoever waits", lambda size, solo_s: mini(size, 0.0)),
+    Strategy("mini", "mini, of all waiting sentences", lambda size, solo_s: mini(size, 0.0)),
     Strategy("maxi", "maxi, waiting for a mean sentence's time", lambda size, solo_s: maxi(size, COLLECT * size, solo_s)),
     _HALF_EMPTY,
     _IMMEDIATE,
@@ -89,7 +110,7 @@ class Moments(NamedTuple):
     """Mean and standard deviation of a set's source lengths as drawn, over seeds."""
 
     paper: TestSet
-    """The set as the paper prints it."""
+    """The set with its printed moments."""
     mean: float
     sd: float
 
@@ -98,21 +119,6 @@ def drawn_moments(test_set: str, seeds: Sequence[int]) -> Moments:
     """Return the moments of a set's source lengths."""
     lengths = [lengths_of(test_set, seed)[0] for seed in seeds]
     return Moments(SETS[test_set], fmean(src_len.mean() for src_len in lengths), fmean(src_len.std() for src_len in lengths))
-
-
-def run_tasks(tasks: Sequence[Callable[[], Any]], jobs: int, progress: Progress | None) -> list[Any]:
-    """Return the tasks' results, computed on `jobs` processes."""
-    results: list[Any] = [None] * len(tasks)
-    done = run_in_processes(_call, tasks, min(jobs, len(tasks))) if jobs > 1 and tasks else enumerate(map(_call, tasks))
-    for count, (index, result) in enumerate(done, start=1):
-        results[index] = result
-        if progress is not None:
-            progress(count, len(tasks))
-    return results
-
-
-def _call(task: Callable[[], Any]) -> Any:
-    return task()
 
 
 class Spread(NamedTuple):
@@ -135,11 +141,11 @@ class StepOccupancy:
     mean_active: Spread
     steps: Spread
     share_by_active: tuple[float, ...]
-    """Share of the steps with k active, k = 1..batch; mean over seeds."""
+    """Share of the steps with k active sentences, k = 1..batch; mean over seeds."""
 
     @property
     def name(self) -> str:
-        """The strategy's name."""
+        """Name of the strategy."""
         return BY_KEY[self.strategy].name
 
     def spread(self, measure: str) -> Spread:
@@ -175,11 +181,11 @@ class Speed:
     test_set: str
     strategy: str
     total_s: tuple[float, ...]
-    """One a seed, in the order of the seeds."""
+    """One per seed, in the order of the seeds."""
     sentences: int
     """Sentences of one seed."""
     refills: tuple[int, ...]
-    """Times that sentences joined, by seed."""
+    """Number of times that sentences joined, by seed."""
     encode_s: float
     refill_s: float
     decode_s: float
@@ -188,7 +194,7 @@ class Speed:
 
     @property
     def name(self) -> str:
-        """The strategy's name."""
+        """Name of the strategy."""
         return BY_KEY[self.strategy].name
 
     @property
@@ -222,7 +228,7 @@ def speed(decoder: Decoder, test_set: str, strategy: str, seeds: Sequence[int], 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much faster one strategy is than another on the same sentences: the ratio of their times less one."""
+    """Relative gain in speed of one strategy over another on the same sentences: the ratio of their times less one."""
 
     mean: float
     by_seed: tuple[float, ...]
@@ -250,16 +256,16 @@ class ComparedSpeed:
     decoder: Decoder
     speed: Speed
     gain: Gain
-    """The gain over the baseline."""
+    """Gain over the baseline."""
 
     @property
     def name(self) -> str:
-        """The name of the strategy."""
+        """Name of the strategy."""
         return self.speed.name
 
     @property
     def extrapolated(self) -> bool:
-        """Whether the speed rests on more than measured costs."""
+        """True if the speed rests on more than measured costs."""
         return self.decoder.extrapolates(self.speed.test_set)
 
 
@@ -267,10 +273,10 @@ def speed_table(title: str, rows: Sequence[ComparedSpeed], columns: Sequence[Col
     """Return a table with a line for each device, beam and set.
 
     Args:
-        title: of the table.
+        title: title of the table.
         rows: the speeds.
-        columns: of a line, which maps the names of its speeds to them.
-        note: of the table.
+        columns: further columns. A line of the table maps the names of its speeds to the speeds.
+        note: note below the table.
         name: the attribute that names a speed.
         keys: further JSON keys of a speed.
     """
@@ -299,25 +305,22 @@ def _speed_name(row: ComparedSpeed) -> str:
     return f"{name}, {row.speed.device}, batches of {row.decoder.batch}"
 
 
-def speed_chart(rows: Sequence[ComparedSpeed], unit: str, reading: str) -> Chart:
+def speed_chart(rows: Iterable[ComparedSpeed], unit: str, reading: str) -> Chart:
     """Return bars of the speeds by beam, a series for each strategy; whiskers span the seeds."""
-    labels = [
-        f"beam {row.speed.beam}, batches of {row.decoder.batch}" + (", extrapolated" if row.extrapolated else "")
+    bars = [
+        (
+            f"beam {row.speed.beam}, batches of {row.decoder.batch}{', extrapolated' if row.extrapolated else ''}",
+            row.name,
+            row.gain.ratio,
+        )
         for row in rows
     ]
-    by_name: dict[str, list[Estimate]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row.gain.ratio)
-    series = [
-        bar_series(name, [ratio.mean for ratio in ratios], [ratio.low for ratio in ratios], [ratio.high for ratio in ratios])
-        for name, ratios in by_name.items()
-    ]
-    return bar_chart(list(dict.fromkeys(labels)), unit, series, reading=reading)
+    return estimate_bars(bars, unit, reading)
 
 
 @dataclass(frozen=True, slots=True)
 class RefillLimit:
-    """How much more each refill may cost than now before a top-up strategy is no faster than the one without.
+    """Additional cost of each refill from which a top-up strategy is no faster than the strategy without top-up.
 
     With all sentences at hand the order of events does not depend on their costs, so a total time is linear in the cost of
     a refill and the limit is exact.
@@ -339,16 +342,6 @@ class RefillLimit:
     def limit_steps(self) -> float | None:
         """The limit in decode steps of a full batch."""
         return None if self.limit_s is None else self.limit_s / self.full_step_s
-
-    @property
-    def limit_ms(self) -> float | None:
-        """The limit in milliseconds."""
-        return None if self.limit_s is None else 1e3 * self.limit_s
-
-    @property
-    def full_step_ms(self) -> float:
-        """Milliseconds of a full batch's decode step."""
-        return 1e3 * self.full_step_s
 
 
 def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:

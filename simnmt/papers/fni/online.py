@@ -1,9 +1,10 @@
-"""Sentences arrive one by one: how much load each batching strategy carries within a p95 latency."""
+"""Sentences arrive one by one: the load that each batching strategy carries within a p95 latency."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from typing import NamedTuple
 
@@ -18,22 +19,26 @@ from simnmt.results.statistics import Estimate, over_replications
 from simnmt.world.batch_pool import decode_all
 
 BATCHES, LEAST_SENTENCES = 45, 1_500
-"""Of one run: so many batches' sentences, and never fewer than so many."""
+"""Length of one run in batches, and its least number of sentences."""
 WARM_UP = 0.10
-"""Share of a run's sentences, the first to arrive, that no p95 counts: they find the server empty. Over 40 batches remain."""
+"""Share of a run's first sentences that no p95 counts, since they find the server empty. Over 40 batches remain."""
 SEEDS = (1, 2, 3, 4, 5)
 TIGHT, RELAXED = 3.0, 8.0
-"""The p95s that are asked for where none is given, in times of the mean sentence alone on the device: one that leaves hardly
-room for company, as the longest twentieth of sentences take more than twice the mean's time alone, and one that does."""
+"""Default p95s to hold, in times of the mean sentence alone on the device. The tight one hardly allows batches, as the longest
+twentieth of the sentences take more than twice the mean's time alone; the relaxed one does."""
 LEAST_LOAD = 0.15
-"""Lowest load looked at, as a share of what one sentence at a time can do."""
+"""Lowest load simulated, as a share of the capacity of one sentence at a time."""
 STEP = 1.5
-"""Factor between the rates that are looked at."""
+"""Factor between the rates that are simulated."""
 CAPACITY_RUNS = 4
+"""Runs' sentences that measure a capacity: the last ones, which no others follow, hardly count then."""
 HALVINGS = 4
-"""Of the gap between the last rate that holds and the next: at the end it is 2.6 %."""
+"""Bisections between the last rate that holds and the next rate: 2.6 % of uncertainty remain."""
 SHOWN = 1.5
-"""A curve ends where its p95 is so many times the highest that is asked for."""
+"""A curve ends where its p95 is this many times the highest p95 to hold."""
+
+P95OfRate = Callable[[float], float]
+"""Return the p95 of latency in seconds at a rate in sentences a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Curve:
     test_set: str
     strategy: str
     capacity_rps: float
-    """Sentences a second with all of them at hand: at any higher rate those that wait grow without end."""
+    """Sentences a second with all of them at hand: at any higher rate the queue grows without end."""
     rate_rps: tuple[float, ...]
     """Sentences a second, rising."""
     p95_ms: tuple[float, ...]
@@ -66,11 +71,11 @@ class LoadLimit:
     over_solo: float
     """The same in times of the mean sentence alone."""
     up_to_rps: tuple[float, ...]
-    """Sentences a second, one a seed; 0 if not even the lowest rate looked at holds."""
+    """Sentences a second, one per seed; 0 if not even the lowest simulated rate holds."""
     saturated: bool = False
-    """With some seed it holds at the highest rate looked at, which is the capacity of the device."""
+    """True if with some seed the p95 holds at the highest simulated rate, which is the capacity of the device."""
     dips: bool = False
-    """With some seed it is missed at a lower rate too: whoever waits for company waits longest when little arrives."""
+    """True if with some seed the p95 is missed at a lower rate too: where little arrives, sentences wait longest for others."""
 
     @property
     def estimate(self) -> Estimate:
@@ -79,7 +84,7 @@ class LoadLimit:
 
 
 def solo_s(decoder: Decoder, test_set: str) -> float:
-    """The mean sentence alone on the device."""
+    """Return the seconds of the mean sentence alone on the device."""
     mean = round(SETS[test_set].mean)
     return float(decoder.cost.solo_s(mean, mean + 1))
 
@@ -103,15 +108,16 @@ def load_limits(
     curves, limits = [], []
     for strategy in ONLINE:
         batching = strategy.batching(decoder.batch, alone_s)
-        runs = [_Run(decoder, batching, test_set, seed, count) for seed in seeds]
-        most = capacity(decoder, batching, test_set, seeds[0], count)
-        rates, p95s = rising_rates([run.p95_s for run in runs], LEAST_LOAD / alone_s, SHOWN * max(asked_s), most)
-        curves.append(Curve(*case, strategy.key, most, tuple(rates), tuple(1e3 * p95_s for p95_s in p95s)))
+        runs = [p95_of_rate(decoder, batching, test_set, seed, count) for seed in seeds]
+        # More sentences than a run has, so that the last ones, which no others follow, hardly count.
+        at_hand = lengths_of(test_set, seeds[0], CAPACITY_RUNS * count)
+        capacity_rps = CAPACITY_RUNS * count / decode_all(batching, decoder.cost, *at_hand).total_s
+        rates, p95s = rising_rates(runs, LEAST_LOAD / alone_s, SHOWN * max(asked_s), capacity_rps)
+        curves.append(Curve(*case, strategy.key, capacity_rps, tuple(rates), tuple(1e3 * p95_s for p95_s in p95s)))
         for p95_s in asked_s:
-            by_seed = [rate_limit(run.p95_s, rates, p95_s) for run in runs]
-            up_to = tuple(limit.rate for limit in by_seed)
-            marks = any(limit.saturated for limit in by_seed), any(limit.dips for limit in by_seed)
-            limits.append(LoadLimit(*case, strategy.key, strategy.name, 1e3 * p95_s, p95_s / alone_s, up_to, *marks))
+            up_to, saturated, dips = zip(*(rate_limit(run, rates, p95_s) for run in runs), strict=True)
+            names = strategy.key, strategy.name
+            limits.append(LoadLimit(*case, *names, 1e3 * p95_s, p95_s / alone_s, up_to, any(saturated), any(dips)))
     return curves, limits
 
 
@@ -121,40 +127,32 @@ def run_sentences(batch: int, most: int | None = None) -> int:
     return sentences if most is None else min(most, sentences)
 
 
-def capacity(decoder: Decoder, batching: Batching, test_set: str, seed: int, sentences: int) -> float:
-    """Sentences a second with `CAPACITY_RUNS` runs' sentences at hand, so that the last ones, when none are left to follow,
-    hardly count."""
-    count = CAPACITY_RUNS * sentences
-    return count / decode_all(batching, decoder.cost, *lengths_of(test_set, seed, count)).total_s
+def rising_rates(runs: Sequence[P95OfRate], begin: float, most_s: float, most: float) -> tuple[list[float], list[float]]:
+    """Return rates rising by `STEP` from `begin`, and at each rate the mean p95 of the runs.
 
-
-def rising_rates(
-    p95_of: Sequence[Callable[[float], float]], begin: float, most_s: float, most: float
-) -> tuple[list[float], list[float]]:
-    """Rates rising by `STEP` until the p95, mean over `p95_of`, is beyond `most_s`, or `most` is reached; (rates, p95s).
-
-    Beyond what can be done at all a run of any length may hold a p95, only because it ends.
+    The rates end where the p95 exceeds `most_s`, or at the capacity `most`: beyond it a run may hold a p95 only because the
+    run ends.
     """
     rates: list[float] = []
     p95s: list[float] = []
     while not rates or (rates[-1] < most and p95s[-1] <= most_s):
         rates.append(min(begin * STEP ** len(rates), most))
-        p95s.append(float(np.mean([p95(rates[-1]) for p95 in p95_of])))
+        p95s.append(float(np.mean([p95(rates[-1]) for p95 in runs])))
     return rates, p95s
 
 
 class RateLimit(NamedTuple):
-    """Up to which rate a p95 holds."""
+    """The rate up to which a p95 holds."""
 
     rate: float
-    """0: at none."""
+    """0: it holds at no rate."""
     saturated: bool
-    """It holds at the highest that was looked at."""
+    """True if it holds at the highest simulated rate."""
     dips: bool
-    """It is missed at a lower one."""
+    """True if it is missed at a lower rate."""
 
 
-def rate_limit(p95_of: Callable[[float], float], rates: Sequence[float], p95_s: float) -> RateLimit:
+def rate_limit(p95_of: P95OfRate, rates: Sequence[float], p95_s: float) -> RateLimit:
     """Return the rate from which on the p95 is missed, as far as the rising `rates` show.
 
     A p95 over the load may dip before it rises, so the last rate that holds counts, not the first that does not.
@@ -173,21 +171,18 @@ def rate_limit(p95_of: Callable[[float], float], rates: Sequence[float], p95_s: 
     return RateLimit(low, False, dips)
 
 
-class _Run:
-    """One seed's sentences under one batching: the same gaps between arrivals at every rate, stretched."""
+def p95_of_rate(decoder: Decoder, batching: Batching, test_set: str, seed: int, sentences: int) -> P95OfRate:
+    """Return the p95 of one seed's sentences after the warm-up, as a function of the rate that simulates each rate once.
 
-    def __init__(self, decoder: Decoder, batching: Batching, test_set: str, seed: int, sentences: int) -> None:
-        self._cost, self._batching = decoder.cost, batching
-        self._src_len, self._tgt_len = lengths_of(test_set, seed, sentences)
-        generator = stream(seed, 0, f"topup arrivals {test_set}")
-        self._arrival = np.cumsum(generator.standard_exponential(sentences))
-        self._known: dict[float, float] = {}
+    The gaps between arrivals are the same at every rate, stretched.
+    """
+    lengths = lengths_of(test_set, seed, sentences)
+    arrival = np.cumsum(stream(seed, 0, f"topup arrivals {test_set}").standard_exponential(sentences))
 
-    def p95_s(self, rate: float) -> float:
-        """Of the latency at so many sentences a second, without the warm-up."""
-        if rate not in self._known:
-            arrival_s = self._arrival / rate
-            done = decode_all(self._batching, self._cost, self._src_len, self._tgt_len, arrival_s)
-            judged = slice(round(WARM_UP * len(arrival_s)), None)
-            self._known[rate] = float(np.quantile((done.finish_s - arrival_s)[judged], 0.95))
-        return self._known[rate]
+    @cache
+    def p95_s(rate: float) -> float:
+        arrival_s = arrival / rate
+        latency_s = decode_all(batching, decoder.cost, *lengths, arrival_s).finish_s - arrival_s
+        return float(np.quantile(latency_s[round(WARM_UP * sentences) :], 0.95))
+
+    return p95_s

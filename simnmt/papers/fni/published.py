@@ -1,4 +1,4 @@
-"""What the paper prints: setting, test sets, occupancies, seconds and gains, and what follows from them (FNI-12 to 17, 19)."""
+"""The paper's printed figures: setting, test sets, occupancies, seconds, gains, and derived figures (FNI-12 to 17, 19)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BATCH = 128
 COLLECTED = 1_280
 """Sentences of a maxi-batch (FNI-13)."""
 BEAM = 5
-"""Unless the paper says otherwise; its figures also show others, `small` and larger ones, without naming them in the text."""
+"""Default beam of the paper. Its figures also show smaller and larger beams, which its text does not name."""
 VOCAB = 85_000
-"""Words that the output layer chooses from (FNI-13)."""
+"""Words of the output layer (FNI-13)."""
 
 SETTING = (
     ("model", "GRU encoder-decoder with attention, hidden layers of 512: `--model gru-512` of `simnmt calibrate`"),
@@ -66,9 +66,9 @@ class Occupancy:
     measure: str
     """`full_share`, `below_8_share`, `mean_active` or `steps`."""
     stated: float
-    """Mean over five seeds that is stated for the recipe of the lengths (FNI-12)."""
+    """Known mean over five seeds of simulating such lengths (FNI-12)."""
     published: float | None = None
-    """In the paper's text; None where it gives none."""
+    """Figure in the paper's text; None if it prints none."""
     where: str = ""
 
 
@@ -93,13 +93,13 @@ OCCUPANCIES = (
 """FNI-12: shares are shares of decode steps, batches of 128."""
 
 NEAR_STATED, NEAR_PUBLISHED = 0.02, 0.04
-"""How near a share must come to the stated mean over seeds and to the paper's figure (FNI-12)."""
+"""Largest difference of a share from the stated mean over seeds and from the paper's figure (FNI-12)."""
 
 ALONE = "up to 12 % faster on OpenSubtitles; on Europarl as fast as maxi-batching"
 WITH_MAXI = {"europarl": "2 to 18 % slower", "opensubtitles": "no harm, a little faster with small beams"}
 AS_MAXI = "as fast, slightly faster with small beams (Europarl)"
 HALF_EMPTY = "the authors settled on refilling at half empty after some experimentation"
-"""FNI-16, section 5.2: the text; the curves of figures 6 and 7 are not in it."""
+"""Statements of the text, whose figures 6 and 7 print no numbers (FNI-16, section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +113,18 @@ class OutputTimes:
     beam: int
     product_s: float
     product_fused_s: float
-    """The product again, beside the fused kernel: the same work."""
+    """The product beside the fused kernel: the same work."""
     three_s: float
     """Bias, softmax and search, one after the other."""
     fused_s: float
     """Bias, softmax and search in one kernel."""
     exact: bool = True
-    """Whether fusing changes no translation (XP-03)."""
+    """True if fusing changes no translation (XP-03)."""
     bias_s: float | None = None
     softmax_s: float | None = None
     search_s: float | None = None
     printed_product_percent: float | None = None
-    """By how much the product changed, as printed."""
+    """Printed change of the product."""
     printed_fused_percent: float | None = None
 
     @property
@@ -165,68 +165,65 @@ TABLES = (
     _printed("opensubtitles", 1, (21.47, 21.94), (3.29, 8.83, 13.91), 5.70, 2.2, -78.1),
     _printed("opensubtitles", 5, (79.66, 80.01), (14.95, 36.86, 68.80), 42.91, 4.4, -64.4),
 )
-"""Tables 2 (Europarl) and 3 (OpenSubtitles), to the digit; the slip in the last row's 4.4 included."""
+"""Tables 2 (Europarl) and 3 (OpenSubtitles) as printed, with the slip in the last row's 4.4."""
 
 OUTPUT_SHARE = 0.70
-"""Of Europarl's translation time in the output layer, `nearly` (section 1, figure 1); of OpenSubtitles more (figure 5)."""
+"""The output layer's share of Europarl's translation time, `nearly` (section 1, figure 1); more of OpenSubtitles (figure 5)."""
 FUSED_GAIN = {"europarl": 0.23, "opensubtitles": 0.41}
-"""`Up to`: section 5.1, figures 3 and 4."""
+"""Gain of fusing alone, `up to` (section 5.1, figures 3 and 4)."""
 TOPUP_GAIN = 0.12
-"""`Up to`, of top-up batching alone on OpenSubtitles (section 5.2)."""
+"""Gain of top-up batching alone on OpenSubtitles, `up to` (section 5.2)."""
 BOTH_GAIN = {"europarl": 0.34, "opensubtitles": 0.57}
-"""`Up to`, fused and topped up, without maxi-batching (section 5.3, figures 9 and 10)."""
+"""Gain of both without maxi-batching, `up to` (section 5.3, figures 9 and 10)."""
 BOTH_GAIN_WITH_MAXI = {"europarl": 0.21, "opensubtitles": 0.41}
-"""The same with maxi-batching."""
+"""Gain of both with maxi-batching, `up to`."""
 LEAST_RATIO = 1.5
 """Least speed-up of the three steps at beam 5, and more at beam 1 (FNI-15's accept)."""
 SAME_PRODUCT = 0.05
-"""By how much the product's time may change (FNI-15's accept)."""
+"""Largest relative change of the product's time (FNI-15's accept)."""
 NEAR_PREDICTED = 0.10
-"""By how much Amdahl's prediction may differ from the measured speed-up (FNI-17's accept)."""
+"""Largest relative difference of Amdahl's prediction from the measured speed-up (FNI-17's accept)."""
 NEAR_PRODUCT = 0.02
-"""By how much the gain of both may differ from the product of the gain of each."""
+"""Largest difference of the gain of both from the product of both gains."""
 NEAR_SHARE = 0.10
-"""By how much a share of the time may differ from `nearly 70 %`."""
+"""Largest difference of a share of the time from `nearly 70 %`."""
 
 
 def derived() -> tuple[Derived, ...]:
     """Return figures that follow from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
-    names = {printed: f"{printed.test_set}, beam {printed.beam}" for printed in TABLES}
-    tables = {printed: f"Table {SETS[printed.test_set].output_table}" for printed in TABLES}
-    ratios = [Derived(f"{names[row]}: three steps over fused", row.ratio, "times", tables[row]) for row in TABLES]
-    layers = [
-        Derived(f"{names[row]}: whole output layer", row.layer_ratio, "times", f"{tables[row]}, product included")
-        for row in TABLES
-    ]
+    names = {row: f"{row.test_set}, beam {row.beam}" for row in TABLES}
+    tables = {row: f"Table {SETS[row.test_set].output_table}" for row in TABLES}
     at_beam_5_first = sorted(TABLES, key=lambda row: (row.test_set, -row.beam))
-    gains = [
-        Derived(
-            f"{names[row]}: gain if the output layer has 70 %",
-            100 * (end_to_end(OUTPUT_SHARE, row.layer_ratio) - 1.0),
-            "%",
-            "claimed: at most 23 %",
-        )
-        for row in at_beam_5_first
-        if row.test_set == "europarl"
-    ]
     meanings = {"europarl": "nearly 70 % in the text", "opensubtitles": "more than Europarl's in the text"}
-    shares = [
-        Derived(
-            f"{names[row]}: share that a gain of {100 * FUSED_GAIN[row.test_set]:.0f} % needs",
-            100 * share_needed(1.0 + FUSED_GAIN[row.test_set], row.layer_ratio),
-            "%",
-            meanings[row.test_set],
-        )
-        for row in at_beam_5_first
-    ]
+    claimed = {row: FUSED_GAIN[row.test_set] for row in TABLES}
     both = 100 * ((1.0 + FUSED_GAIN["opensubtitles"]) * (1.0 + TOPUP_GAIN) - 1.0)
     alone = 100 * ((1.0 + BOTH_GAIN["europarl"]) / (1.0 + FUSED_GAIN["europarl"]) - 1.0)
     return (
         _traffic(),
-        *ratios,
-        *layers,
-        *gains,
-        *shares,
+        *(Derived(f"{names[row]}: three steps over fused", row.ratio, "times", tables[row]) for row in TABLES),
+        *(
+            Derived(f"{names[row]}: whole output layer", row.layer_ratio, "times", f"{tables[row]}, product included")
+            for row in TABLES
+        ),
+        *(
+            Derived(
+                f"{names[row]}: gain if the output layer has 70 %",
+                100 * (end_to_end(OUTPUT_SHARE, row.layer_ratio) - 1.0),
+                "%",
+                "claimed: at most 23 %",
+            )
+            for row in at_beam_5_first
+            if row.test_set == "europarl"
+        ),
+        *(
+            Derived(
+                f"{names[row]}: share that a gain of {100 * claimed[row]:.0f} % needs",
+                100 * share_needed(1.0 + claimed[row], row.layer_ratio),
+                "%",
+                meanings[row.test_set],
+            )
+            for row in at_beam_5_first
+        ),
         Derived("opensubtitles: fused times topped up", both, "%", "claimed together: up to 57 %"),
         Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"),
     )
@@ -269,4 +266,4 @@ FUSED_SLIPS = (
     _ONE_CARD,
     "Figure 2 does not say how its batches were formed; `simnmt reproduce topup` settles it: maxi-batching.",
 )
-"""FNI-19, in our words; nothing here changes a verdict."""
+"""What does not fit together in the paper, in our words (FNI-19); none of it changes a verdict."""

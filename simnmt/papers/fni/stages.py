@@ -19,11 +19,17 @@ from simnmt.world.batch_pool import decode_all
 
 STRATEGY = "maxi"
 """The paper's setting: mini-batches of 128 cut from maxi-batches of 1,280."""
+STRATEGIES = ("mini", "half-empty", "maxi", "maxi half-empty")
+"""The paper's baseline, its choice of top-up (half-empty), and both on top of maxi-batching."""
+
+Key = tuple[str, int, str, str, bool]
+"""Device, beam, set, strategy, fused."""
+Speeds = Mapping[Key, Speed]
 
 
 @dataclass(frozen=True, slots=True)
 class SetStages:
-    """One test set decoded by one device with one beam; seconds of one seed."""
+    """Seconds of one test set decoded by one device with one beam, of one seed."""
 
     layer: OutputTimes
     encode_s: float
@@ -38,7 +44,7 @@ class SetStages:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares of the total, without the fused kernel: 1 together (figures 1 and 5)."""
+        """Shares of the total without the fused kernel, which sum to 1 (figures 1 and 5)."""
         parts = {
             "encoder": self.encode_s + self.refill_s,
             "decoder without output layer": self.body_s,
@@ -54,12 +60,12 @@ class SetStages:
 
     @property
     def predicted(self) -> float:
-        """Amdahl's speed-up of the whole, fused, with the product as measured beside the fused kernel (XP-07)."""
+        """Amdahl's speed-up of the whole, with the product as measured beside the fused kernel (XP-07)."""
         return end_to_end(self.output_share, self.layer.layer_ratio)
 
     @property
     def predicted_product_left_alone(self) -> float:
-        """The same with the product unchanged, as in the paper: the gain of fusing alone."""
+        """Amdahl's speed-up with the product unchanged, as in the paper: the gain of fusing alone."""
         return end_to_end(self.layer.three_s / self.total_s, self.layer.ratio)
 
 
@@ -69,7 +75,7 @@ def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | Non
     Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
     calibrated steps, so a step without its output layer never takes less than 0 s.
     """
-    batching = BY_KEY[STRATEGY].batching(decoder.batch, inf)
+    batching = BY_KEY[STRATEGY].batching(decoder.plain.batch, inf)
     account = decode_all(batching, decoder.plain.cost, *lengths_of(test_set, seed, sentences)).account
     plain, fused = decoder.plain_choice, decoder.fused_choice
     product_s, three_s = (over_steps(plain, stage, plain, account) for stage in ("product_s", "search_s"))
@@ -99,16 +105,8 @@ def _at(size: int, choice: DecoderChoice, part: str) -> NDArray[np.float64]:
     return part_s
 
 
-STRATEGIES = ("mini", "half-empty", "maxi", "maxi half-empty")
-"""The paper's baseline, what it tops up (half-empty, its choice), and both on top of maxi-batching."""
-
-Key = tuple[str, int, str, str, bool]
-"""Device, beam, set, strategy, fused."""
-Speeds = Mapping[Key, Speed]
-
-
 def speeds(decoder: FusedDecoder, test_set: str, seeds: Sequence[int], sentences: int | None = None) -> dict[Key, Speed]:
-    """Each strategy with and without the fused kernel, on the same sentences."""
+    """Return the speed of each strategy with and without the fused kernel, on the same sentences."""
     return {
         (decoder.device, decoder.beam, test_set, strategy, fused): speed(
             decoder.decoder(fused), test_set, strategy, seeds, sentences
@@ -116,31 +114,6 @@ def speeds(decoder: FusedDecoder, test_set: str, seeds: Sequence[int], sentences
         for strategy in STRATEGIES
         for fused in (False, True)
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Gains:
-    """Gains of one device on one set with one beam, each over the same kind of batch without the fused kernel."""
-
-    fused: Gain
-    """Fused, mini-batches."""
-    topped_up: Gain
-    both: Gain
-    """Fused and topped up."""
-    fused_maxi: Gain
-    """Fused with maxi-batching, over maxi-batching."""
-    both_maxi: Gain
-
-    @property
-    def product(self) -> float:
-        """The gain of both if neither hindered the other, without maxi-batching."""
-        return (1.0 + self.fused.mean) * (1.0 + self.topped_up.mean) - 1.0
-
-
-def gains(speed_by_key: Speeds, device: str, beam: int, test_set: str) -> Gains:
-    """Return the gains of one device, beam and set."""
-    variants = (("mini", True), ("half-empty", False), ("half-empty", True), ("maxi", True), ("maxi half-empty", True))
-    return Gains(*(over_plain(speed_by_key, (device, beam, test_set, *variant)) for variant in variants))
 
 
 def over_plain(speed_by_key: Speeds, key: Key) -> Gain:

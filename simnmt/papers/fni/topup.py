@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import floor, log10
 
-from simnmt.base.errors import InputError
 from simnmt.papers.fni import offline, online, published
 from simnmt.papers.fni.cases import LEAST_BATCHES, case_name
 from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, shipped_profiles
@@ -16,13 +15,14 @@ from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
 from simnmt.papers.fni.published import OCCUPANCIES, SETS, Occupancy
 from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
 from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.kit.page import ChartSection, grouped
+from simnmt.papers.kit.page import ChartSection, estimate_bars, grouped
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.table import Column, Figure, Table
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.report.charts import Axis, Chart, Mark, bar_chart, bar_series, line_series
+from simnmt.report.charts import Axis, Chart, Mark, line_series
 from simnmt.report.typography import typeset_interval
 
+_CASE = ("device", "beam", "test_set")
 MEASURES = {
     "full_share": ("full, %", 100.0, 1),
     "below_8_share": ("below 8, %", 100.0, 1),
@@ -34,7 +34,7 @@ MEASURES = {
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """The paper's statements on batching, and our results."""
+    """The paper's claims on batching, and our results."""
 
     occupancies: dict[tuple[str, str], offline.StepOccupancy]
     """By set and strategy."""
@@ -50,7 +50,7 @@ class Reproduction:
     """Most sentences timed per set; None: the paper's."""
 
     def report(self) -> PaperReport:
-        """Return the reproduction as JSON, text and page show it."""
+        """Return the reproduction for JSON, terminal and page."""
         speeds = self._compared_speeds()
         tables = _tables(self, speeds)
         return PaperReport(
@@ -101,9 +101,7 @@ def reproduce(
     Raises:
         InputError: too few requests.
     """
-    if requests is not None and requests < offline.LEAST_SENTENCES:
-        what = f"{requests} requests: too few to tell of batches"
-        raise InputError(what, remedy=f"give {offline.LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches")
+    offline.check_requests(requests)
     known = decoders(shipped_profiles() if profiles is None else profiles)
     least_beam = {decoder.device: min(other.beam for other in known if other.device == decoder.device) for decoder in known}
     p95s = None if p95_s is None else (p95_s,)
@@ -115,12 +113,7 @@ def reproduce(
         if decoder.beam == least_beam[decoder.device]
         for key in SETS
     ]
-    results = offline.run_tasks([*occupied, *timed, *arriving], jobs, progress)
-    of_sets, of_speeds, of_loads = (
-        results[: len(occupied)],
-        results[len(occupied) : len(occupied) + len(timed)],
-        results[len(occupied) + len(timed) :],
-    )
+    of_sets, of_speeds, of_loads = offline.run_groups([occupied, timed, arriving], jobs, progress)
     moments = [set_moments for set_moments, _ in of_sets]
     occupancies = {(item.test_set, item.strategy): item for _, by_strategy in of_sets for item in by_strategy}
     speeds = {(item.device, item.beam, item.test_set, item.strategy): item for timings, _ in of_speeds for item in timings}
@@ -176,13 +169,13 @@ def _notes(reproduction: Reproduction) -> list[str]:
         f"Occupancies are means over {len(offline.SEEDS)} seeds. Speeds are of the same sentences under every strategy; "
         "brackets hold the least and the greatest over two seeds.",
         "Times are simulated on each device's step costs: where they are measured, with random weights and forced lengths. "
-        "One device encodes and decodes in turns; the paper's engine encodes beside decoding.",
+        "One device alternates between encoding and decoding; the paper's engine encodes beside decoding.",
         "A verdict on speeds needs the same sign in both seeds, and where it rests on the cost of refills, that this cost and "
         f"the gaps between steps were measured. Fewer sentences than those of {LEAST_BATCHES} batches decide nothing.",
         f"Online runs are of {online.BATCHES} batches' sentences{at_most} that arrive as a Poisson process, the same under "
         f"every strategy, over {len(online.SEEDS)} seeds; the first {100 * online.WARM_UP:.0f} % of a run, which find the "
-        "server empty, do not count. A load is known to 2.6 % and its interval is the 95 % one over seeds. No load beyond the "
-        "capacity of a strategy with all sentences at hand is looked at: those that wait would grow without end.",
+        "server empty, do not count. A load is known to 2.6 %, with an interval of 95 % over seeds. No load is simulated "
+        "beyond the capacity of a strategy with all sentences at hand, since the queue would grow without end.",
     ]
     if not reproduction.decoders:
         limitations.append("No device profile at hand has costs of decode steps and of the encoder: no speeds are known.")
@@ -190,7 +183,7 @@ def _notes(reproduction: Reproduction) -> list[str]:
 
 
 def _smaller_batches(known: Sequence[Decoder]) -> list[str]:
-    """Return why batches are smaller than the paper's: a text of one line per reason, and the decoders below it."""
+    """Return the reasons why batches are smaller than the paper's, each with its decoders on the line below."""
     smaller = grouped([decoder for decoder in known if decoder.why_batch], "why_batch")
     names = {why: "; ".join(f"{decoder.device}, beam {decoder.beam}" for decoder in group) for (why,), group in smaller.items()}
     lines = [f"{why[:1].upper()}{why[1:]}:\n  {devices}." for why, devices in names.items()]
@@ -255,7 +248,7 @@ class _OccupancyRow:
     measure: str
     spread: offline.Spread
     statistic: Occupancy | None
-    """The paper's; None where it prints and states none."""
+    """The paper's figure; None if it neither prints nor states one."""
 
     @property
     def name(self) -> str:
@@ -317,17 +310,17 @@ def _refill_table(rows: Sequence[offline.RefillLimit]) -> Table:
             Column("device", lambda row: f"{row.device}, {case_name(row.beam, row.test_set)}"),
             Column("batching", lambda row: f"{row.strategy}, against {row.against}", words=True),
             Column("in steps of a full batch", "limit_steps", digits=2, signed=True),
-            Column("ms", "limit_ms", digits=2, signed=True),
-            Column("such a step, ms", "full_step_ms", significant=3),
+            Column("ms", "limit_s", digits=2, scale=1e3, signed=True),
+            Column("such a step, ms", "full_step_s", significant=3, scale=1e3),
         ],
-        note="How much more each refill may cost than it costs on the device before topping up is no faster. Below 0 it is "
+        note="Additional cost of each refill, beyond its cost on the device, from which topping up is no faster. Below 0 it is "
         "slower already. A dash: it refills no more often.",
-        keys="device beam set=test_set strategy against limit_ms limit_steps full_step_ms",
+        keys="device beam set=test_set strategy against limit_ms=limit_s*1e3 limit_steps full_step_ms=full_step_s*1e3",
     )
 
 
 def _load_table(rows: Sequence[LoadLimit]) -> Table:
-    groups = grouped(rows, "device", "beam", "test_set", "p95_ms").values()
+    groups = grouped(rows, *_CASE, "p95_ms").values()
     return Table(
         "p95-load",
         "Load up to which a p95 of latency holds",
@@ -343,8 +336,8 @@ def _load_table(rows: Sequence[LoadLimit]) -> Table:
                 for strategy in offline.ONLINE
             ),
         ],
-        note="Sentences a second, with 95 % intervals over seeds (c: the p95 holds up to the capacity, beyond which those that "
-        "wait grow without end; d: it is missed at some lower load). The p95 is asked for in times of the mean sentence alone.",
+        note="Sentences a second, with 95 % intervals over seeds (c: the p95 holds up to the capacity, beyond which the queue "
+        "grows without end; d: it is missed at some lower load). The p95 to hold is given in times of the mean sentence alone.",
         keys="device beam set=test_set strategy name p95_ms over_solo up_to_rps=estimate.mean low_rps=estimate.low "
         "high_rps=estimate.high saturated dips",
         shown=[{row.strategy: row for row in group} for group in groups],
@@ -378,14 +371,10 @@ def _load_cell(limit: LoadLimit, beside: Sequence[LoadLimit]) -> Figure:
 
 
 def _load_charts(reproduction: Reproduction) -> list[ChartSection]:
-    limits = {
-        f"{device}, {case_name(beam, test_set)}": rows
-        for (device, beam, test_set), rows in grouped(reproduction.load_limits, "device", "beam", "test_set").items()
-    }
-    curves = {
-        f"{device}, {case_name(beam, test_set)}": rows
-        for (device, beam, test_set), rows in grouped(reproduction.curves, "device", "beam", "test_set").items()
-    }
+    limits, curves = (
+        {f"{device}, {case_name(beam, key)}": cases for (device, beam, key), cases in grouped(rows, *_CASE).items()}
+        for rows in (reproduction.load_limits, reproduction.curves)
+    )
     if not limits:
         return []
     return [
@@ -408,16 +397,10 @@ def _load_charts(reproduction: Reproduction) -> list[ChartSection]:
 
 
 def _load_bars(rows: Sequence[LoadLimit]) -> Chart:
-    p95s = list(dict.fromkeys(row.p95_ms for row in rows))
-    best = [max((row for row in rows if row.p95_ms == p95_ms), key=lambda row: row.estimate.mean) for p95_ms in p95s]
-    estimates = {name: [row.estimate for row in group] for (name,), group in grouped(rows, "name").items()}
-    series = [
-        bar_series(name, [item.mean for item in items], [item.low for item in items], [item.high for item in items])
-        for name, items in estimates.items()
-    ]
+    best = [max(group, key=lambda row: row.estimate.mean) for group in grouped(rows, "p95_ms").values()]
     reading = "; ".join(f"within {row.p95_ms:,.0f} ms most with {row.name}: {row.estimate.mean:.3g} a second" for row in best)
-    names = [f"p95 of {p95_ms:,.0f} ms" for p95_ms in p95s]
-    return bar_chart(names, "sentences a second", series, reading=f"{reading[:1].upper()}{reading[1:]}.")
+    loads = [(f"p95 of {row.p95_ms:,.0f} ms", row.name, row.estimate) for row in rows]
+    return estimate_bars(loads, "sentences a second", f"{reading[:1].upper()}{reading[1:]}.")
 
 
 def _curve_chart(rows: Sequence[Curve], limits: Sequence[LoadLimit]) -> Chart:
@@ -430,7 +413,7 @@ def _curve_chart(rows: Sequence[Curve], limits: Sequence[LoadLimit]) -> Chart:
         for p95_ms in p95s
     ]
     asked = " and ".join(f"{p95_ms:,.0f} ms" for p95_ms in p95s)
-    reading = f"Asked for: {asked}. Above these lines a strategy does not hold."
+    reading = f"Asked for: {asked}. Above these lines a strategy misses the p95."
     return Chart([*lines, *bounds], Axis("sentences a second", log=True), Axis("p95 of latency, ms", log=True), reading)
 
 
@@ -461,35 +444,41 @@ def _occupancy_charts(reproduction: Reproduction) -> list[ChartSection]:
         for statistic in OCCUPANCIES
         if statistic.published is not None
     }
-    share_charts, few_charts = {}, {}
-    for (test_set,), rows in grouped(reproduction.occupancies.values(), "test_set").items():
-        lines, readings = [], []
-        for place, row in enumerate(rows):
-            percents = [100 * share for share in row.share_by_active]
-            active = list(range(1, len(percents) + 1))
-            if test_set == "europarl":
-                share_charts[row.name] = _histogram(active, percents, printed.get((test_set, row.strategy, "full_share"), ""))
-            up_to = list(accumulate(percents))
-            lines.append(replace(line_series(row.name, active, up_to, place, mode="lines"), step=True))
-            few = printed.get((test_set, row.strategy, "below_8_share"), "")
-            readings.append(f"{row.name} {100 * row.below_8_share.mean:.3g} %{few}")
-        border = Mark("line", [7, 7], [0, 100], "fewer than 8", dash="dot", hover="")
-        few_charts[SETS[test_set].name] = Chart(
-            [*lines, border],
-            Axis("active sentences"),
-            Axis("share of the decode steps, %", span=(0.0, 101.0)),
-            f"{SETS[test_set].name}, fewer than 8 active: {', '.join(readings)}.",
-        )
+    sets = grouped(reproduction.occupancies.values(), "test_set")
+    share_charts = {row.name: _histogram(row, printed) for row in sets["europarl",]}
+    few_charts = {SETS[test_set].name: _cumulative_chart(test_set, rows, printed) for (test_set,), rows in sets.items()}
     note = "Batches of 128, all sentences at hand. No device is needed: only lengths, which are drawn."
     figure_two = "Figure 2: share of the steps by active sentences, Europarl"
-    figure_eight = "Figure 8: share of the steps with at most so many active"
+    figure_eight = "Figure 8: cumulative share of the steps by active sentences"
     return [
         ChartSection("figure-2", figure_two, "Share of the steps", share_charts, note, "occupancies", chosen="maxi"),
         ChartSection("figure-8", figure_eight, "Share of the steps, cumulative", few_charts, note, "occupancies"),
     ]
 
 
-def _histogram(active: Sequence[int], percents: Sequence[float], theirs: str) -> Chart:
+_Printed = Mapping[tuple[str, str, str], str]
+"""Text on the printed figure, by set, strategy and measure."""
+
+
+def _histogram(row: offline.StepOccupancy, printed: _Printed) -> Chart:
+    percents = [100 * share for share in row.share_by_active]
+    active = list(range(1, len(percents) + 1))
     bars = Mark("bars", active, percents, colour="policy-1", hover="%{x} active: %{y:.2f} % of the steps")
-    reading = f"Full in {percents[-1]:.3g} % of the steps{theirs}."
+    reading = f"Full in {percents[-1]:.3g} % of the steps{printed.get((row.test_set, row.strategy, 'full_share'), '')}."
     return Chart([bars], Axis("active sentences"), Axis("share of the decode steps, %", from_zero=True), reading)
+
+
+def _cumulative_chart(test_set: str, rows: Sequence[offline.StepOccupancy], printed: _Printed) -> Chart:
+    lines, readings = [], []
+    for place, row in enumerate(rows):
+        up_to = [100 * share for share in accumulate(row.share_by_active)]
+        lines.append(replace(line_series(row.name, list(range(1, len(up_to) + 1)), up_to, place, mode="lines"), step=True))
+        few = printed.get((test_set, row.strategy, "below_8_share"), "")
+        readings.append(f"{row.name} {100 * row.below_8_share.mean:.3g} %{few}")
+    border = Mark("line", [7, 7], [0, 100], "fewer than 8", dash="dot", hover="")
+    return Chart(
+        [*lines, border],
+        Axis("active sentences"),
+        Axis("share of the decode steps, %", span=(0.0, 101.0)),
+        f"{SETS[test_set].name}, fewer than 8 active: {', '.join(readings)}.",
+    )

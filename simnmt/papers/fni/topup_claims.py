@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from simnmt.papers.fni import published
 from simnmt.papers.fni.cases import Case, case_name, case_over_seeds, device_claim, undecided, undecided_reason
@@ -17,18 +16,21 @@ from simnmt.results.statistics import over_replications
 
 Occupancies = Mapping[tuple[str, str], StepOccupancy]
 """By set and strategy."""
-Speeds = Mapping[tuple[str, int, str, str], Speed]
-"""By device, beam, set and strategy."""
+Key = tuple[str, int, str, str]
+"""Device, beam, set and strategy."""
+Speeds = Mapping[Key, Speed]
+Judge = Callable[[Decoder, str], Case]
+"""Judges a claim on one device and set."""
 
 NEAR_STEPS = 0.03
-"""By how much of them numbers of steps, stated as `about`, may differ."""
+"""Largest relative difference from a number of steps that is stated as `about`."""
 NEAR_MOMENT = 0.02
 """FNI-14's accept."""
 HARMLESS = -0.01
-"""A loss within which top-up with maxi-batching does no harm."""
+"""Smallest gain with which top-up with maxi-batching does no harm."""
 AS_FAST = -0.03
-"""A loss within which top-up alone is as fast as maxi-batching."""
-_SEEN = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "steps with fewer than 8 active"}
+"""Smallest gain with which top-up alone is as fast as maxi-batching."""
+_MEASURES = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "steps with fewer than 8 active"}
 
 
 def moment_claim(moments: Sequence[Moments]) -> ClaimRecord:
@@ -68,7 +70,7 @@ def _printed(letter: str, statistic: published.Occupancy, theirs: float, occupan
     from_stated, from_published = abs(mean - statistic.stated), abs(mean - theirs)
     return ClaimRecord(
         f"FNI-12 ({letter})",
-        f"{SETS[statistic.test_set].name}, {statistic.strategy}-batching: {_SEEN[statistic.measure]}, within 4 points "
+        f"{SETS[statistic.test_set].name}, {statistic.strategy}-batching: {_MEASURES[statistic.measure]}, within 4 points "
         f"({statistic.where})",
         f"{100 * theirs:.0f} %",
         f"{_percent(mean)} ({_percent(least)} to {_percent(greatest)} over seeds)",
@@ -79,9 +81,7 @@ def _printed(letter: str, statistic: published.Occupancy, theirs: float, occupan
 
 
 def _stated(measure: str) -> dict[tuple[str, str], float]:
-    return {
-        (statistic.test_set, statistic.strategy): statistic.stated for statistic in OCCUPANCIES if statistic.measure == measure
-    }
+    return {(item.test_set, item.strategy): item.stated for item in OCCUPANCIES if item.measure == measure}
 
 
 def _figure_two(occupancies: Occupancies, theirs: float) -> ClaimRecord:
@@ -95,23 +95,26 @@ def _figure_two(occupancies: Occupancies, theirs: float) -> ClaimRecord:
         "full in 42 % of the steps, batching not named",
         f"full with maxi-batching {_percent(full['maxi'])}, with mini-batching {_percent(full['mini'])}",
         holds_if(nearest == "maxi" and abs(full["mini"] - theirs) > NEAR_PUBLISHED and off <= NEAR_STATED),
-        f"{nearest}-batching comes nearest; mini-batching is {100 * off:.1f} points from what is stated",
+        f"{nearest}-batching comes nearest; mini-batching is {100 * off:.1f} points from the stated figure",
     )
 
 
 def _hardly_few(occupancies: Occupancies) -> ClaimRecord:
-    topped_up = {key: occupancies[key] for key in _stated("mean_active")}
-    few = max(occupancy.below_8_share.mean for occupancy in topped_up.values())
-    off = max(abs(topped_up[key].mean_active.mean - stated) for key, stated in _stated("mean_active").items())
+    topped_up = {key: (occupancies[key], stated) for key, stated in _stated("mean_active").items()}
     return ClaimRecord(
         "FNI-12 (e)",
         "Topped up when half empty, fewer than 8 are active in less than 1 % of the steps, and 98 and 100 on average",
         "",
         "; ".join(
             f"{SETS[test_set].name} {_percent(occupancy.below_8_share.mean)}, mean {occupancy.mean_active.mean:.1f}"
-            for (test_set, _), occupancy in topped_up.items()
+            for (test_set, _), (occupancy, _) in topped_up.items()
         ),
-        holds_if(few < 0.01 and off <= 100 * NEAR_STATED),
+        holds_if(
+            all(
+                occupancy.below_8_share.mean < 0.01 and abs(occupancy.mean_active.mean - stated) <= 100 * NEAR_STATED
+                for occupancy, stated in topped_up.values()
+            )
+        ),
         "the steps that remain with few are the last ones, when nothing is left to refill with",
     )
 
@@ -122,7 +125,7 @@ def _as_many_steps(occupancies: Occupancies) -> ClaimRecord:
     worst = max(off, key=lambda key: abs(off[key]))
     return ClaimRecord(
         "FNI-12 (f)",
-        "Decode steps for a whole set, within 3 % of what simulation is known to give",
+        "Decode steps for a whole set, within 3 % of the known result of simulation",
         "",
         "; ".join(f"{SETS[test_set].name} {strategy} {count:,.0f}" for (test_set, strategy), count in steps.items()),
         holds_if(abs(off[worst]) <= NEAR_STEPS),
@@ -156,7 +159,7 @@ class _SpeedClaims:
         self,
         decoders: Sequence[Decoder],
         speeds: Speeds,
-        limits: Mapping[tuple[str, int, str, str], RefillLimit],
+        limits: Mapping[Key, RefillLimit],
         sentences: int | None,
     ) -> None:
         self._decoders, self._speeds, self._limits, self._sentences = decoders, speeds, limits, sentences
@@ -218,7 +221,7 @@ class _SpeedClaims:
         identifier: str,
         claim: str,
         theirs: str,
-        judge: Callable[[Decoder, str], Case],
+        judge: Judge,
         test_sets: Collection[str] = tuple(SETS),
         *,
         refills: bool = True,
@@ -233,23 +236,20 @@ class _SpeedClaims:
     def _gain(self, decoder: Decoder, test_set: str, ours: str, theirs: str) -> Gain:
         return gain(*(self._speeds[decoder.device, decoder.beam, test_set, strategy] for strategy in (ours, theirs)))
 
-    def _gains(self, ours: str, theirs: str, holds: Callable[[float], bool]) -> Callable[[Decoder, str], Case]:
+    def _gains(self, ours: str, theirs: str, holds: Callable[[float], bool]) -> Judge:
         """Return the judge of one strategy's gain over another."""
 
         def judge(decoder: Decoder, test_set: str) -> Case:
             gained = self._gain(decoder, test_set, ours, theirs)
-            return case_over_seeds(case_name(decoder.beam, test_set), gained.percent(), [*map(holds, gained.by_seed)])
+            return case_over_seeds(decoder, test_set, gained.percent(), [*map(holds, gained.by_seed)])
 
         return judge
 
     def _advantages(self, decoder: Decoder, test_set: str) -> Case:
         alone = self._gain(decoder, test_set, "half-empty", "mini")
         beside = self._gain(decoder, test_set, "maxi half-empty", "maxi")
-        return case_over_seeds(
-            case_name(decoder.beam, test_set),
-            f"{100 * alone.mean:+.1f} % alone, {100 * beside.mean:+.1f} % with maxi",
-            [b < a for a, b in zip(alone.by_seed, beside.by_seed, strict=True)],
-        )
+        text = f"{100 * alone.mean:+.1f} % alone, {100 * beside.mean:+.1f} % with maxi"
+        return case_over_seeds(decoder, test_set, text, [b < a for a, b in zip(alone.by_seed, beside.by_seed, strict=True)])
 
     def _refill_limits(self, decoder: Decoder, test_set: str) -> Case:
         alone, beside = (
@@ -257,7 +257,8 @@ class _SpeedClaims:
         )
         known = alone.by_seed_s and beside.by_seed_s
         return case_over_seeds(
-            case_name(decoder.beam, test_set),
+            decoder,
+            test_set,
             f"{_describe_limit(alone)} alone, {_describe_limit(beside)} with maxi",
             [max(b, 0.0) < a for a, b in zip(alone.by_seed_s, beside.by_seed_s, strict=True)] if known else [False],
         )
@@ -268,26 +269,28 @@ class _SpeedClaims:
         reasons = [undecided_reason(decoder, "europarl", self._sentences) for decoder in decoders]
         gains = [self._gain(decoder, "europarl", "half-empty", "maxi") for decoder in decoders]
         sound = [place for place, reason in enumerate(reasons) if not reason]
-        names = [case_name(decoder.beam, "europarl") for decoder in decoders]
         notes = []
         if len(sound) < 2:
             cases = [
-                Case(name, gained.percent(), UNKNOWN, reason or "needs two beams of which enough was measured")
-                for name, gained, reason in zip(names, gains, reasons, strict=True)
+                Case(
+                    case_name(decoder.beam, "europarl"),
+                    gained.percent(),
+                    UNKNOWN,
+                    reason or "needs two beams of which enough was measured",
+                )
+                for decoder, gained, reason in zip(decoders, gains, reasons, strict=True)
             ]
         else:
-            first, last = sound[0], sound[-1]
-            small, large = gains[first], gains[last]
-            faster = case_over_seeds(names[first], small.percent(), [a > 0.0 for a in small.by_seed])
-            more = case_over_seeds(
-                names[last], large.percent(), [a > b for a, b in zip(small.by_seed, large.by_seed, strict=True)]
-            )
+            first, last = decoders[sound[0]], decoders[sound[-1]]
+            small, large = gains[sound[0]], gains[sound[-1]]
+            faster = [a > 0.0 for a in small.by_seed]
+            more = [a > b for a, b in zip(small.by_seed, large.by_seed, strict=True)]
             cases = [
-                replace(faster, reason="not faster in every seed"),
-                replace(more, reason="not less than with the small beam in every seed"),
+                case_over_seeds(first, "europarl", small.percent(), faster, "not faster in every seed"),
+                case_over_seeds(last, "europarl", large.percent(), more, "not less than with the small beam in every seed"),
             ]
-            if decoders[first].batch != decoders[last].batch:
-                notes.append(f"batches of {decoders[first].batch} and of {decoders[last].batch}")
+            if first.batch != last.batch:
+                notes.append(f"batches of {first.batch} and of {last.batch}")
         return device_claim(
             self._decoders,
             "FNI-16 (g)",
@@ -299,9 +302,9 @@ class _SpeedClaims:
 
 
 def _describe_limit(limit: RefillLimit) -> str:
-    if limit.limit_ms is None:
+    if limit.limit_s is None:
         return "at no cost of a refill"
-    return f"{limit.limit_ms:,.2f} ms ({limit.limit_steps:.2f} steps) more a refill"
+    return f"{1e3 * limit.limit_s:,.2f} ms ({limit.limit_steps:.2f} steps) more a refill"
 
 
 def online_claims(decoders: Sequence[Decoder], limits: Iterable[LoadLimit], sentences: int | None = None) -> list[ClaimRecord]:
@@ -312,13 +315,13 @@ def online_claims(decoders: Sequence[Decoder], limits: Iterable[LoadLimit], sent
         limits: the load up to which each strategy holds a p95.
         sentences: most sentences of a run; None: all.
     """
-    by_key = {(limit.device, limit.test_set, limit.over_solo, limit.strategy): limit for limit in limits}
     records = []
-    for device in dict.fromkeys(device for device, *_ in by_key):
+    for (device,), device_limits in grouped(limits, "device").items():
         decoder = min((decoder for decoder in decoders if decoder.device == device), key=lambda decoder: decoder.beam)
         cases = []
-        for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
-            ours, theirs = (by_key[device, test_set, over_solo, strategy] for strategy in ("half-empty", "maxi"))
+        for (test_set, _), group in grouped(device_limits, "test_set", "over_solo").items():
+            by_strategy = {limit.strategy: limit for limit in group}
+            ours, theirs = by_strategy["half-empty"], by_strategy["maxi"]
             more = over_replications([a - b for a, b in zip(ours.up_to_rps, theirs.up_to_rps, strict=True)])
             case = Case(
                 f"{SETS[test_set].name}, {ours.p95_ms:,.0f} ms",

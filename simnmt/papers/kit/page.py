@@ -10,6 +10,7 @@ from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, judged_claims
 from simnmt.papers.kit.table import read_value
 from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
 from simnmt.report.page_template import Record
+from simnmt.results.statistics import Estimate
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -141,6 +142,19 @@ def bars(
     """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them."""
     marks = [bar_series(name, list(heights)) for name, heights in series.items()]
     return bar_chart(names, unit, marks, stacked=stacked, reading=reading)
+
+
+def estimate_bars(bars: Iterable[tuple[str, str, Estimate]], unit: str, reading: str) -> Chart:
+    """Return groups of bars with whiskers; a bar is the name of its group, the name of its series, and its value."""
+    bars = list(bars)
+    series: dict[str, list[Estimate]] = {}
+    for _, name, estimate in bars:
+        series.setdefault(name, []).append(estimate)
+    marks = [
+        bar_series(name, [item.mean for item in items], [item.low for item in items], [item.high for item in items])
+        for name, items in series.items()
+    ]
+    return bar_chart(list(dict.fromkeys(group for group, _, _ in bars)), unit, marks, reading=reading)
 
 
 def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:
