@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import floor, log10
+from typing import TypeVar
 
 from simnmt.papers.fni import offline, online, published
 from simnmt.papers.fni.cases import LEAST_BATCHES, case_name
@@ -22,6 +23,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Axis, Chart, Mark, line_series
 from simnmt.report.typography import typeset_interval
 
+T = TypeVar("T")
 _CASE = ("device", "beam", "test_set")
 MEASURES = {
     "full_share": ("full, %", 100.0, 1),
@@ -371,10 +373,7 @@ def _load_cell(limit: LoadLimit, beside: Sequence[LoadLimit]) -> Figure:
 
 
 def _load_charts(reproduction: Reproduction) -> list[ChartSection]:
-    limits, curves = (
-        {f"{device}, {case_name(beam, key)}": cases for (device, beam, key), cases in grouped(rows, *_CASE).items()}
-        for rows in (reproduction.load_limits, reproduction.curves)
-    )
+    limits, curves = _by_case(reproduction.load_limits), _by_case(reproduction.curves)
     if not limits:
         return []
     return [
@@ -394,6 +393,10 @@ def _load_charts(reproduction: Reproduction) -> list[ChartSection]:
             before="p95-load",
         ),
     ]
+
+
+def _by_case(rows: Sequence[T]) -> dict[str, list[T]]:
+    return {f"{device}, {case_name(beam, key)}": case for (device, beam, key), case in grouped(rows, *_CASE).items()}
 
 
 def _load_bars(rows: Sequence[LoadLimit]) -> Chart:
