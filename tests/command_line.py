@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,14 +57,21 @@ class Outcome:
 
 @pytest.fixture
 def folder(make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder: small.yaml and the files that it names. Its path is short: long ones are shortened in complaints."""
+    """The current folder: small.yaml and the files that it names."""
+    with filled_folder(make_profile) as place:
+        monkeypatch.chdir(place)
+        yield place
+        monkeypatch.undo()
+
+
+@contextmanager
+def filled_folder(make_profile: Callable[..., Any]) -> Iterator[Path]:
+    """A folder with small.yaml and its files until the block ends; its path is short: messages shorten long ones."""
     with tempfile.TemporaryDirectory(prefix="simnmt-") as parent:
         place = Path(os.path.realpath(parent)) / "here"
         place.mkdir()
         _fill(place, make_profile)
-        monkeypatch.chdir(place)
         yield place
-        monkeypatch.undo()
 
 
 def _fill(place: Path, make_profile: Callable[..., Any]) -> None:

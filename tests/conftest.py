@@ -20,7 +20,7 @@ GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
 """Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_profile() -> Callable[..., DeviceProfile]:
     """Builds a synthetic profile of a plane, with any top-level block replaced."""
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.base.columns import Array
 from simnmt.base.errors import InputError
 from simnmt.base.files import (
     MOST_DOCUMENT_BYTES,
@@ -204,6 +205,7 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
         "network": list(dict.fromkeys(cell.network for cell in cells)),
         "policy": list(dict.fromkeys(policy for cell in cells for policy in cell.logs)),
     }
+    label_arrays = {key: _arrow_texts(texts) for key, texts in labels.items()}
     writer: Any = None
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as open_writer:
@@ -212,11 +214,11 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
             rows = len(part["request_id"])
             columns: dict[str, Any] = {
                 key: pa.DictionaryArray.from_arrays(
-                    pa.repeat(pa.scalar(labels[key].index(value), pa.int32()), rows), labels[key]
+                    _arrow_array(np.full(rows, labels[key].index(value), np.int32)), label_arrays[key]
                 )
                 for key, value in names.items()
             }
-            table = pa.table({**columns, **part})
+            table = pa.table(columns | {name: _arrow_array(values) for name, values in part.items()})
             if writer is None:
                 floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
                 writer = open_writer.enter_context(
@@ -230,6 +232,23 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
                     )
                 )
             writer.write_table(table, row_group_size=rows)
+
+
+def _arrow_array(values: Array) -> Any:
+    """Return numbers or flags as an arrow array without `pa.array`, which imports pandas: a third of a small run's time."""
+    import pyarrow as pa
+
+    content = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(content)])
+
+
+def _arrow_texts(texts: Sequence[str]) -> Any:
+    """Return texts as an arrow array, as `_arrow_array` does numbers."""
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(starts), pa.py_buffer(b"".join(encoded))])
 
 
 def write_batches(path: Path, cells: Iterable[Cell]) -> None:

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import textwrap
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,8 +54,9 @@ def _field_docstrings(model: type) -> dict[str, str]:
     return docstrings
 
 
+@cache
 def schema_text() -> str:
-    """The JSON Schema of scenario files."""
+    """Return the JSON Schema of scenario files."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema(
         schema_generator=DescribedSchema
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,17 @@ resource = pytest.importorskip("resource")
 
 
 @pytest.fixture
-def with_room_for(process: Callable[..., Any]) -> Callable[..., Any]:
+def with_room_for(simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs a command that may write files of so many bytes and no more."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep the half of a compiled module that fits
 
     def run(size: int, *arguments: str) -> Any:
-        env = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would keep the half of a compiled module that fits
-        return process(*arguments, env=env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            return simnmt(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     return run
 

@@ -39,19 +39,25 @@ def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_runs_and_so_does_its_name(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_every_template_is_the_shipped_file_and_runs(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     done = simnmt("init", "deep.yaml", "--template", name)
     assert (done.status, done.err) == (0, "")
     assert done.out == "wrote deep.yaml\nwrote scenario.schema.json\nrun it: simnmt run deep.yaml\n"
-    first = Path("deep.yaml").read_text().splitlines()[0]
-    assert first == "# yaml-language-server: $schema=scenario.schema.json"
+    text = Path("deep.yaml").read_text()
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=scenario.schema.json"
+    assert text == shipped_files.find("scenarios", name).read_text()
     few = ("--requests", "40", "--replications", "1", "--set", "fit.inferences=50")
-    for scenario, out in (("deep.yaml", "one"), (f"@{name}", "two")):
-        done = simnmt("run", scenario, *few, "--out", out)
-        assert done.status == 0
-        lines = done.err.splitlines()
-        assert all(line.startswith("simnmt: warning: profile cpu") for line in lines), "of shipped measurements alone"
-        assert done.out.startswith(f"{name}: 40 requests each, one replication\n")
+    done = simnmt("run", "deep.yaml", *few, "--out", "one")
+    assert done.status == 0
+    lines = done.err.splitlines()
+    assert all(line.startswith("simnmt: warning: profile cpu") for line in lines), "of shipped measurements alone"
+    assert done.out.startswith(f"{name}: 40 requests each, one replication\n")
+
+
+def test_the_name_of_a_template_runs_as_its_file_does(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt("init", "deep.yaml", "--template", "tiers").status == 0
+    for scenario, out in (("deep.yaml", "one"), ("@tiers", "two")):
+        assert simnmt("run", scenario, "--requests", "40", "--replications", "1", "--out", out).status == 0
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
 
 

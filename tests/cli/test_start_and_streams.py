@@ -58,10 +58,11 @@ def test_the_shell_completes_verbs_and_options_without_a_library(tmp_path: Path)
         assert "numpy" not in run.stderr and "torch" not in run.stderr
 
 
-def test_a_run_imports_no_torch_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
-    """A torch that leaves a trace stands in for the real one, which need not be installed."""
+def test_a_run_imports_neither_torch_nor_pandas_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
+    """Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second."""
     (folder / "decoy").mkdir()
-    (folder / "decoy" / "torch.py").write_text(f"open({str(folder / 'trace')!r}, 'w')\n")
+    for name in ("torch", "pandas"):
+        (folder / "decoy" / f"{name}.py").write_text(f"open({str(folder / 'trace')!r}, 'w')\n")
     paths = os.pathsep.join([str(folder / "decoy"), str(ROOT)])
     done = process("run", "small.yaml", "--jobs", "2", env={"PYTHONPATH": paths, "PYTHONWARNINGS": ""})
     assert (done.status, done.err) == (0, "")
@@ -126,9 +127,9 @@ def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..
         process.stderr.close()
 
 
-@pytest.mark.parametrize("stream", [1, 2])
-def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int) -> None:
-    done = process("run", "small.yaml", "--jobs", "2", "--out", "run", preexec_fn=lambda: os.close(stream))
+@pytest.mark.parametrize(("stream", "jobs"), [(1, "1"), (2, "2")])
+def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, jobs: str) -> None:
+    done = process("run", "small.yaml", "--jobs", jobs, "--out", "run", preexec_fn=lambda: os.close(stream))
     assert done.status == 0
     assert done.err == ""
     assert Path("run/manifest.json").exists()

@@ -20,7 +20,7 @@ from simnmt.papers.sti import reproduction as reproduction_module
 from simnmt.papers.sti.pipeline import PipelineMeasurement, pipeline_claims, read_pipeline
 from simnmt.papers.sti.reproduction import Reproduction, notes
 from simnmt.papers.sti.study import ImportanceOrder, Study, StudySource
-from tests.papers.sti_stand_ins import study
+from tests.papers.sti_stand_ins import begun, study
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_without_a_study_published_figures_stand_alone_and_the_text_says_so() ->
 @pytest.mark.parametrize(
     ("changed", "stated", "unstated"),
     [
-        ({"task_sha256": study().task.sha256}, "on the very examples", "judge nothing"),
+        ({"task_sha256": begun().task.sha256}, "on the very examples", "judge nothing"),
         ({"examples": 50, "shared": 3}, "3 of 50", "very examples"),
         ({"examples": 50, "shared": 0}, "which judge nothing.", "not known"),
         # A profile has no texts: another file may hold the same ones.
