@@ -1,4 +1,4 @@
-"""The file of a study: what a trained model does with a part of its vocabulary, clusters or candidate lists (FVP-08 to 12).
+"""The file of a study of a trained model that decodes with a part of its vocabulary (FVP-08 to 12).
 
 Needs no torch: `simnmt reproduce vocab` reads it. `study_run.py` measures it, part by part.
 """
@@ -13,11 +13,10 @@ from pydantic import Field
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.papers.kit import study
 from simnmt.papers.kit.amdahl import end_to_end
-from simnmt.papers.kit.study import Count, Positive, Seconds, Share
+from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
 
 Counts = Annotated[tuple[Positive, ...], Field(min_length=1)]
-Ratio = Annotated[float, Field(gt=0.0)]
-Ratios = Annotated[tuple[Ratio, ...], Field(min_length=1)]
+Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
 
 Role = Literal["train", "targets", "heldout", "references"]
 Part = Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
@@ -132,7 +131,7 @@ _SETTINGS_OF: dict[Part, tuple[str, ...]] = {
     "speeds": (*_CLUSTERED, *_DECODED, "tops", "speed_clusters", "speed_sentences"),
     "candidates": (*_TEXTS, *_DECODED, "candidates", "always"),
 }
-"""The settings that say how much of each part is measured."""
+"""The settings that determine how much of each part is measured."""
 
 
 class Spread(Configuration):
@@ -266,7 +265,7 @@ class DecodingResult(Configuration):
     """Quality and timing of decoding a text with one method."""
 
     bleu: float | None
-    tokens_per_s: Ratio
+    tokens_per_s: AboveZero
     """Written tokens, end tokens included, per second of the median round."""
     rounds_s: tuple[Seconds, ...]
     """Seconds of the sentences that count in each round, which are the same for all methods."""
@@ -280,11 +279,23 @@ class DecodingResult(Configuration):
     body_rounds_s: tuple[Seconds, ...]
 
 
-class Decoded(Configuration):
-    """Real decoding of held-out text with all of the vocabulary and with a part of it, in turn (FVP-08, FVP-16, FVP-20)."""
+class Compared(Configuration):
+    """A text decoded with one search and a part of the vocabulary, beside dense decoding with the same search."""
 
     label: str
     """Direction."""
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    identical: Share
+    """Share of sentences with the tokens of dense decoding."""
+    token_agreement: Share
+    """Share of tokens that are the same at the same place, of the longer of both sentences."""
+
+
+class Decoded(Compared):
+    """Real decoding of held-out text, alternately with all of the vocabulary and with a part of it (FVP-08, FVP-16, FVP-20)."""
+
     selection: Selection
     clusters: Positive | None = None
     top: Positive | None = None
@@ -292,20 +303,13 @@ class Decoded(Configuration):
     """Candidates per source word (SHARP-02)."""
     always: Count | None = None
     """Most frequent target words on top of the lists."""
-    beam: Positive
-    batch: Positive
-    sentences: Positive
     dense: DecodingResult
     """Plain: projection, softmax and search one after the other."""
     fused: DecodingResult
     """All of the vocabulary with the fused output layer, which the active columns go through too."""
     part: DecodingResult
-    identical: Share
-    """Share of sentences with the tokens of `dense`."""
     near_ties: Count
     """Number of different sentences where the two scores were closer than rounding."""
-    token_agreement: Share
-    """Share of tokens that are the same at the same place, of the longer of both sentences."""
     miss_rate: Share
     """Share of rows and steps on the path of `part` whose dense token is not active."""
     share: Spread
@@ -315,7 +319,7 @@ class Decoded(Configuration):
     """See `Cell`."""
     layer_share: Share
     """Share of plain decoding's time in projection, softmax and search."""
-    step_ratio: Ratio
+    step_ratio: AboveZero
     """Speed-up of a whole step: body and output layer."""
     gains: Ratios
     """Tokens per second over those of `dense` by round: not the ratio of seconds, as the two may write different numbers of
@@ -379,18 +383,11 @@ def format_clusters(clusters: int, top: int) -> str:
     return f"{clusters:,} clusters, K = {top}"
 
 
-class Speed(Clusters):
+class Speed(Clusters, Compared):
     """Speed-up of real decoding by r and K (figure 3)."""
 
-    beam: Positive
-    batch: Positive
-    sentences: Positive
     ratios: Ratios
     """Tokens per second over those of plain dense decoding by round."""
-    identical: Share
-    """Share of these sentences that dense decoding with this beam and batch leaves the same, token by token."""
-    token_agreement: Share
-    """As in `Decoded`."""
     rounds: RoundsKept
 
     @property
@@ -399,18 +396,13 @@ class Speed(Clusters):
         return median(self.ratios) - 1.0
 
 
-class TriedCell(Clusters):
+class TriedCell(Clusters, Compared):
     """A cell of the sweep, decoded with one search on the development half, to choose r and K by (see `choose`)."""
 
-    columns: Ratio
+    columns: AboveZero
     """r and the mean of active columns of a row at batch 1: the order of the cells (FVP-09)."""
-    beam: Positive
-    batch: Positive
-    sentences: Positive
     bleu_dense: float | None
     bleu: float | None
-    identical: Share
-    token_agreement: Share
     good: bool
     """True if enough of the sentences are identical, and BLEU is near enough."""
 

@@ -27,6 +27,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0.0)]
+AboveZero = Annotated[float, Field(gt=0.0)]
 T = TypeVar("T")
 TOOL = f"simnmt {VERSION}"
 """The program that writes studies."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, holds_if
-from simnmt.papers.kit.study import read_study, shipped_measurements
+from simnmt.papers.kit.study import AboveZero, Positive, read_study, shipped_measurements
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
 FASTER_BY, MOST_STALL, LARGEST_ERROR, LEAST_PLANS, UNPACKS_BY, EVEN = 4.0, 0.15, 0.10, 10, 2.0, 0.8
 """The bars, in the order of `bars`."""
-Duration = Annotated[float, Field(gt=0.0)]
-Positive = Annotated[int, Field(ge=1)]
 
 
 class _Entry(BaseModel):
@@ -27,13 +25,13 @@ class _Entry(BaseModel):
 class PacedRuns(_Entry):
     """All layers at one pace of reading: in 32 bits loaded first, and in pipelines of 6 and 2 bits."""
 
-    pace_mb: Duration
+    pace_mb: AboveZero
     cold: bool
-    load_then_run_s: Duration
+    load_then_run_s: AboveZero
     load_then_run_stall_s: float
-    bits_6_s: Duration
+    bits_6_s: AboveZero
     bits_6_stall_s: float
-    bits_2_s: Duration
+    bits_2_s: AboveZero
     bits_2_stall_s: float
     ratio: float
     """Loaded first over the pipeline of 6 bits, median of pairs."""
@@ -45,13 +43,13 @@ class ExecutedPlan(_Entry):
     layers: Positive
     slices: Positive
     mean_bits: float
-    pace_mb: Duration
+    pace_mb: AboveZero
     length: Positive
-    deadline_ms: Duration
+    deadline_ms: AboveZero
     preload_mb: float
-    simulated_s: Duration
+    simulated_s: AboveZero
     simulated_stall_s: float
-    measured_s: Duration
+    measured_s: AboveZero
     error: float
     """Simulated over measured latency, less 1, by costs of the same rounds."""
     error_before: float
@@ -69,7 +67,7 @@ class ExecutedPlan(_Entry):
 class Skew(_Entry):
     """The pace at which a layer loads for as many times its computation as the paper's."""
 
-    pace_mb: Duration
+    pace_mb: AboveZero
 
 
 class Unpacking(_Entry):

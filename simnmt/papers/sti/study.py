@@ -1,7 +1,7 @@
 """The file of a study: accuracy that a trained classifier keeps when it is streamed under deadlines (STI-22 to 27).
 
 Needs no torch: `simnmt reproduce sti` reads it. `study_run.py` measures it, part by part. Accuracy is measured on the task's
-examples; times and bytes follow from a device's costs, whose kind stands beside them.
+examples; times and bytes follow from a device's costs, whose kind is recorded with them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.papers.kit import study
-from simnmt.papers.kit.study import Count, Positive, Seconds, Share
+from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
 from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
-
-Duration = Annotated[float, Field(gt=0.0)]
 
 Part = Literal["uniform", "grid", "sizes", "upgrades", "greedy"]
 """`uniform`: submodels with all shards at one bitwidth; `grid`: every method under every deadline; `sizes`: STI with preload
@@ -82,9 +80,9 @@ class StudiedDevice(Configuration):
     name: str
     kind: Kind
     source: str
-    io_s: dict[int, Duration]
+    io_s: dict[int, AboveZero]
     """Seconds to read one shard from a cold disk, by bits."""
-    comp_s: tuple[Duration, ...]
+    comp_s: tuple[AboveZero, ...]
     """Seconds to compute one layer of 1, 2, ... slices."""
     embed_s: Seconds = 0.0
     """Computed before the first layer, while the disk reads; 0 if no profile records it."""
@@ -158,29 +156,33 @@ def packed_correct(right: NDArray[np.bool_]) -> str:
     return base64.b64encode(np.packbits(np.asarray(right, bool)).tobytes()).decode("ascii")
 
 
-class Uniform(Configuration):
-    """A submodel of the most important slices with every shard at one bitwidth (STI-27)."""
+class Submodel(Configuration):
+    """The size of a submodel."""
 
     layers: Positive
+    """n of the paper."""
     slices: Positive
+    """Slices of each layer, m of the paper."""
+
+
+class Uniform(Submodel):
+    """A submodel of the most important slices with every shard at one bitwidth (STI-27)."""
+
     bits: Positive
     outcome: Outcome
 
 
-class Point(Configuration):
+class Point(Submodel):
     """One method under one deadline. Where no submodel ends in time, the smallest one is run late."""
 
     device: str
     method: Method
-    deadline_share: Duration
+    deadline_share: AboveZero
     """Share of the whole model's computation."""
-    deadline_s: Duration
+    deadline_s: AboveZero
     preload_share: Share | None
     """The preload buffer, as a share of all shards in float32; None for methods that have none."""
     preload_bytes: Count
-    layers: Positive
-    """n of the paper; `slices` is m."""
-    slices: Positive
     bits: dict[int, Positive]
     """Number of shards by bits."""
     held_bytes: Count
@@ -203,7 +205,7 @@ class Point(Configuration):
 
     @property
     def shards(self) -> int:
-        """Number of shards, n x m, which stands for operations (STI-24)."""
+        """Number of shards, n x m, the measure of operations (STI-24)."""
         return self.layers * self.slices
 
     @property
@@ -231,11 +233,9 @@ class Point(Configuration):
         return self
 
 
-class Upgraded(Configuration):
+class Upgraded(Submodel):
     """A submodel at 2 bits of which some shards are raised: the most important ones, or random ones (STI-24)."""
 
-    layers: Positive
-    slices: Positive
     raised: Positive
     to_bits: Positive
     base: Outcome
@@ -246,13 +246,11 @@ class Upgraded(Configuration):
     """Random orders that raise the same shards as importance does."""
 
 
-class SmallCase(Configuration):
+class SmallCase(Submodel):
     """The planner beside the exact one on a small model (STI-10 to 15)."""
 
     device: str
-    layers: Positive
-    slices: Positive
-    deadline_s: Duration
+    deadline_s: AboveZero
     preload_bytes: Count
     greedy: float
     """The planner's value of the objective that the exact planner maximises."""
