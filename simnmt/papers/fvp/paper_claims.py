@@ -43,7 +43,7 @@ class TimeByShare:
 
     @property
     def break_even_percent(self) -> float:
-        """Return the percentage of active columns above which the default is faster; above 100: nowhere."""
+        """The percentage of active columns above which the default is faster; above 100, the default is never faster."""
         return (DEFAULT_US[self.model] - self.fixed_us) / self.us_per_percent
 
 
@@ -106,9 +106,8 @@ def derived() -> list[Derived]:
 
 
 def _where(percent: float) -> str:
-    if percent > 100.0:
-        return "beyond all columns: by the line clusters always win"
-    return "active columns above which the line says that the default wins"
+    beyond = "beyond all columns: by the line clusters always win"
+    return beyond if percent > 100.0 else "active columns above which the line says that the default wins"
 
 
 def paper_claims() -> list[ClaimRecord]:

@@ -1,4 +1,4 @@
-"""Memory of clusters beside the paper's two models, by the models' shapes, and the claims on it (FVP-12, 13, 18)."""
+"""Memory of clusters beside the paper's two models, by the models' shapes, and the claims about it (FVP-12, 13, 18)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Preset:
 
     @property
     def model_bytes(self) -> int:
-        """In float16."""
+        """Bytes of the parameters in float16."""
         return HALF_BYTES * self.parameters
 
 
@@ -93,7 +93,7 @@ class PresetMemory:
     model: Model
     clusters: int
     mean_share: float
-    """Of V, of a set."""
+    """Mean share of V in a set."""
     shares_of: str
     """Source of the share: a figure of the paper, or a model of ours."""
     centroid_bytes: int
@@ -101,12 +101,12 @@ class PresetMemory:
 
     @property
     def of_model(self) -> float:
-        """Of the weights in float16."""
+        """Share of the weights in float16."""
         return self.account.share or 0.0
 
     @property
     def of_published(self) -> float:
-        """Of Table 5's memory, which holds more than weights."""
+        """Share of Table 5's memory, which holds more than weights."""
         (gb,) = {row.baseline_gb for row in TABLE_5 if row.model == self.model}
         return self.account.total / (gb * 1e9)
 
@@ -120,7 +120,7 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
     cases += [(FIGURE_3_BEST, top, HALF_BYTES) for top in FIGURE_4 if top != 1]
     shares = [(clusters, FIGURE_4[top] / 100.0, f"figure 4, K = {top}", size) for clusters, top, size in cases]
     shares += [
-        (sizes.clusters, fmean(sizes.columns) / study.model.vocab, f"{study.model.name}, {sizes.label}, K = {sizes.top}", 2)
+        (sizes.clusters, fmean(sizes.columns) / study.model.vocab, f"{study.name}, {sizes.label}, K = {sizes.top}", HALF_BYTES)
         for study in studies
         for sizes in study.per_cluster
         if sizes.clusters == FIGURE_3_BEST
@@ -147,14 +147,8 @@ def memory_claims() -> list[ClaimRecord]:
 
 def _memory_claim(identifier: str, clusters: int, choice: str, more: str) -> ClaimRecord:
     share, most = FIGURE_4[1] / 100.0, published.MOST_MEMORY
-    half, single = (
-        [
-            memory
-            for memory in preset_memory()
-            if (memory.clusters, memory.mean_share, memory.centroid_bytes) == (clusters, share, size)
-        ]
-        for size in CENTROID_BYTES
-    )
+    with_one = [memory for memory in preset_memory() if (memory.clusters, memory.mean_share) == (clusters, share)]
+    half, single = ([memory for memory in with_one if memory.centroid_bytes == size] for size in CENTROID_BYTES)
     printed = [row.more_percent for row in TABLE_5]
     crossed = "; ".join(
         f"{name}: up to {most_clusters(model, share, most, 2):,} clusters with centroids in float16, "

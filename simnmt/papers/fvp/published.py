@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, cast
 
 REFERENCE = (
     "Hossam Amer, Young Jin Kim, Mohamed Afify, Hitokazu Matsushita, Hany Hassan Awadallah: Fast Vocabulary Projection Method "
@@ -231,25 +231,21 @@ XE 45.16 45.04 12.30 48.03 47.81 6.50
 """
 SEARCHES = ((1, 1), (2, 20))
 """Beam and batch."""
-WAYS = ("simple", "by sentences")
-"""To take a mean of directions: each alike, or weighted by Table 1."""
+WEIGHTINGS = ("simple", "by sentences")
+"""Means of directions: unweighted, or weighted by the sentences of Table 1."""
 
 
 def _cells() -> tuple[Quality, ...]:
     cells = []
-    for line in _TABLE_3.split("\n")[1:-1]:
+    for line in _TABLE_3.strip().splitlines():
         word, row, *numbers = line.split()
         for place, (beam, batch) in enumerate(SEARCHES):
-            cells.append(Quality(_model(word), row, 1, beam, batch, *map(float, numbers[3 * place : 3 * place + 3])))
+            cells.append(Quality(cast("Model", word), row, 1, beam, batch, *map(float, numbers[3 * place : 3 * place + 3])))
     for place, model in enumerate(MODELS):
-        for line in _TABLE_4.split("\n")[1:-1]:
+        for line in _TABLE_4.strip().splitlines():
             row, *numbers = line.split()
             cells.append(Quality(model, row, 2, *SEARCHES[1], *map(float, numbers[3 * place : 3 * place + 3])))
     return tuple(cells)
-
-
-def _model(word: str) -> Model:
-    return "dense" if word == "dense" else "m3"
 
 
 CELLS = _cells()
@@ -282,15 +278,13 @@ class Mean:
 
     @property
     def follows(self) -> str:
-        """Which of `WAYS` gives what is printed, the simple one where both do; empty: neither.
+        """The first of `WEIGHTINGS` that gives the printed mean; empty if neither does.
 
         A BLEU may be 0.01 off, and a gain 0.05 more than its rounding, as means of rounded values may.
         """
         allowed = 0.0151 if self.decimals == 2 else 0.0751
-        near = [
-            name for name, mean in zip(WAYS, (self.simple, self.by_sentences), strict=True) if abs(mean - self.value) <= allowed
-        ]
-        return near[0] if near else ""
+        both = zip(WEIGHTINGS, (self.simple, self.by_sentences), strict=True)
+        return next((name for name, mean in both if abs(mean - self.value) <= allowed), "")
 
 
 def means() -> list[Mean]:

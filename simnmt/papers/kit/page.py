@@ -26,7 +26,7 @@ class Drawing:
     note: str
     panels: Sequence[Panel]
     before: str = ""
-    """Id of the table that it stands with; empty: after all tables."""
+    """Id of the table that the section precedes; empty: its own id without `-drawn`, or after all tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,13 @@ class ChartSection:
     """By what the reader chooses, such as a device."""
     note: str = ""
     before: str = ""
-    """Id of the table that it stands with; empty: its own id without `-drawn`."""
+    """See `Drawing`."""
     chosen: str = ""
     """The chart shown first; empty: the first one."""
 
-    def drawing(self) -> Drawing:
-        """Return the section in the form that the page takes."""
+    @property
+    def panels(self) -> list[Panel]:
+        """The one figure, with a control if there are several charts."""
         names = list(self.charts)
         several = len(names) > 1
         options = [(str(place), name) for place, name in enumerate(names)]
@@ -53,26 +54,25 @@ class ChartSection:
         charts: dict[tuple[str, ...], Chart] = {
             (str(place),) if several else (): chart for place, chart in enumerate(self.charts.values())
         }
-        panel = Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)
-        return Drawing(self.id, self.title, self.note, [panel], self.before or self.id.removesuffix("-drawn"))
+        return [Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)]
 
 
-def packed_drawing(item: Drawing | ChartSection, places: Container[str], main_charts: Container[str]) -> dict[str, Any]:
-    """Return what the template names of a drawing; it stands with one of `places`, or after all tables."""
-    drawing = item if isinstance(item, Drawing) else item.drawing()
+def packed_drawing(drawing: Drawing | ChartSection, tables: Container[str], main_charts: Container[str]) -> dict[str, Any]:
+    """Return the template's fields of a section; it precedes one of `tables`, or follows all of them."""
+    before = drawing.before or drawing.id.removesuffix("-drawn")
     return {
         "id": drawing.id,
         "title": drawing.title,
         "note": drawing.note,
         "panels": drawing.panels,
         "packed": pack(drawing.panels),
-        "before": drawing.before if drawing.before in places else None,
+        "before": before if before in tables else None,
         "main": drawing.id in main_charts,
     }
 
 
 def claim_groups(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> list[JudgedClaim]:
-    """Return the records by claim; one that rests on measurements of a doubtful profile says so in its `basis`."""
+    """Return the records by claim; `basis` marks those that rest on measurements of a doubtful profile."""
     doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
     return [
         JudgedClaim(
@@ -93,7 +93,7 @@ class VerdictMatrix:
 
     devices: list[str]
     lines: list[tuple[JudgedClaim, list[str | None]]]
-    """Each claim with a verdict for each device; None where the claim is made of others."""
+    """Each claim with a verdict for each device; None if the claim is not made of the device."""
 
 
 def verdict_matrix(records: Sequence[ClaimRecord]) -> VerdictMatrix:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from functools import cached_property
+from itertools import chain, product
 from typing import Protocol
 
 import numpy as np
@@ -81,12 +82,7 @@ class StudySettings:
         return settings
 
     def __post_init__(self) -> None:
-        shares = (
-            *self.deadline_shares,
-            *self.size_deadlines,
-            *self.depths,
-            *(share for case in self.upgrades for share in case),
-        )
+        shares = [*self.deadline_shares, *self.size_deadlines, *self.depths, *chain.from_iterable(self.upgrades)]
         if not self.deadline_shares or min(shares) <= 0.0 or min(self.size_shares, default=0.0) < 0.0:
             raise CalibrationError("a study needs a deadline, and no share may be 0 or less", remedy="give shares above 0")
         if self.random_orders < 1 or (self.examples is not None and self.examples < 1):
@@ -182,8 +178,12 @@ class Judge:
     def __init__(self, evaluator: Evaluates) -> None:
         self._evaluator = evaluator
         self._known: dict[frozenset[tuple[Shard, int]], Outcome] = {}
-        self._whole: Evaluation | None = None
-        """Of the whole model in 32 bits, which all others are compared with."""
+
+    @cached_property
+    def _whole(self) -> Evaluation:
+        """The evaluation of the whole model in 32 bits, which all others are compared with."""
+        layers, slices = self._evaluator.geometry.layers, self._evaluator.geometry.heads
+        return self._evaluator.evaluate(dict.fromkeys(product(range(layers), range(slices)), 32))
 
     @property
     def evaluations(self) -> int:
@@ -194,14 +194,11 @@ class Judge:
         """Return the outcome of the submodel that has these shards at these bits."""
         key = frozenset(bits.items())
         if key not in self._known:
-            if self._whole is None:
-                layers, slices = self._evaluator.geometry.layers, self._evaluator.geometry.heads
-                self._whole = self._evaluator.evaluate(dict.fromkeys(product(range(layers), range(slices)), 32))
-            evaluation = self._evaluator.evaluate(bits)
+            whole, evaluation = self._whole, self._evaluator.evaluate(bits)
             self._known[key] = Outcome(
                 accuracy=evaluation.accuracy,
                 log_likelihood=evaluation.mean_log_likelihood,
-                agreement=evaluation.agreement(self._whole),
+                agreement=evaluation.agreement(whole),
                 correct=packed_correct(evaluation.correct),
             )
         return self._known[key]
@@ -254,14 +251,8 @@ class StudyBench:
 
     def measured(self, part: Part) -> Iterator[object]:
         """Yield the entries of one part."""
-        measures: dict[Part, Callable[[], Iterator[object]]] = {
-            "uniform": self._uniform,
-            "grid": self._grid,
-            "sizes": self._sizes,
-            "upgrades": self._upgrades,
-            "greedy": self._greedy,
-        }
-        return measures[part]()
+        entries: Iterator[object] = getattr(self, f"_{part}")()
+        return entries
 
     def point(self, device: StudiedDevice, cost: StiCost, method: Method, share: float, preload: float | None) -> Point:
         """Plan with one method for a deadline of that `share` of the whole computation, and evaluate the plan's submodel."""
@@ -290,19 +281,18 @@ class StudyBench:
         )
 
     def _uniform(self) -> Iterator[Uniform]:
-        """The whole model at each bitwidth; in full with fewer layers, and with fewer slices."""
-        whole = self.geometry
-        depths, widths = (
-            sorted({_part_of(count, share) for share in self.settings.depths} - {count})
-            for count in (whole.layers, whole.heads)
-        )
-        sizes = [(whole.layers, whole.heads, bits) for bits in BITS]
-        sizes += [(depth, whole.heads, 32) for depth in depths]
-        sizes += [(whole.layers, width, 32) for width in widths]
+        """Evaluate the whole model at each bitwidth, and in full precision with fewer layers or fewer slices."""
+        all_layers, all_slices = self.geometry.layers, self.geometry.heads
+        sizes = [(all_layers, all_slices, bits) for bits in BITS]
+        sizes += [(layers, all_slices, 32) for layers in self._fewer_than(all_layers)]
+        sizes += [(all_layers, slices, 32) for slices in self._fewer_than(all_slices)]
         for layers, slices, bits in sizes:
             self.say(f"uniform: {layers} x {slices}, {bits} bits")
             outcome = self.judge(dict.fromkeys(self._submodel(layers, slices), bits))
             yield Uniform(layers=layers, slices=slices, bits=bits, outcome=outcome)
+
+    def _fewer_than(self, whole: int) -> list[int]:
+        return sorted({_part_of(whole, share) for share in self.settings.depths} - {whole})
 
     def _grid(self) -> Iterator[Point]:
         for device, cost in self.devices:
@@ -345,7 +335,7 @@ class StudyBench:
             )
 
     def _greedy(self) -> Iterator[SmallCase]:
-        """The cases whose submodel can be loaded in time at all."""
+        """Plan small cases greedily and exactly; leave out those whose submodel cannot be loaded in time at all."""
         for device, cost in self._distinct_devices():
             self.say(f"greedy: {device.name}")
             small = _small_model(cost)
