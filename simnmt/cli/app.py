@@ -104,7 +104,7 @@ _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") i
 
 
 class _Stopped(BaseException):
-    """A signal asked us to end; not an Exception, so that nothing on the way mistakes it for a failure."""
+    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -118,13 +118,13 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     status = _status()
-    for number in _STOPPING:  # all is done and said: what comes while Python takes itself down must not change the status
+    for number in _STOPPING:  # all output is written: a signal while Python exits must not change the status
         signal.signal(number, signal.SIG_IGN)
     sys.exit(status)
 
 
 def _make_streams_sure() -> None:
-    """No character that the terminal's encoding lacks ends a run, nor a stream that was closed from the start."""
+    """Escape characters that the terminal's encoding lacks, and replace streams that were closed from the start."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -147,16 +147,9 @@ def _stop(number: int, frame: object) -> None:
 
 
 _INPUT_FAULTS = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.EINVAL,
+    getattr(errno, name) for name in ("ENOENT", "ENOTDIR", "EISDIR", "EACCES", "EPERM", "ELOOP", "ENAMETOOLONG", "EINVAL")
 }
-"""What the system says of a path that the user gave wrongly, where no room has put it into words."""
+"""System errors for which the user's path is to blame, if no room has raised an error of its own."""
 
 
 def _status() -> int:
@@ -187,14 +180,14 @@ def _run() -> int:
         _discard_output()
         return _complain(error.strerror or str(error), 1)
     except Exception as error:
-        if hasattr(error, "format_message"):  # the command line library's own words about options and arguments
+        if hasattr(error, "format_message"):  # the command line library's errors about options and arguments
             return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
 
 
 def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """File names may be any bytes, but those that stand in a run's records have to be text."""
+    """Raise `InputError` for an argument that is not UTF-8: a run's records hold arguments as text."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
             shown = argument.encode(errors="backslashreplace").decode()
@@ -210,13 +203,13 @@ def _usage(error: Any) -> str:
 
 
 def _without_reader() -> int:
-    # Whoever read our output has had enough.
+    # The reader of our output has closed the pipe.
     _discard_output()
     return 0
 
 
 def _discard_output() -> None:
-    """What is still buffered must not complain when the program ends."""
+    # Flushing buffered output at exit must not raise.
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, Seed, chosen, flag, option, parse_rate, print_json
+from simnmt.cli.options import AsJson, Seed, chosen, flag, option, parse_rate, print_result
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
@@ -22,15 +20,11 @@ if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
 
 LOG_INTERVAL_S = 15.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 
 
-class Backend(str, Enum):
-    """The engine that computes."""
-
-    torch = "torch"
-    ctranslate2 = "ctranslate2"
-    sharp = "sharp"
+Backend = Enum("Backend", {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"}, type=str)
+"""The engine that computes."""
 
 
 def calibrate(
@@ -126,29 +120,24 @@ def calibrate(
     profile_there(out, settings)
     page = page or out.parent / f"{out.stem}.html"
     refuse_unfit_page(page, out, settings)
-    with _listener() as listener:
+    with progress_bar() as bar:  # lines now and then where there is no terminal
+        listener: Listener = bar if bar.is_drawn else _LogLines()
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
     for warning in done.warnings:
         warn(warning)
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
-    if as_json:
-        print_json({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings})
-    else:
-        print(f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}")
+    print_result(
+        as_json,
+        lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
+        lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
+    )
     write_profile_page(page, [done.profile])
     if not as_json:
         print(f"page: {page}")
 
 
-@contextmanager
-def _listener() -> Iterator[Listener]:
-    """Yield the listener that shows the time left: a bar on a terminal, lines now and then elsewhere."""
-    with progress_bar() as bar:
-        yield bar if bar.is_drawn else _LogLines()
-
-
 class _LogLines:
-    """Progress for a log."""
+    """Progress as lines of a log, without a terminal."""
 
     def __init__(self) -> None:
         self._last_s = time.monotonic()
@@ -165,8 +154,7 @@ class _LogLines:
 def _format_profile(done: Calibrated) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
     profile = done.profile
-    plane, quality = profile.plane, profile.execution.fit
-    engine = profile.engine
+    plane, quality, engine = profile.plane, profile.execution.fit, profile.engine
     assert engine is not None
     weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
     lines = [
@@ -178,8 +166,7 @@ def _format_profile(done: Calibrated) -> str:
         + (f" ({quality.heldout_how})" if quality.heldout_how else "")
         + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
     ]
-    six = profile.execution.fit.heldout_error_six_cells
-    if six is not None:
+    if (six := quality.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
@@ -189,7 +176,7 @@ def _format_profile(done: Calibrated) -> str:
         measured = [settings.describe() for settings in profile.decoder.measured]
         variants = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
         batches = ", ".join(map(str, profile.decoder.batches))
-        lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect tells what each takes)")
+        lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect shows their times)")
     lines += _format_other_blocks(profile)
     return "\n".join(lines)
 
@@ -201,8 +188,7 @@ def _format_other_blocks(profile: DeviceProfile) -> list[str]:
         share = decision.value / float(profile.plane.seconds(20, 20))
         decision_cost = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
         lines.append(f"a decision of the gateway: {decision_cost}")
-    if profile.disk is not None:
-        disk = profile.disk
+    if (disk := profile.disk) is not None:
         disk_cost = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
         lines.append(f"{disk_cost}, held-out error {_format_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
@@ -229,7 +215,4 @@ def doctor(
     from simnmt.calibrate.doctor import examine
 
     examination = examine(folder=disk)
-    if as_json:
-        print_json(examination.as_json())
-    else:
-        print(*examination.findings, sep="\n")
+    print_result(as_json, examination.as_json, lambda: "\n".join(map(str, examination.findings)))

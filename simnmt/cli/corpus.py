@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, Keys, argument, json_keys, option, print_json
-from simnmt.cli.terminal import warn
+from simnmt.cli.options import AsJson, Keys, argument, json_keys, option, print_json, print_result
+from simnmt.cli.terminal import verb_for, warn
 
 if TYPE_CHECKING:
     from simnmt.workload.length_diagnostics import LengthMean
@@ -119,12 +118,10 @@ def table(
         src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )
     _warn_of_pairs(counts, expect_ratio)
-    verb = "replaced" if os.path.lexists(out) else "wrote"
+    written = f"{verb_for(out)} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}"
     write_table(out, counts)
-    if as_json:
-        print_json({"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json())
-    else:
-        print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
+    facts = {"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json()
+    print_result(as_json, lambda: facts, lambda: written)
 
 
 def _warn_of_pairs(counts: LengthTable, expect_ratio: float | None) -> None:
@@ -137,7 +134,7 @@ def _warn_of_pairs(counts: LengthTable, expect_ratio: float | None) -> None:
 
 
 def _format_means(means: list[LengthMean]) -> str:
-    """Figure 3 of the paper as a table."""
+    """Format figure 3 of the paper as a table."""
     from simnmt.base.text_tables import format_table
 
     rows = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, option, print_json
+from simnmt.cli.options import AsJson, option, print_result
 
 if TYPE_CHECKING:
     from simnmt.kernels.bench import BenchReport, Result
@@ -20,10 +20,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def kernels(
-    context: typer.Context,
-    as_json: AsJson = False,
-) -> None:
+def kernels(context: typer.Context, as_json: AsJson = False) -> None:
     """List the kernels, and which compiled level this processor takes."""
     if context.invoked_subcommand is not None:
         if as_json:
@@ -34,10 +31,8 @@ def kernels(
     need_torch()
     from simnmt.kernels.bench import listing
 
-    if as_json:
-        print_json(listing().as_json())
-    else:
-        print(listing().text())
+    kernel_list = listing()
+    print_result(as_json, kernel_list.as_json, kernel_list.text)
 
 
 @app.command()
@@ -59,10 +54,7 @@ def bench(
     from simnmt.kernels.bench import bench as measure
 
     done = measure(part, rounds, threads, say=_print_on_terminal)
-    if as_json:
-        print_json(asdict(done))
-    else:
-        print(_format_bench(done))
+    print_result(as_json, lambda: asdict(done), lambda: _format_bench(done))
 
 
 def _print_on_terminal(text: str) -> None:
@@ -84,11 +76,9 @@ def _format_bench(done: BenchReport) -> str:
     if judged:
         missed = sum(not result.reached for result in judged)
         lines += ["", f"{len(judged) - missed} of {len(judged)} targets reached" + (": * marks the others" if missed else "")]
-    wrong = [result for result in done.results if result.error > result.error_bound]
-    lines += [
-        f"{result.kernel}, {result.case}: off by {result.error:.3g}, beyond its bound {result.error_bound:.3g}"
-        for result in wrong
-    ]
+    for result in done.results:
+        if result.error > result.error_bound:
+            lines += [f"{result.kernel}, {result.case}: off by {result.error:.3g}, beyond its bound {result.error_bound:.3g}"]
     return "\n".join(lines)
 
 

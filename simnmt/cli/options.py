@@ -1,4 +1,4 @@
-"""Options of the command line: how a verb declares them, what verbs share, and the values that users write as text.
+"""Options of the command line: declarations, options that verbs share, and parsers of values.
 
 One name has one meaning in all verbs: `--out` the output, `--page` an HTML page, `--json` figures instead of text, `--part` a
 part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew. Sizes and rates take units.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -36,7 +36,7 @@ def flag(name: str, text: str, group: str | None = None) -> Any:
 
 
 def argument(metavar: str, text: str) -> Any:
-    """Return an argument that is given by its place."""
+    """Return a positional argument."""
     return typer.Argument(metavar=metavar, help=text)
 
 
@@ -58,6 +58,14 @@ def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Setti
 def print_json(document: Mapping[str, Any]) -> None:
     """Print the only output of a verb that was called with `--json`."""
     print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def print_result(as_json: bool, document: Callable[[], Mapping[str, Any]], text: Callable[[], str]) -> None:
+    """Print the result of a verb: its document if the verb was called with `--json`, else its text."""
+    if as_json:
+        print_json(document())
+    else:
+        print(text())
 
 
 def _quantity(text: str | float, units: Mapping[str, float], remedy: str) -> float:
@@ -100,7 +108,7 @@ def parse_milliseconds(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Return the share that a percentage such as `2%` stands for."""
+    """Return the share for a percentage such as `2%`."""
     number = text.strip().removesuffix("%")
     share = _number(number) / 100.0 if number != text.strip() else math.nan
     if not 0.0 < share < 1.0:

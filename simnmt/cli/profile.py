@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from simnmt.base.text_tables import format_pairs
-from simnmt.cli.options import AsJson, Page, argument, print_json, profile_path
-
-if TYPE_CHECKING:
-    from simnmt.profile.device_profile import DeviceProfile
+from simnmt.cli.options import AsJson, Page, argument, print_json, print_result, profile_path
 
 app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
 
@@ -19,21 +15,18 @@ Files = Annotated[list[str], argument("FILE...", "Profiles, or @names of shipped
 
 
 @app.command()
-def inspect(
-    files: Files,
-    as_json: AsJson = False,
-    page: Page = None,
-) -> None:
+def inspect(files: Files, as_json: AsJson = False, page: Page = None) -> None:
     """Show a profile: device, conditions, and each cost model with its kind, its range and its held-out error.
 
     Example: simnmt profile inspect @tx2-gru
     """
     from simnmt.base.files import refuse_replacing
     from simnmt.profile import profile_summary
+    from simnmt.profile.profile_file import read_profile
 
     paths = [profile_path(file) for file in files]
     refuse_replacing(page, *paths)
-    profiles = _read(paths)
+    profiles = [read_profile(path) for path in paths]
     if page is not None:
         from simnmt.report.profile_page import write_profile_page
 
@@ -56,22 +49,14 @@ def compare(files: Files, as_json: AsJson = False) -> None:
     Example: simnmt profile compare @tx2-gru @titan-xp-gru
     """
     from simnmt.profile.profile_comparison import coefficients, compare_profiles, comparison_text
+    from simnmt.profile.profile_file import read_profile
 
     if len(files) < 2:
         raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
-    profiles = _read([profile_path(file) for file in files])
-    if as_json:
-        comparison = {
-            "files": files,
-            "coefficients": [coefficients(profile) for profile in profiles],
-            "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
-        }
-        print_json(comparison)
-        return
-    print(comparison_text(files, profiles))
-
-
-def _read(paths: list[Path]) -> list[DeviceProfile]:
-    from simnmt.profile.profile_file import read_profile
-
-    return [read_profile(path) for path in paths]
+    profiles = [read_profile(profile_path(file)) for file in files]
+    comparison = {
+        "files": files,
+        "coefficients": [coefficients(profile) for profile in profiles],
+        "against_first": [compare_profiles(profiles[0], other).as_json() for other in profiles[1:]],
+    }
+    print_result(as_json, lambda: comparison, lambda: comparison_text(files, profiles))

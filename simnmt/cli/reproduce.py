@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.cli.options import AsJson, Jobs, flag, option, parse_milliseconds, print_json
+from simnmt.cli.options import AsJson, Jobs, flag, option, parse_milliseconds, print_json, print_result
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import warn
 
@@ -45,10 +45,8 @@ def _write_and_print(paper: str, out: Path | None, as_json: bool, reproduce: Cal
         with files.whole(directory) as folder:
             (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
             files.write_json(folder / "reproduction.json", document)
-    if as_json:
-        print_json(document | {"directory": str(directory)})
-    else:
-        print(f"{report.text()}\n\npage: {directory / files.PAGE}")
+    page = f"page: {directory / files.PAGE}"
+    print_result(as_json, lambda: document | {"directory": str(directory)}, lambda: f"{report.text()}\n\n{page}")
 
 
 @contextmanager
@@ -115,10 +113,7 @@ def _find_network(measured: str, as_json: bool) -> None:
     from simnmt.papers.cnmt.reproduction import find_network
 
     search = find_network(measured)
-    if as_json:
-        print_json(search.document())
-    else:
-        print(search.text())
+    print_result(as_json, search.document, search.text)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
@@ -155,13 +150,8 @@ def topup(
     from simnmt.papers.fni.devices import named_profiles
     from simnmt.papers.fni.topup import reproduce
 
-    run = partial(
-        reproduce,
-        profiles=named_profiles(profiles) if profiles else None,
-        p95_s=p95_s,
-        requests=requests,
-        jobs=_cpus(jobs),
-    )
+    devices = named_profiles(profiles) if profiles else None
+    run = partial(reproduce, profiles=devices, p95_s=p95_s, requests=requests, jobs=_cpus(jobs))
     _write_and_print("topup", out, as_json, lambda bar, _: run(progress=bar.runs).report())
 
 
@@ -184,14 +174,8 @@ def fused(
     from simnmt.papers.fni.devices import named_profiles
     from simnmt.papers.fni.fused import reproduce
 
-    run = partial(
-        reproduce,
-        profiles=named_profiles(profiles) if profiles else None,
-        measure=measure,
-        model=model,
-        requests=requests,
-        jobs=_cpus(jobs),
-    )
+    devices = named_profiles(profiles) if profiles else None
+    run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
     _write_and_print("fused", out, as_json, lambda bar, _: run(progress=bar.runs).report())
 
 
@@ -293,12 +277,8 @@ def sti(
         parts=tuple(parts or ()),
         quick=quick,
     )
-    _write_and_print(
-        "sti",
-        out,
-        as_json,
-        lambda bar, _: reproduce(studies=studies, pipeline=pipeline, source=source, say=_stage_printer(bar)).report(),
-    )
+    run = partial(reproduce, studies=studies, pipeline=pipeline, source=source)
+    _write_and_print("sti", out, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
 
 
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:

@@ -18,7 +18,7 @@ def run(
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
-    seed: Annotated[int | None, option("S", "Same seed, same bytes.")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
     jobs: Jobs = 0,
     until_precision: Annotated[
         float | None,

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,7 @@ from simnmt.cli.options import (
     parse_milliseconds,
     parse_rate,
     print_json,
+    print_result,
     profile_path,
 )
 from simnmt.cli.progress import progress_bar
@@ -83,7 +85,7 @@ def train(
     threads: Threads = None,
     as_json: Annotated[bool, flag("--json", "Print training.json and nothing else.")] = False,
 ) -> None:
-    """Train a classifier that can be cut: any bottom layers with any of their slices answer; the same command goes on.
+    """Train a classifier whose bottom layers and slices work alone; repeat the command to resume the training.
 
     Example: simnmt sti train --task train.tsv --out encoder
     """
@@ -112,10 +114,8 @@ def train(
     if as_json:
         print_json(account)
         return
-    done = account["training"]
-    print(
-        f"{out}: {recipe.layers} x {recipe.slices} elastic encoder of width {recipe.width}, {account['parameters']:,} numbers"
-    )
+    done, size = account["training"], f"{recipe.layers} x {recipe.slices} elastic encoder of width {recipe.width}"
+    print(f"{out}: {size}, {account['parameters']:,} numbers")
     spent = f"{done['epochs']} epochs, {done['steps']:,} steps, {done['seconds']:.0f} s"
     print(f"trained on {account['examples']:,} examples, {spent}")
     if "dev" in account:
@@ -138,7 +138,7 @@ def shard(
     restart: Annotated[bool, flag("--restart", "Begin anew instead of going on with an interrupted run.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a model into shards, one a head, and write each at every fidelity; the same command goes on after an interruption.
+    """Cut a model into one shard per head and write each shard at every fidelity; repeat the command to resume it.
 
     Example: simnmt sti shard encoder --out store
     """
@@ -166,10 +166,7 @@ def shard(
         )
     with ShardStore.open(out) as store:
         description = describe_store(store)
-    if as_json:
-        print_json(description)
-    else:
-        print(format_store(description))
+    print_result(as_json, lambda: description, lambda: format_store(description))
 
 
 @app.command()
@@ -194,12 +191,8 @@ def inspect(
             with progress_bar() as bar:
                 opened.check(lambda done, total: bar.stage("checking", done / total))
         description = describe_store(opened) | ({"checked": True} if check else {})
-    if as_json:
-        print_json(description)
-        return
-    print(format_store(description, layers=layers))
-    if check:
-        print(f"checked: all {description['records']} records and the files beside them are what was written")
+    checked = f"\nchecked: all {description['records']} records and the files beside them are intact" if check else ""
+    print_result(as_json, lambda: description, lambda: format_store(description, layers=layers) + checked)
 
 
 @app.command()
@@ -284,11 +277,8 @@ def profile(
     for warning in warnings:
         warn(warning)
     print(f"written to {out}", file=sys.stderr)
-    if as_json:
-        print_json(profile_summary.as_json(device_profile))
-        return
-    facts = profile_summary.facts(device_profile)
-    print(format_pairs([fact for fact in facts if fact[0].startswith(("sti", "execution", "device"))]))
+    facts = [fact for fact in profile_summary.facts(device_profile) if fact[0].startswith(("sti", "execution", "device"))]
+    print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))
 
 
 def _profile_store(
@@ -339,8 +329,7 @@ def plan(
 
     Example: simnmt sti plan --profile @odroid-sti --deadline-ms 200 --preload 1MB
     """
-    from simnmt.base.errors import InputError
-    from simnmt.base.files import refuse_replacing, written_whole
+    from simnmt.base.files import refuse_replacing
     from simnmt.cli.sti_costs import plan_costs
     from simnmt.cli.sti_text import format_plan
     from simnmt.streaming.plan.plan_summary import summarise_plan
@@ -353,37 +342,21 @@ def plan(
     source = plan_costs(profile)
     for warning in source.warnings:
         warn(warning)
-    planned = summarise_plan(
-        source.cost,
-        deadline_s,
-        preload_bytes,
-        length=length,
-        steps=steps,
-        cold=cold,
-        similar=similar / 100,
-        fills_deadline=fill,
-        compares=compare,
-        exactly=exact,
-    )
+    summarise = partial(summarise_plan, source.cost, deadline_s, preload_bytes, length=length, steps=steps, cold=cold)
+    planned = summarise(similar=similar / 100, fills_deadline=fill, compares=compare, exactly=exact)
     if page is not None:
+        from simnmt.report.page_template import write_page
         from simnmt.report.pipelines import render_plan
 
-        try:
-            with written_whole(page) as partial:
-                text = render_plan(planned, source.name, source.kind, source.model, source.warnings)
-                partial.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"--page: cannot be written: {error.strerror}", path=page, remedy="name another file") from None
+        write_page(page, render_plan(planned, source.name, source.kind, source.model, source.warnings))
         print(f"written to {page}", file=sys.stderr)
-    if as_json:
-        about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
-        print_json({**about, **planned.as_json()})
-    else:
-        print(format_plan(planned, source))
+    about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
+    print_result(as_json, lambda: about | planned.as_json(), lambda: format_plan(planned, source))
 
 
 @app.command()
 def run(
+    context: typer.Context,
     store: Annotated[Path, argument("STORE", "Folder that simnmt sti shard wrote.")],
     deadline_s: Deadline,
     preload_bytes: Preload,
@@ -446,22 +419,13 @@ def run(
         source = run_costs(opened, encoder, profile, length, pace, threads)
         tokens = max(source.cost.comp_s) if length is None else length
         inputs = inputs_of(opened, texts, tokens, turns)
-        engaged = EngagementSettings(
-            deadline_s=deadline_s,
-            preload_bytes=preload_bytes,
-            cache_bytes=cache_bytes,
-            length=tokens,
-            cold=cold,
-            pace_bytes_per_s=source.pace_bytes_per_s,
-            threads=threads,
-            fills_deadline=fill,
-        )
+        pace_bytes_per_s = source.pace_bytes_per_s
+        engaged = chosen(context, EngagementSettings, length=tokens, pace_bytes_per_s=pace_bytes_per_s, fills_deadline=fill)
         done = list(run_engagement(opened, encoder, source.cost, engaged, inputs))
         others = list(run_baselines(opened, encoder, source.cost, engaged, *inputs[0])) if compare else []
         warnings = [*source.warnings, *profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run")]
         for warning in warnings:
             warn(warning)
-        if as_json:
-            print_json(engagement_document(opened, source, engaged, done, others) | {"warnings": warnings})
-        else:
-            print(format_engagement(opened, source, engaged, done, others))
+        result = opened, source, engaged, done, others
+        document = engagement_document(*result) | {"warnings": warnings}
+        print_result(as_json, lambda: document, lambda: format_engagement(*result))

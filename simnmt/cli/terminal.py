@@ -1,20 +1,22 @@
-"""Text on its way to the terminal: no control characters of any input, and complaints of at most 300 characters."""
+"""Text for the terminal: control characters of inputs are escaped, and complaints have at most 300 characters."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from simnmt.base.errors import printable
 
 MOST_CHARACTERS = 300
-"""Of a line of a complaint, `simnmt: ` included."""
+"""Most characters of a line of a complaint, with `simnmt: `."""
 
 _LONG_WORDS = (60, 30)
-"""Characters that long words are shortened to, the second where the first does not suffice."""
+"""Characters to which long words are shortened: the second limit applies if the first does not suffice."""
 
 # Controls of ASCII and Latin-1 but tab and newline, marks that reverse the direction of text, and separators of lines.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -26,9 +28,10 @@ def without_controls(text: str) -> str:
 
 
 def complaint_line(text: str) -> str:
-    """Return one line of a complaint: printable, and shortened to `MOST_CHARACTERS` where it is longer.
+    """Return one printable line of a complaint with at most `MOST_CHARACTERS` characters.
 
-    Long words, which are paths and names, lose their middle first; then the line does, whose end is the remedy.
+    Long words, which are paths and names, lose their middle first; then the line loses its middle, because its end is the
+    remedy.
     """
     line = printable(text)
     for longest in _LONG_WORDS:
@@ -45,7 +48,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 class CleanStream:
-    """A text stream that writes control characters as escapes; everything else is the stream's."""
+    """A text stream that writes control characters as escapes and passes all else to `stream`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.raw = stream
@@ -66,7 +69,7 @@ class CleanStream:
 
 @contextmanager
 def cleaned_streams() -> Iterator[None]:
-    """Clean what is printed: standard error always, standard output on a terminal; a file gets the bytes as they are."""
+    """Escape control characters on standard error, and on standard output if it is a terminal; files get all bytes."""
     out, err = sys.stdout, sys.stderr
     sys.stderr = cast(TextIO, CleanStream(err))
     if out.isatty():
@@ -75,6 +78,11 @@ def cleaned_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = out, err
+
+
+def verb_for(path: Path) -> str:
+    """Return the verb that reports a file: `replaced` if it exists before it is written, else `wrote`."""
+    return "replaced" if os.path.lexists(path) else "wrote"
 
 
 def warn(text: str) -> None:
@@ -88,7 +96,7 @@ def note(text: str) -> None:
 
 
 def progress_console() -> Any:
-    """Return rich's console for progress bars on standard error, whose control sequences are ours and pass."""
+    """Return the console for progress bars on standard error, which passes the control sequences of rich."""
     from rich.console import Console
 
     return Console(file=getattr(sys.stderr, "raw", sys.stderr))

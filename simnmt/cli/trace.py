@@ -13,8 +13,20 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.base.files import refuse_replacing
 from simnmt.base.text_tables import format_pairs, format_table
-from simnmt.cli.options import AsJson, Page, Seed, argument, chosen, flag, option, parse_bytes, parse_seconds, print_json
+from simnmt.cli.options import (
+    AsJson,
+    Page,
+    Seed,
+    argument,
+    chosen,
+    flag,
+    option,
+    parse_bytes,
+    parse_seconds,
+    print_json,
+)
 from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import verb_for
 
 if TYPE_CHECKING:
     from simnmt.network.recording.recorder import Recorder
@@ -25,20 +37,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
 
-class ReplyName(str, Enum):
-    """The value of a round of replies."""
-
-    min = "min"
-    mean = "mean"
-    first = "first"
-
-
-class MethodName(str, Enum):
-    """How round trips are measured."""
-
-    tcp = "tcp"
-    icmp = "icmp"
-
+ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean", "first": "first"}, type=str)
+"""The value of a round of several replies."""
+MethodName = Enum("MethodName", {"tcp": "tcp", "icmp": "icmp"}, type=str)
+"""The method of measuring round trips."""
 
 Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
@@ -72,11 +74,11 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     return read_trace(file, how)
 
 
-def _print_written(path: Path, summary: TraceSummary, replaced: bool) -> None:
+def _print_written(path: Path, summary: TraceSummary, verb: str) -> None:
     from simnmt.network.traces.summary import format_facts, format_title
 
     facts = dict(format_facts(summary))
-    print(f"{'replaced' if replaced else 'wrote'} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
+    print(f"{verb} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
 
 
 def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
@@ -111,15 +113,15 @@ def import_(
     paths = output_paths(traces, out)
     for path in paths:
         refuse_replacing(path, file)
-    replaced = [os.path.lexists(path) for path in paths]
+    verbs = [verb_for(path) for path in paths]
     write_traces(traces, out)
     summaries = [summarise(trace) for trace in traces]
     if as_json:
         series = [{"file": str(path)} | summary.as_json() for path, summary in zip(paths, summaries, strict=True)]
         print_json({"series": series})
         return
-    for path, summary, before in zip(paths, summaries, replaced, strict=True):
-        _print_written(path, summary, before)
+    for path, summary, verb in zip(paths, summaries, verbs, strict=True):
+        _print_written(path, summary, verb)
         _print_notes(summary.remarks)
 
 
@@ -184,15 +186,8 @@ def synth(
 
     Example: simnmt trace synth --like office.csv --hours 24 --out day.csv
     """
+    from simnmt.network import rtt_process
     from simnmt.network.rtt_comparison import judge
-    from simnmt.network.rtt_process import (
-        check_duration,
-        describe_process,
-        draw_series,
-        fit_process,
-        process_text,
-        read_process,
-    )
     from simnmt.network.series_csv import series_text
     from simnmt.network.text_files import write_texts
     from simnmt.network.trace_options import ReadOptions, parse_columns
@@ -206,18 +201,18 @@ def synth(
         raise InputError("--out and --params-out name the same file", remedy="write to two")
     how = ReadOptions(columns=parse_columns(column or ()))
     seen = read_rtt(like, how) if like else None
-    process = fit_process(seen) if seen else read_process(params or "")
+    process = rtt_process.fit_process(seen) if seen else rtt_process.read_process(params or "")
     duration_s = process.lap_s if hours is None else hours * 3600
-    check_duration(process, duration_s)
+    rtt_process.check_duration(process, duration_s)
     judgement = judge(process, _JUDGED_SEEDS, seen, read_rtt(unseen, how) if unseen else None)
     messages, texts = [], {}
     if params_out:
-        messages.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
-        texts[params_out] = process_text(process)
+        messages.append(f"{verb_for(params_out)} {params_out}: the parameters of the process")
+        texts[params_out] = rtt_process.process_text(process)
     if out:
-        series = draw_series(process, duration_s, seed, out.stem)
+        series = rtt_process.draw_series(process, duration_s, seed, out.stem)
         messages.append(
-            f"{_verb(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
+            f"{verb_for(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
         )
         texts[out] = series_text(series, decimals=_DECIMALS_MS)
     write_texts(texts)
@@ -225,13 +220,9 @@ def synth(
         document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}
         print_json(document)
         return
-    print("\n".join([describe_process(process), *messages]))
+    print("\n".join([rtt_process.describe_process(process), *messages]))
     if judgement:
         print(_format_judgement(judgement))
-
-
-def _verb(path: Path) -> str:
-    return "replaced" if os.path.lexists(path) else "wrote"
 
 
 def _format_judgement(judgement: list[Judgement]) -> str:
@@ -279,7 +270,7 @@ def fetch(
     key = None if api_key_file is None else read_key(api_key_file)
     kept_in = Cache(cache or default_folder())
     fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
-    replaced = os.path.lexists(out)
+    verb = verb_for(out)
     write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
     summary = summarise(fetched.trace)
     place, digest = kept_in.files(query.url)[0], fetched.kept.sha256
@@ -288,7 +279,7 @@ def fetch(
         origin = {"answer": str(place), "from_cache": fetched.from_cache, "sha256": digest, "notes": notes}
         print_json({"file": str(out)} | summary.as_json() | origin)
         return
-    _print_written(out, summary, replaced)
+    _print_written(out, summary, verb)
     print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {digest[:16]}...")
     _print_notes(notes)
 
@@ -342,16 +333,8 @@ def record(
     """
     from simnmt.network.recording.recorder import Recorder, RecordingPlan
 
-    plan = RecordingPlan(
-        host=host,
-        port=port,
-        duration_s=duration,
-        interval_s=interval,
-        timeout_s=timeout,
-        bandwidth_every_s=bandwidth_every,
-        transfer_bytes=transfer,
-        method=method.value,
-    )
+    seconds = {"duration_s": duration, "interval_s": interval, "timeout_s": timeout, "bandwidth_every_s": bandwidth_every}
+    plan = RecordingPlan(host, port, **seconds, transfer_bytes=transfer, method=method.value)
     recorder = Recorder(plan, out)
     try:
         with progress_bar() as bar:

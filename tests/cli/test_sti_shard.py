@@ -44,7 +44,7 @@ def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_model_is_sharded_and_told_again_by_inspect(here: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_model_is_sharded_and_described_again_by_inspect(here: Path, simnmt: Callable[..., Any]) -> None:
     made = simnmt("sti", "shard", "m", "--out", "s")
     assert (made.status, made.err) == (0, "")
     assert made.out.startswith("m: elastic, 3 layers of 4 shards, width 16, 32 neurons; 512 weights a shard\n")
@@ -52,7 +52,7 @@ def test_a_model_is_sharded_and_told_again_by_inspect(here: Path, simnmt: Callab
     assert simnmt("sti", "inspect", "s").out == made.out
     checked = simnmt("sti", "inspect", "s", "--check", "--layers")
     assert checked.status == 0
-    assert checked.out.endswith("checked: all 72 records and the files beside them are what was written\n")
+    assert checked.out.endswith("checked: all 72 records and the files beside them are intact\n")
     assert "layer " in checked.out
     told = json.loads(simnmt("sti", "inspect", "s", "--json").out)
     assert [each["bits"] for each in told["by_bits"]] == [2, 3, 4, 5, 6, 32]
