@@ -17,7 +17,7 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.decision import Estimation
 from simnmt.results.number_text import percent_interval
 from simnmt.results.stability import busiest_load
-from simnmt.results.statistics import change_percent, over_replications
+from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import Scenario
 
@@ -46,17 +46,15 @@ def truths_by_source(queues: bool, streams: bool = False) -> dict[str, Truths]:
 
 
 def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
-    """Yield one row per variant: total latency, its paired change with its 95 % interval, and that change as a share of the
-    gap.
+    """Yield one row per variant: total latency, its paired change with a 95 % interval, and that change as a share of the gap.
 
     `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
     ratio of the totals' means. A share may be negative or above 100 % if two wrong beliefs compensate each other. It is None
     without a gap, which happens with queues, since the policy that knows the truth is greedy there.
     """
     as_it_is = totals_s["nothing"]
-    of_all = change_percent(totals_s["everything"], as_it_is).mean
+    gap = change_percent(totals_s["everything"], as_it_is).mean
     for removed, totals in totals_s.items():
-        total = over_replications(totals, positive=True)
         change = change_percent(totals, as_it_is)
         yield {
             "workload": workload,
@@ -64,13 +62,9 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
             "policy": policy,
             "removed": removed,
             "replications": len(totals),
-            "total_latency_s": total.mean,
-            "total_latency_s_low": total.low,
-            "total_latency_s_high": total.high,
-            "change_percent": change.mean,
-            "low_percent": change.low,
-            "high_percent": change.high,
-            "share_of_gap_percent": 100.0 * (change.mean / of_all) + 0.0 if of_all < 0.0 else None,
+            **interval_columns("total_latency_s", over_replications(totals, positive=True)),
+            **change_columns(change),
+            "share_of_gap_percent": 100.0 * (change.mean / gap) + 0.0 if gap < 0.0 else None,
         }
 
 

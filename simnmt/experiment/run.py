@@ -24,7 +24,7 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
-from simnmt.results.request_log import Logs, misroutes
+from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
@@ -197,7 +197,7 @@ def _cell(unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
-        logs=Logs(truth, trails),
+        logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
         transfers=tuple(_transfer(column[:]) for column in truth.transfer_s),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},

@@ -1,10 +1,10 @@
-"""The backlog and the utilisation of every device over the time of a run, by spans of time.
+"""Compute the backlog and the utilisation of every device over the time of a run, by spans of time.
 
-A request is taken to reach its queue when half of its transfer time has passed since it was issued, which is exact where the
-way back takes as long as the way there; it leaves when its execution starts, and occupies a worker until that ends. In a
-batch it occupies a place from its first step on: before, it is encoded and waits for one beside a batch that may be full. Each
-number is a mean over its span, not a sample of it, so that nothing short is missed; summed over all spans, a backlog is the
-sum of the waits (Little's law), and the work is the sum of the executions.
+A request is assumed to reach its queue when half of its transfer time has passed since it was issued, which is exact if the
+ways there and back take equally long. It leaves the queue when its execution starts, and occupies a worker until the end. In a
+batch it occupies a place from its first step on: before, it is encoded and waits for a place beside a batch that may be full.
+Each number is a mean over its span, not a sample of it, so that nothing short is missed; summed over all spans, a backlog is
+the sum of the waits (Little's law), and the work is the sum of the executions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Column = NDArray[np.float64]
 Log = Mapping[str, NDArray[Any]]
 
 BLOCK = 1_000_000
-"""Requests looked at together."""
+"""Requests processed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,19 @@ class DeviceTimeline:
     """Means over spans of time; shape (devices, spans)."""
 
     edges_s: Column
-    """Where the spans begin, and where the last one ends; shape (spans + 1,)."""
+    """Begin of each span and end of the last one; shape (spans + 1,)."""
     waiting: Column
-    """Requests that wait, at all boxes of a device together."""
+    """Waiting requests, at all boxes of a device together."""
     busy_share: Column
-    """Share of a device's workers that execute something; where it batches, of the places in its batches those of
-    sentences that have taken their first step."""
+    """Share of a device's workers that execute a request; if it batches, of the places in its batches those of sentences that
+    have taken their first step."""
 
 
 def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTimeline:
-    """Return the backlog and the utilisation of one run's devices, in the order of the targets' numbers.
+    """Return the backlog and the utilisation of one run's devices, in the order of the targets.
 
-    Four fifths of the spans divide the time until the last request is issued evenly, the others the time in which what is left
-    is worked off; that has none where it lasts no longer than one of the spans before it. At least 2 spans.
+    Four fifths of the spans divide the time until the last request is issued evenly, the others divide the remaining time.
+    There are no others if that is no longer than one of the spans before it. At least 2 spans.
     """
     last_s = max((float(part["arrival_s"].max()) for part in parts(log)), default=0.0)
     end_s = max((float((part["arrival_s"] + part["latency_s"]).max()) for part in parts(log)), default=0.0)
@@ -69,7 +69,7 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
 
 
 def edges(last_s: float, end_s: float, spans: int) -> Column:
-    """Return the edges of at most so many spans over the run; see `device_timeline`.
+    """Return the edges of at most `spans` spans over the run (`device_timeline`).
 
     At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
     """
@@ -84,10 +84,10 @@ def edges(last_s: float, end_s: float, spans: int) -> Column:
 
 
 def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
-    """Return seconds that all intervals together spend in each span; shape (spans,).
+    """Return the seconds that all intervals together spend in each span; shape (spans,).
 
-    Counted at the edges and corrected within the spans where intervals begin and end, which takes one pass whatever their
-    length. What lies before the first edge or after the last one is left out.
+    They are counted at the edges and corrected within the spans where intervals begin and end, in one pass whatever their
+    length. Time before the first edge or after the last one is left out.
     """
     present = np.zeros(edges_s.size - 1)
     for moments_s, sign in ((begin_s, 1.0), (end_s, -1.0)):
@@ -100,6 +100,6 @@ def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
 
 
 def parts(log: Log) -> Iterator[Log]:
-    """Yield a long log block by block if it can be read so, else the whole log."""
+    """Yield a long log block by block if it supports that, else the whole log."""
     read = getattr(log, "parts", None)
     yield from [log] if read is None else read(BLOCK)

@@ -1,4 +1,4 @@
-"""Numbers as the sentences and tables of results write them: durations, shares, and estimates with their intervals."""
+"""Format numbers for the sentences and tables of results: durations, shares, and estimates with their intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 
 def duration(seconds: float, low_s: float | None = None, high_s: float | None = None) -> str:
-    """Return a duration in the unit that a person would choose: as many digits as its interval allows, or three without one.
+    """Return a duration in a convenient unit, with as many digits as its interval allows, or three without one.
 
     >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
     ('68.2 ms', '8 s', '2.5 h', '68 ms')
@@ -53,9 +53,9 @@ def percent(share: float, *, signed: bool = False) -> str:
 
 
 def interval_decimals(low: float, high: float, most: int = 2) -> int:
-    """Return how many decimals a number and its interval deserve: those that show the interval's width with two digits.
+    """Return how many decimals a number and its interval need to show the interval's width with two digits.
 
-    At most `most`. More than the width asks for where the bound next to zero would otherwise be rounded to zero.
+    At most `most`. There are more than the width needs if the bound next to zero would otherwise be rounded to zero.
 
     >>> interval_decimals(90.92, 110.63), interval_decimals(-1.93, -1.71), interval_decimals(0.31, 24.8)
     (0, 2, 1)
@@ -69,7 +69,7 @@ def interval_decimals(low: float, high: float, most: int = 2) -> int:
 
 
 Signs = Literal["both", "minus", "none"]
-"""Which signs a number shows: plus and minus, as of a change; minus alone; or none, where a sentence gives the direction."""
+"""Signs that a number shows: plus and minus, as of a change; minus alone; or none, if a sentence gives the direction."""
 
 
 def format_interval(
@@ -79,8 +79,8 @@ def format_interval(
 
     Args:
         value: the number.
-        low, high: the ends of its interval, in the same unit; None where there is no interval, whose text is then empty.
-        signs: without signs the smaller bound stands first. Zero has no sign.
+        low, high: the ends of its interval, in the same unit; None for no interval, whose text is then empty.
+        signs: signs to show; without signs the smaller bound comes first. Zero has no sign.
         most: decimals at most, and those of a number without an interval.
 
     >>> format_interval(100.54, 90.92, 110.63)
@@ -96,7 +96,7 @@ def format_interval(
 
 
 def format_estimate(value: float, low: float | None = None, high: float | None = None) -> str:
-    """Return a number without its interval, but with as many digits as that allows; three digits where there is none.
+    """Return a number without its interval, but with as many digits as that allows; three digits without an interval.
 
     >>> format_estimate(7850.46, 7830.1, 7865.5), format_estimate(68.42, 66.9, 70.0), format_estimate(68.4231)
     ('7,850', '68.4', '68.4')
@@ -105,18 +105,18 @@ def format_estimate(value: float, low: float | None = None, high: float | None =
 
 
 def format_number(row: Mapping[str, Any], key: str, factor: float = 1.0) -> str:
-    """Return `format_estimate` of a number of a row, whose interval stands beside it as `..._low` and `..._high`.
+    """Return `format_estimate` of a number of a row, whose interval is in the columns `..._low` and `..._high`.
 
-    `factor`: what the number is multiplied by before it is shown, such as 1000 for milliseconds.
+    `factor`: multiplier of the number shown, such as 1000 for milliseconds.
     """
     ends = (row.get(f"{key}_{end}") for end in ("low", "high"))
     return format_estimate(factor * row[key], *(None if end is None else factor * end for end in ends))
 
 
 def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both", unit: str = "%") -> str:
-    """Return a percentage with its interval for a sentence; one that is not 0 is not shown as 0.
+    """Return a percentage with its interval for a sentence; a number other than 0 is not shown as 0.
 
-    `unit`: what follows the number, such as `points` where it is a difference of percentages.
+    `unit`: text after the number, such as `points` for a difference of percentages.
 
     >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
     ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
@@ -128,11 +128,10 @@ def percent_interval(value: float, low: float | None, high: float | None, *, sig
 
 
 def _fixed(value: float, decimals: int, signs: Signs) -> str:
-    """Return a number with so many decimals and the signs asked for; none before zero."""
+    """Return a number with `decimals` decimals and its signs; zero has no sign."""
     text = f"{abs(value) if signs == 'none' else value:{'+' if signs == 'both' else ''},.{decimals}f}"
     return text if text.strip("+-0.") else text.lstrip("+-")
 
 
 def _rounded(value: float) -> float:
-    """Return a value rounded to three digits."""
     return float(f"{value:.3g}")

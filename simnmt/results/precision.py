@@ -1,4 +1,4 @@
-"""How precise the mean of the replications is, how many make it as precise as wanted, and when not to believe it."""
+"""Judge how precise the mean of the replications is, how many replications make it precise, and when not to trust it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import QUANTILES, student_quantile
-from simnmt.results.summary import OBJECTIVES, Objective, Row, objective_name, spread_key
+from simnmt.results.summary import OBJECTIVES, Objective, Row, by_cell, objective_name, spread_key
 
 MOST_REPLICATIONS = 100
-"""Number at which a run stops to add replications, though its intervals are not narrow."""
+"""Number at which a run stops adding replications, even if its intervals are wide."""
 FEWEST_REPLICATIONS = 5
-"""Fewer replications estimate their spread too badly to conclude from it that they are enough."""
+"""Fewer replications estimate their spread too badly to conclude that they suffice."""
 WIDE_SPREAD = 2.0
-"""Greatest over least replication from which a note says that replications differ by factors."""
+"""Ratio of greatest to least replication from which a note says that replications differ by factors."""
 WANTED = 0.1
-"""Relative half-width for which such a note says how many replications would do."""
+"""Relative half-width for which such a note gives the replications needed."""
 NEAR_SATURATION = 0.7
-"""Load of the busiest box from which waits that differ by factors are said to come of saturation."""
+"""Load of the busiest box from which waits that differ by factors are attributed to saturation."""
 LEAST_TAIL = 20
 """Requests beyond a quantile from which 95 % intervals of its change hold the truth 94 times of 100, whatever the world.
 
@@ -34,11 +34,11 @@ _CAUSES = {
     "execution": " in their execution times",
     "transfer": " in their transfer times",
 }
-"""What makes replications differ, by the part of the latency that differs most."""
+"""Causes of differences between replications, by the part of the latency that differs most."""
 
 
 def half_width(row: Row, key: str) -> float:
-    """Return how far the interval of a row's number reaches from it, relative to it; infinite if it is not known."""
+    """Return how far the interval of a row's number reaches from it, relative to it; infinite if it is unknown."""
     value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
     if value is None or low is None or high is None or value <= 0.0:
         return inf
@@ -66,9 +66,9 @@ def wide_rows(rows: Sequence[Row], key: str, wanted: float) -> list[Row]:
 
 
 def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
-    """Return how many replications to have next so that all intervals of the objective get as narrow as `wanted`.
+    """Return how many replications to run next so that all intervals of the objective become as narrow as `wanted`.
 
-    The present number if they are so already, or if it is the most. It is at most doubled, since few replications
+    The present number is returned if they are so already, or if it is the most. It is at most doubled, since few replications
     estimate their spread badly.
     """
     count: int = rows[0]["replications"]
@@ -83,7 +83,7 @@ def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) 
 
 
 def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
-    """Return a sentence: whether the intervals of the objective are as narrow as `wanted`, and after how many replications."""
+    """Describe whether the intervals of the objective are as narrow as `wanted`, and after how many replications."""
     key, what = OBJECTIVES[objective], objective_name(objective)
     count, wide = rows[0]["replications"], wide_rows(rows, key, wanted)
     aim = f"within {100.0 * wanted:g} % of the {what}"
@@ -102,17 +102,15 @@ def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float)
 
 
 def spread_notes(rows: Sequence[Row], objective: Objective = "mean") -> Iterator[str]:
-    """Yield a sentence for each workload and network where replications of a policy differ by factors, and what makes them.
+    """Yield a sentence for each workload and network where replications of a policy differ by factors, with the cause.
 
-    Judged by the mean latency, and by the objective where that is another one.
+    Both the mean latency and the objective are judged.
     """
-    judged_by: tuple[Objective, ...] = ("mean",) if objective == "mean" else ("mean", objective)
-    cells = dict.fromkeys((row["workload"], row["network"]) for row in rows)
-    for (workload, network), latency in product(cells, judged_by):
+    latencies: list[Objective] = list(dict.fromkeys(("mean", objective)))
+    for ((workload, network), of_cell), latency in product(by_cell(rows).items(), latencies):
         by_cause: dict[str, list[Row]] = {}
-        for row in rows:
-            spread = row.get(spread_key(latency)) or 1.0
-            if (row["workload"], row["network"]) == (workload, network) and not row.get("unstable") and spread >= WIDE_SPREAD:
+        for row in of_cell:
+            if not row.get("unstable") and (row.get(spread_key(latency)) or 1.0) >= WIDE_SPREAD:
                 by_cause.setdefault(_cause(row, latency), []).append(row)
         for cause, wide in by_cause.items():
             yield (
@@ -123,7 +121,7 @@ def spread_notes(rows: Sequence[Row], objective: Objective = "mean") -> Iterator
 
 
 def _cause(row: Row, latency: Objective) -> str:
-    """Return what makes the replications of a policy differ, as the end of a clause; empty where that is not known."""
+    """Return the cause of differences between a policy's replications, as the end of a clause; empty if it is unknown."""
     load, part = busiest_load(row), row.get(f"{spread_key(latency)}_part")
     if load is not None and load >= NEAR_SATURATION and part in ("queue", None):
         return " in their waits, as they do near saturation"
@@ -138,7 +136,7 @@ def _spread(row: Row, latency: Objective) -> str:
 
 
 def reliable_requests(objective: Objective) -> int:
-    """Return how many requests a replication needs at least for the intervals of an objective's changes to be believed.
+    """Return the least requests in a replication for which the intervals of an objective's changes are reliable.
 
     >>> reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")
     (1, 400, 2000)
@@ -147,7 +145,7 @@ def reliable_requests(objective: Objective) -> int:
 
 
 def describe_short_tail(objective: Objective, requests: int, replications: int) -> str:
-    """Return a sentence that calls changes of an objective, or their intervals, unreliable; empty where requests suffice."""
+    """Describe changes of an objective, or their intervals, as unreliable; empty if there are enough requests."""
     least = reliable_requests(objective)
     if requests >= least:
         return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simnmt.results.statistics import Estimate, change_percent, over_replications
+from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
 from simnmt.results.summary import OBJECTIVES, Numbers, Objective, Row, RunKey, known
 
 TRIVIAL_SPREAD = 0.05
@@ -85,7 +85,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         "objective": goal.objective,
         "policy": policy,
         "runner_up": runner_up,
-        **_relative("margin", changes.get(runner_up or "")),
+        **interval_columns("margin", changes.get(runner_up or ""), 100.0),
         "indistinguishable": [name for name in others if name in identical or name in unclear],
         "identical": identical,
         **cell.objective(None if unstable else policy),
@@ -121,10 +121,8 @@ class _Cell:
 
     def objective(self, policy: str | None) -> Row:
         """Return the objective with its interval as columns of a recommendation; None without a policy."""
-        if policy is None:
-            return dict.fromkeys(("objective_s", "objective_s_low", "objective_s_high"))
-        estimate = over_replications(self.objective_s(policy), positive=True)
-        return {"objective_s": estimate.mean, "objective_s_low": estimate.low, "objective_s_high": estimate.high}
+        estimate = None if policy is None else over_replications(self.objective_s(policy), positive=True)
+        return interval_columns("objective_s", estimate)
 
     def same(self, policy: str, other: str) -> bool:
         """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
@@ -183,12 +181,12 @@ class _Cell:
                 gap_left = (self.mean_s(policy) - bound_s) / widest_s if widest_s > 1e-9 * bound_s else None
         return {
             "worst": worst,
-            **_relative("spread", spread),
+            **interval_columns("spread", spread, 100.0),
             "best_fixed": best_fixed,
-            **_relative("over_fixed", over_fixed),
+            **interval_columns("over_fixed", over_fixed, 100.0),
             "fixed_suffices": fixed_suffices,
             "oracle": oracle,
-            **_relative("above_oracle", above_oracle),
+            **interval_columns("above_oracle", above_oracle, 100.0),
             "gap_left": gap_left,
             "trivial": trivial,
         }
@@ -202,11 +200,3 @@ def _matters_little(gain: Estimate) -> bool:
     if gain.low is None:
         return False
     return -gain.low < 100.0 * (WORTHLESS_GAIN if gain.excludes_zero and gain.mean < 0.0 else TRIVIAL_SPREAD)
-
-
-def _relative(name: str, change: Estimate | None) -> Row:
-    """Return a change in percent as a relative change with the ends of its interval; None for no change."""
-    ends = (None, None, None) if change is None else (change.mean, change.low, change.high)
-    return {
-        name + end: None if value is None else value / 100.0 for end, value in zip(("", "_low", "_high"), ends, strict=True)
-    }

@@ -1,8 +1,8 @@
-"""The request log: what is true of each request, what a policy made of it, one row per request, and which were misrouted.
+"""The request log: one row per request with its true times and what a policy did, and the misrouted requests.
 
-A misrouted request would truly have been answered sooner by another device. Where requests queue, a decision is judged by what
-an oracle foresaw at that moment, queues included (`Trail.lost_s`), for an even sample of the requests. Where nothing waits,
-the truth is the time of an execution alone, plus the transfer.
+A misrouted request would truly have been answered sooner by another device. If requests queue, a decision is judged by what an
+oracle foresaw at that moment, queues included (`Trail.lost_s`), for an even sample of the requests. If nothing waits, the truth
+is the time of an execution alone, plus the transfer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
 
 Truth = Requests[AnyColumn]
-"""The requests of a run with all that is true of them."""
+"""The requests of a run with all their true times."""
 
 DONE = 0
-"""`outcome` of a request that was answered; other values are for faults."""
+"""`outcome` of a request that was answered; other values are reserved for faults."""
 
 
 def _known(column: AnyColumn | None) -> AnyColumn:
@@ -40,7 +40,7 @@ def _chosen(columns: tuple[AnyColumn, ...], trail: Trail, rows: slice) -> NDArra
 
 
 def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Return the execution time of each request; where it was decoded in a batch, what it took there."""
+    """Return the execution time of each request, in its batch if it was decoded in one."""
     alone_s = _chosen(truth.execution_s, trail, rows)
     if trail.execution_s is None:
         return alone_s
@@ -53,7 +53,7 @@ def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float6
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Return the energy of each request; NaN, never 0, where its target's energy is unknown."""
+    """Return the energy of each request; NaN, never 0, if its target's energy is unknown."""
     target, execution_s = trail.target[rows], _execution_s(truth, trail, rows)
     energy_j = np.full(len(target), np.nan)
     for number, joules in enumerate(truth.joules):
@@ -91,29 +91,21 @@ COLUMNS = tuple(_COLUMNS)
 """In the order in which they are written."""
 
 
-def _streamed(name: str) -> Callable[[Truth, Trail, slice], Array]:
-    def column(truth: Truth, trail: Trail, rows: slice) -> Array:
-        values: Array = getattr(trail, name)[rows]
-        return values
-
-    return column
-
-
-_OF_STREAMED = {name: _streamed(name) for name in STREAMED_COLUMNS}
-
-
 class RequestLog(Log):
-    """The columns of one policy's log, each made when it is asked for: whole, they are 111 bytes a request."""
+    """The columns of one policy's log, each computed on access: all of them take 111 bytes a request."""
 
     __slots__ = ("_rows", "_trail", "_truth")
 
     def __init__(self, truth: Truth, trail: Trail, rows: slice | None = None) -> None:
-        """`rows`: the requests that it is about; all of them if it is left out."""
+        """`rows`: the requests of the log; None for all."""
         self._truth, self._trail = trail.truth or truth, trail
         self._rows = rows or self._truth.all
 
     def __getitem__(self, name: str) -> Array:
-        column = _COLUMNS[name] if name in _COLUMNS or self._trail.state is None else _OF_STREAMED[name]
+        if name in STREAMED_COLUMNS and self._trail.state is not None:
+            streamed: AnyColumn = getattr(self._trail, name)
+            return assemble(lambda rows: streamed[rows], self._rows)
+        column = _COLUMNS[name]
         return assemble(lambda rows: column(self._truth, self._trail, rows), self._rows)
 
     def __iter__(self) -> Iterator[str]:
@@ -127,33 +119,16 @@ class RequestLog(Log):
         return COLUMNS if self._trail.state is None else (*COLUMNS, *STREAMED_COLUMNS)
 
     def parts(self, requests: int) -> Iterator[Log]:
-        """Return the same log, so many requests at a time."""
+        """Yield the log in parts of at most `requests` requests."""
         for start in range(self._rows.start, self._rows.stop, requests):
             rows = slice(start, min(start + requests, self._rows.stop))
             yield RequestLog(self._truth, self._trail, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Logs(Mapping[str, RequestLog]):
-    """Policy -> request log."""
-
-    truth: Truth
-    trails: dict[str, Trail]
-
-    def __getitem__(self, policy: str) -> RequestLog:
-        return RequestLog(self.truth, self.trails[policy])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.trails)
-
-    def __len__(self) -> int:
-        return len(self.trails)
-
-
 BLOCK = 1_000_000
-"""Requests looked at together."""
+"""Requests processed at a time."""
 ROUNDING_S = 1e-9
-"""Sums of the same times in another order differ by less: no misroute."""
+"""Smaller differences are rounding errors of sums in another order, not misroutes."""
 
 UNKNOWN_MISROUTES = (
     "Misroutes are not shown: where requests queue at a device that batches, or a device streams its model, what a request "
@@ -165,27 +140,28 @@ UNKNOWN_MISROUTES = (
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:
-    """What one policy misrouted of the judged requests, and an even sample of it; columns of shape (sampled,)."""
+    """The requests that one policy misrouted, of those judged, and an even sample of them; columns of shape (sampled,)."""
 
     count: int
     lost_s: float
-    """Time beyond that on the best device, of all misrouted requests together."""
+    """Seconds beyond the best device, of all misrouted requests together."""
     request_lost_s: NDArray[np.float64]
-    """The same of each sampled request."""
+    """Seconds beyond the best device, of each sampled request."""
     src_len: NDArray[np.int64]
     tgt_len: NDArray[np.int64]
     target: NDArray[np.int8]
-    """Where it went."""
+    """Target to which it was sent."""
     best_target: NDArray[np.int8]
-    """Where it should have gone; the number of devices where it is only known that it is another one."""
+    """Best target; the number of devices if it is only known that it is another one."""
     foreseen: bool = False
-    """Whether decisions are judged by what an oracle foresaw, queues included; else nothing waits."""
+    """True if decisions are judged by an oracle's foresight, queues included; False if nothing waits."""
     judged: int | None = None
     """Requests whose decisions were judged; None: all of them."""
 
 
 def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
-    """Return what a policy misrouted, and at most so many of these requests. `truth`: unless the trail has its own."""
+    """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
+    its own."""
     lost = lost_s(truth, trail)
     truth = trail.truth or truth
     judged = None if trail.lost_s is None else int(np.isfinite(lost).sum())
@@ -217,10 +193,10 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
 
 
 def lost_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
-    """Return by how many seconds each request takes longer than on the best device: 0 there, and where both take as long.
+    """Return by how many seconds each request takes longer than on the best device, shape (requests,); 0 on the best device.
 
-    As an oracle foresaw it, where that is known: NaN for requests that were not judged. Above 0 the request was misrouted.
-    `truth`: unless the trail has its own.
+    If an oracle judged decisions, the loss is the one it foresaw, and NaN for requests that were not judged. A request with a
+    loss above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     if trail.lost_s is not None:
         foreseen_s: NDArray[np.float32] = trail.lost_s[:].astype(np.float32)

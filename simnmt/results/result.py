@@ -1,4 +1,4 @@
-"""What a run gives back: tables for a notebook, and all that a page needs."""
+"""The result of a run: tables for a notebook, and all data of its page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Account = TypeVar("Account")
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The way to one target and back, over the requests of a run."""
+    """Transfer time to one target and back, over the requests of a run."""
 
     mean_s: float
     p10_s: float
@@ -31,40 +31,41 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One workload on one network: replication 0, under every policy."""
+    """The results of one workload on one network: replication 0, under every policy."""
 
     workload: str
     network: str
     lengths: LengthTable
     devices: tuple[Device, ...]
-    """In the order of the targets' numbers."""
+    """In the order of the targets."""
     series: RttSeries
     regression_slope: float
     regression_offset: float
     planes: tuple[tuple[float, float, float], ...]
-    """What C-NMT believes of each target: seconds per source token, per target token, fixed."""
+    """Plane of each target that C-NMT assumes: seconds per source token, per target token, fixed."""
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
     logs: Mapping[str, RequestLog]
     """Policy -> request log."""
     transfers: tuple[Transfer, ...] = ()
-    """Of each target, the first included; empty where they are not known."""
+    """Transfer time of each target, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """Policy -> what it misrouted; empty where the truth is not known."""
+    """Policy -> its misroutes; empty if the truth is unknown."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> the batches of each target; None for one that did not batch, and empty where none did."""
+    """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
 
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> what each target's streamed model did; None for one that stays in memory, and empty where all do."""
+    """Policy -> account of each target's streamed model, None for a model in memory; without policies for which no target
+    streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
-    """Of each target, the plans by which its model is streamed; likewise."""
+    """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
-    """Of each target, what makes its profile doubtful; empty where nothing was looked for."""
+    """Doubts about each target's profile; empty if they were not determined."""
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
-        """`profile_kinds` as people read them: `measured, doubtful` where the profile has warnings."""
+        """`profile_kinds` for a reader: `measured, doubtful` if the profile has warnings."""
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
         return tuple(
             f"{kind}, doubtful" if messages else kind for kind, messages in zip(self.profile_kinds, warned, strict=True)
@@ -88,7 +89,8 @@ class Cell:
 def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Return each doubtful profile once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`.
 
-    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings; without any it is left out.
+    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings. Profiles without warnings are
+    left out.
     """
     devices: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
     for device, profile, kind, messages in uses:
@@ -122,30 +124,30 @@ class RunResult:
     comparisons: list[Row]
     verdicts: list[Row]
     fits: list[Row]
-    """Per workload and device: what the policies believe, and how good it is."""
+    """Fits per workload and device: the beliefs of the policies, with their errors."""
     cells: list[Cell]
     recommendations: list[Row] = field(default_factory=list)
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list)
-    """The gap analysis: one row per workload, network and source of loss removed (CNMT-19); empty where none was asked for."""
+    """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
     load_sweeps: list[Row] = field(default_factory=list)
-    """Where workloads differ in their rate alone: from which load on one policy is faster than another."""
+    """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     warnings: list[str] = field(default_factory=list)
-    """What looks wrong with the input, such as languages in the wrong order or a doubtful profile; among the notes as well."""
+    """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know to judge the numbers."""
+    """Sentences that a reader needs to judge the numbers."""
     totals_s: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
-    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons. No run
-    directory holds it."""
+    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons. Not part
+    of a run directory."""
     tables: list[Any] = field(default_factory=list)
-    """Published tables beside ours, ready to be shown."""
+    """Published tables to show beside ours."""
     scenario: dict[str, Any] = field(default_factory=dict)
     """The resolved scenario."""
     precision: str = ""
-    """Whether replications sufficed for the precision asked for; empty if none was. No run directory holds it: its
+    """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
     directory: Path | None = None
-    """Where it was written."""
+    """The run directory, if one was written."""
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -174,7 +176,7 @@ class RunResult:
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
 
     def __repr__(self) -> str:
-        """The answer, not its 150 kilobytes of numbers: these stand in `summary`, `differences` and `requests`."""
+        """Return the verdicts, not the 150 kilobytes of numbers; `summary`, `differences` and `requests` hold these."""
         return "\n".join([f"RunResult({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
 
     def _repr_html_(self) -> str:
@@ -183,7 +185,7 @@ class RunResult:
         return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
 
     def document(self) -> dict[str, Any]:
-        """Return what summary.json holds."""
+        """Return the content of summary.json."""
         keys = (
             "name", "seed", "rows", "comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps",
         )  # fmt: skip

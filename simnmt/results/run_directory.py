@@ -1,4 +1,4 @@
-"""The run directory: written whole or not at all, and readable again."""
+"""Write a run directory, whole or not at all, and read it again."""
 
 from __future__ import annotations
 
@@ -18,21 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.base import files
 from simnmt.base.columns import Array
 from simnmt.base.errors import InputError
-from simnmt.base.files import (
-    MOST_DOCUMENT_BYTES,
-    MOST_STREAMED_BYTES,
-    FolderLock,
-    PartialFolder,
-    check_regular,
-    free_name,
-    missing_parents,
-    read_bounded,
-    remove_empty,
-    remove_unlocked,
-    sweep_left_overs,
-)
 from simnmt.results.request_log import Log
 from simnmt.results.result import Cell
 from simnmt.results.summary import Row
@@ -41,7 +29,7 @@ MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
 BATCHES = "batches.parquet"
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
-"""What a manifest may list; another name could lead anywhere."""
+"""Names that a manifest may list; another name could lead anywhere."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -52,10 +40,10 @@ class RunDirectoryError(InputError):
 
 @contextmanager
 def reserved(folder: Path, stem: str) -> Iterator[Path]:
-    """Make an empty folder in `folder`, named after `stem` and the time (UTC), with -2 and so on if that name is taken.
+    """Yield an empty folder in `folder`, named after `stem` and the time (UTC), with -2 and so on if that name is taken.
 
-    The folder is locked while the process lives, and removed if anything goes wrong; empty ones that killed processes left
-    are removed first. Raises `RunDirectoryError` if none can be made.
+    The folder is locked while the process lives, and removed if anything fails. Empty folders of killed processes are removed
+    first. Raises `RunDirectoryError` if none can be made.
     """
     name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
     _sweep_reserved(folder)
@@ -64,13 +52,13 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
         yield path
 
 
-def _locked_new_folder(folder: Path, name: str) -> tuple[Path, FolderLock]:
-    """Make and lock a folder of that name, or with -2 and so on where another run has it, is making it or sweeps it."""
+def _locked_new_folder(folder: Path, name: str) -> tuple[Path, files.FolderLock]:
+    """Make and lock a folder of that name, or with -2 and so on if another run uses or sweeps it."""
     try:
         for number in range(1, _MOST_OF_A_SECOND + 1):
             path = folder / (name if number == 1 else f"{name}-{number}")
             with suppress(FileExistsError, BlockingIOError):
-                return path, FolderLock(path, new=True)
+                return path, files.FolderLock(path, new=True)
         raise FileExistsError(errno.EEXIST, "no free name")
     except OSError as error:
         raise _unwritable(folder, error) from None
@@ -78,7 +66,8 @@ def _locked_new_folder(folder: Path, name: str) -> tuple[Path, FolderLock]:
 
 _RESERVED = re.compile(r".+-\d{8}-\d{6}(-\d+)?")
 _MOST_OF_A_SECOND = 1_000
-"""Runs of one name that begin in one second; more mean that the place takes no folder, such as a link to nowhere."""
+"""Most runs of one name that begin in one second; more attempts mean that no folder can be made there, as under a broken
+link."""
 
 
 def _sweep_reserved(folder: Path) -> None:
@@ -88,45 +77,46 @@ def _sweep_reserved(folder: Path) -> None:
     except OSError:
         return
     for name in names:
-        remove_unlocked(folder / name, only_empty=True)
+        files.remove_unlocked(folder / name, only_empty=True)
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A folder to fill, renamed to `target` at the end; if anything goes wrong, nothing of it is left.
+    """Yield a folder to fill, and rename it to `target` at the end; if anything fails, nothing of it is left.
 
-    What killed processes left beside it is swept. Raises `RunDirectoryError` if `target` holds something already or cannot be
+    Left-overs of killed processes beside it are removed. Raises `RunDirectoryError` if `target` is not empty or cannot be
     written.
     """
     check_free(target)
     place = _place(target)
-    made = missing_parents(place)
+    made = files.missing_parents(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        sweep_left_overs(place.parent)
-        with PartialFolder(place.parent) as partial:
+        files.sweep_left_overs(place.parent)
+        with files.PartialFolder(place.parent) as partial:
             yield partial
             if os.name == "nt" and place.is_dir():
                 place.rmdir()
             partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
-        remove_empty(made)
+        files.remove_empty(made)
         raise _unwritable(target, error) from error
     except BaseException:
-        remove_empty(made)
+        files.remove_empty(made)
         raise
 
 
 @contextmanager
 def scratch(target: Path | None) -> Iterator[Path]:
-    """A folder for what a run needs while it lasts: beside `target`, where there must be room anyway, or else the system's.
+    """Yield a folder for temporary files of a run: beside `target`, which needs the room anyway, or the system's without a
+    target.
 
-    Raises `RunDirectoryError` if that room runs out.
+    Raises `RunDirectoryError` if the room there runs out.
     """
     beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
     try:
-        sweep_left_overs(beside)
-        with PartialFolder(beside) as folder:
+        files.sweep_left_overs(beside)
+        with files.PartialFolder(beside) as folder:
             yield folder
     except OSError as error:
         if error.errno not in _NO_ROOM:
@@ -138,7 +128,7 @@ def scratch(target: Path | None) -> Iterator[Path]:
 
 
 def check_free(target: Path) -> None:
-    """Refuse a target that is no folder, holds something, or cannot be made, before a long run rather than after it.
+    """Refuse a target that is no folder, is not empty, or cannot be made, before a long run rather than after it.
 
     Raises `RunDirectoryError`.
     """
@@ -155,14 +145,14 @@ def check_free(target: Path) -> None:
         elif place.exists() or target.is_symlink():
             raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
         # Tried, not asked: what a file system lets be written shows only so.
-        attempt = free_name(place.parent) if place.is_dir() else place
-        made = missing_parents(place)
+        attempt = files.free_name(place.parent) if place.is_dir() else place
+        made = files.missing_parents(place)
         try:
             attempt.mkdir(parents=True)
             with suppress(FileNotFoundError):  # another run sweeps left-overs
                 attempt.rmdir()
         finally:
-            remove_empty(made)
+            files.remove_empty(made)
     except OSError as error:
         raise _unwritable(target, error) from None
 
@@ -186,7 +176,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Write the summary's rows as CSV; an empty cell where a number is not known."""
+    """Write the summary's rows as CSV, with an empty cell for an unknown number."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -252,7 +242,7 @@ def _arrow_texts(texts: Sequence[str]) -> Any:
 
 
 def write_batches(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per change of a batch, on the first server of each device that batched; no file where none did."""
+    """Write one row per change of a batch, on the first server of each device that batched; write no file if none did."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -301,7 +291,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         what = f"no complete run directory: {MANIFEST} is missing"
         raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")
     try:
-        manifest = json.loads(read_bounded(directory / MANIFEST))
+        manifest = json.loads(files.read_bounded(directory / MANIFEST))
         known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])
         known = known and {INPUT, RESOLVED} <= set(manifest["outputs"]) <= OUTPUTS
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
@@ -317,11 +307,11 @@ def _digests_by_name(value: object) -> bool:
 
 
 def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[str], Path], remedy: str) -> None:
-    """Refuse files that differ from what a run recorded of them; raises `RunDirectoryError` naming the first."""
+    """Refuse files that differ from the digests that a run recorded; raises `RunDirectoryError` for the first of them."""
     for name, digest in recorded.items():
         path = locate(name)
         try:
-            check_regular(path, MOST_DOCUMENT_BYTES if name in (INPUT, RESOLVED) else MOST_STREAMED_BYTES)
+            files.check_regular(path, files.MOST_DOCUMENT_BYTES if name in (INPUT, RESOLVED) else files.MOST_STREAMED_BYTES)
             present = sha256(path)
         except OSError as error:
             raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None

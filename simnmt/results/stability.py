@@ -1,4 +1,4 @@
-"""Overload: a device that gets requests faster than it serves them has no mean latency, only a rate at which waits grow.
+"""Detect overload: a device that gets requests faster than it serves them has no mean latency, only a growing wait.
 
 A load of 1.3 means that 1.3 seconds of work arrive for each second that a box can work: in an open loop its wait then grows by
 0.3 s a second for as long as requests arrive, so every latency depends on how long the run lasts.
@@ -16,20 +16,20 @@ from simnmt.results.summary import Device, Numbers, Row, RunKey, known
 
 LOAD_SUFFIX = "_busiest_load"
 _LOAD, _IN = "_overload", "_overloaded_in"
-"""What a judged row keeps of a device that is overloaded: its load, and in how many replications that is so."""
+"""Suffixes of the columns of an overloaded device: its load, and the number of replications in which it is overloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A device that is asked for more than it can do."""
+    """A device with more work than it can do."""
 
     device: str
     load: float
-    """Of its busiest box, in the replications in which that is too much."""
+    """Load of its busiest box, in the overloaded replications."""
     replications: int
-    """In how many."""
+    """Overloaded replications."""
     of: int
-    """Replications in all."""
+    """All replications."""
 
     @property
     def growth(self) -> float:
@@ -42,17 +42,17 @@ class Overload:
 
 
 def device_names(row: Row) -> list[str]:
-    """Return the devices of a row, in the order of the targets' numbers."""
+    """Return the devices of a row, in the order of the targets."""
     return [key.removesuffix(LOAD_SUFFIX) for key in row if key.endswith(LOAD_SUFFIX)]
 
 
 def busiest_load(row: Row) -> float | None:
-    """Return the load of the busiest box of any device; None back to back, where nothing has a load."""
+    """Return the load of the busiest box of any device; None back to back, where no device has a load."""
     return max((row[name + LOAD_SUFFIX] for name in device_names(row) if row[name + LOAD_SUFFIX] is not None), default=None)
 
 
 def busiest_device(rows: Sequence[Row]) -> str | None:
-    """Return the device whose busiest box has the greatest load of all rows; None where nothing has a load."""
+    """Return the device whose busiest box has the greatest load of all rows; None if no device has a load."""
     loads: dict[str, float] = {}
     for row in rows:
         for name in device_names(row):
@@ -62,23 +62,20 @@ def busiest_device(rows: Sequence[Row]) -> str | None:
 
 
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
-    """Find overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
+    """Return the overloaded devices of an open loop, worst first; `replications`: the numbers of one policy.
 
-    A device counts where its load in all replications together, or in single ones, is so far above 1 that chance alone makes
-    that in one run of forty. A run with less excess is too short to judge. A box that gets too much only because few requests
-    fall unevenly on many boxes does not count (`_by_chance`).
+    A device counts if its load in all replications together, or in single ones, is so far above 1 that chance alone makes that
+    in one run of forty. A run with less excess is too short to judge. A box that gets too much only because few requests fall
+    unevenly on many boxes does not count (`_by_chance`).
     """
     overloaded = []
-    for device in devices:
+    for device in devices if replications else ():
         loads = [_load(numbers, requests, device) for numbers in replications]
-        if not loads:
-            continue
-        if sum(load.log for load in loads) > _normal_quantile_beyond(1) * sqrt(sum(load.variance for load in loads)):
-            overloaded.append(Overload(device.name, sum(load.shown for load in loads) / len(loads), len(loads), len(loads)))
-            continue
-        over = [load.shown for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
+        over = loads
+        if sum(load.log for load in loads) <= _normal_quantile_beyond(1) * sqrt(sum(load.variance for load in loads)):
+            over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
-            overloaded.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
+            overloaded.append(Overload(device.name, sum(load.shown for load in over) / len(over), len(over), len(loads)))
     return _worst_first(overloaded)
 
 
@@ -88,21 +85,21 @@ def _worst_first(overloaded: Sequence[Overload]) -> list[Overload]:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A device's load in one replication, and how sure it is."""
+    """A device's load in one replication, with its uncertainty."""
 
     shown: float
-    """Of the busiest box, or of all of them together where chance alone overloads that one."""
+    """Load of the busiest box, or of all boxes together if chance alone overloads the busiest one."""
     log: float
     """Logarithm of the load by which it is judged."""
     variance: float
-    """Of that logarithm, by chance."""
+    """Variance of that logarithm by chance."""
 
     @staticmethod
     def of(shown: float, load: float, requests: float) -> _Load:
-        """The load of so many requests.
+        """Return the load of so many requests.
 
         Its logarithm is that of a ratio of two sums, of service times and of gaps, and spreads evenly to both sides; with
-        exponential ones by twice the trigamma function of the requests, about 2 / (requests - 1/2).
+        exponential times its variance is twice the trigamma function of the requests, about 2 / (requests - 1/2).
         """
         return _Load(shown, log(load) if load > 0.0 else -inf, 2.0 / (max(requests, 1.0) - 0.5))
 
@@ -120,12 +117,12 @@ def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
 
 
 def _normal_quantile_beyond(chances: int) -> float:
-    """Return how many standard deviations the greatest of so many normal numbers exceeds by chance in one run of forty."""
+    """Return how many standard deviations the greatest of `chances` normal numbers exceeds by chance in one run of forty."""
     return NormalDist().inv_cdf(1.0 - 0.025 / chances)
 
 
 def _by_chance(boxes: int, box_requests: float) -> float:
-    """Return how many times the average the busiest box gets by chance in one run of twenty, at `box_requests` a box.
+    """Return how many times the average work the busiest box gets by chance in one run of twenty, at `box_requests` a box.
 
     The work of Poisson arrivals with exponential service times is sub-gamma with variance factor 2 and scale 1, in units of one
     service time, from which the bound on the greatest of many follows. Source: Boucheron, Lugosi and Massart, Concentration
@@ -138,13 +135,14 @@ def _by_chance(boxes: int, box_requests: float) -> float:
 def with_stability(
     rows: Sequence[Row], runs: Mapping[RunKey, Numbers], open_loops: Mapping[str, Sequence[Device]]
 ) -> list[Row]:
-    """Add to each row what is unstable in it; None everywhere where a mean is to be known.
+    """Add to each row its overloaded devices; None everywhere for a stable row.
 
-    `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how many it is
-    overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these;
-    `DEVICE_overload` and `DEVICE_overloaded_in`: load and replications of each device that is overloaded. `open_loops`: the
-    devices of each workload whose requests come whatever became of those before. In other loops those who ask wait for answers,
-    so no queue grows beyond their number.
+    The columns are `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how
+    many it is overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these;
+    `DEVICE_overload` and `DEVICE_overloaded_in`: load and replications of each overloaded device.
+
+    `open_loops`: the devices of each workload with an open loop. In other loops clients wait for answers, so no queue grows
+    beyond their number.
     """
     judged = []
     for row in rows:
@@ -170,8 +168,7 @@ def worst_overload(row: Row) -> Overload | None:
     """Return the worst overloaded device of a row that was judged; None for a stable one."""
     if not row.get("unstable"):
         return None
-    load = 1.0 + row["backlog_growth"]
-    return Overload(row["unstable_device"], load, row["unstable_replications"], row["replications"])
+    return Overload(row["unstable_device"], 1.0 + row["backlog_growth"], row["unstable_replications"], row["replications"])
 
 
 def row_overloads(row: Row) -> list[Overload]:
@@ -185,9 +182,9 @@ def row_overloads(row: Row) -> list[Overload]:
 
 
 def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Add `unstable` to each comparison: which of the two has no mean to be known (`policy`, `baseline` or `both`), or None.
+    """Add `unstable` to each comparison: the side without a mean (`policy`, `baseline` or `both`), or None.
 
-    Such a change is that of this run, and depends on how long the run lasts.
+    A change against such a side depends on how long the run lasts.
     """
     without_mean = {(row["workload"], row["network"], row["policy"]) for row in rows if row.get("unstable")}
     marked = []
@@ -200,11 +197,11 @@ def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 
 
 LONG_WAIT_S = 60.0
-"""A wait that nobody sits through: the time at which it is reached shows how fast the queue grows."""
+"""A wait that no user accepts: the time at which it is reached shows how fast the queue grows."""
 
 
 def describe_overload(row: Row) -> str:
-    """Return that a policy has no steady mean, why, and what is known instead."""
+    """Describe that a policy has no steady mean, why, and what is known instead."""
     overload = worst_overload(row)
     assert overload is not None
     partly = f" in {overload.replications} of {overload.of} replications" if overload.replications < overload.of else ""
@@ -215,7 +212,7 @@ def describe_overload(row: Row) -> str:
 
 
 def _describe_growth(row: Row, overload: Overload) -> str:
-    """Return a sentence on the capacity of the device, the growth of the wait and the wait of the last request."""
+    """Describe the capacity of the device, the growth of the wait and the wait of the last request."""
     policy, offered_rps = row["policy"], row["offered_rps"]
     lasts_s = row["requests"] / offered_rps
     last_s = overload.growth * lasts_s

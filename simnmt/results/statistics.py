@@ -1,10 +1,10 @@
-"""Intervals over replications, never over requests as if those were independent.
+"""Estimate intervals over replications, never over requests as if those were independent.
 
 Measured on M/M/1 at load 0.8 with 20,000 customers: intervals over requests covered the true mean 17 % of the time where 95 %
 was promised, intervals over replications 94 %.
 
-One estimator for what is shown and for what the interval covers: a total is the mean over the replications, a change is the
-ratio of two such means. `tests/results/test_coverage.py` counts how often each interval covers the truth.
+The number shown and its interval belong to one estimator: a total is the mean over the replications, a change is the ratio of
+two such means. `tests/results/test_coverage.py` counts how often each interval covers the truth.
 """
 
 from __future__ import annotations
@@ -23,40 +23,52 @@ SKEW_UNSEEN = 1.5
 TAIL_WEIGHT = 38.0
 """Excess kurtosis over the square of the relative spread: of log-normal draws that spread by as much as their mean."""
 LEAST_FREEDOM = 2 / 3
-"""Share of the degrees of freedom of normal draws that is always counted: fewer widen intervals near saturation by factors, and
-make them cover the truth no more often."""
+"""Share of the degrees of freedom of normal draws that always counts: fewer widen intervals near saturation by factors, and do
+not make them cover the truth more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over replications, or a ratio of such means, with its 95 % interval."""
+    """A mean over replications, or a ratio of two means, with its 95 % interval."""
 
     mean: float
     low: float | None
-    """None with one replication: nothing is known of the spread."""
+    """None with one replication, whose spread is unknown."""
     high: float | None
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval leaves no doubt about the sign."""
+        """True if the interval leaves no doubt about the sign."""
         return self.low is not None and self.high is not None and (self.low > 0.0 or self.high < 0.0)
 
 
+def interval_columns(name: str, estimate: Estimate | None, divisor: float = 1.0) -> dict[str, float | None]:
+    """Return an estimate as the columns `name`, `name_low` and `name_high`; None for unknown numbers."""
+    ends = (None, None, None) if estimate is None else (estimate.mean, estimate.low, estimate.high)
+    names = (name, f"{name}_low", f"{name}_high")
+    return {column: None if value is None else value / divisor for column, value in zip(names, ends, strict=True)}
+
+
+def change_columns(change: Estimate) -> dict[str, float | None]:
+    """Return a change in percent as the columns of a comparison."""
+    return {"change_percent": change.mean, "low_percent": change.low, "high_percent": change.high}
+
+
 def over_replications(values: Sequence[float], *, positive: bool = False) -> Estimate:
-    """Return the mean of one number per replication and its 95 % interval.
+    """Return the mean of one number per replication and its 95 % interval (`mean_intervals`).
 
     `positive`: the quantity cannot be below zero, such as a latency; the interval is then formed on the logarithmic scale and
-    stays above zero. See `mean_intervals`.
+    stays above zero.
     """
     return _single(mean_intervals(values, positive=positive), len(values))
 
 
 def ratio_of_means(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Return mean(ours) / mean(theirs) and its interval, of 95 % by default; both positive, paired by replication.
+    """Return mean(ours) / mean(theirs) and its interval, of 95 % by default (`ratio_intervals`).
 
-    What is shown is what the interval covers: a reader who divides the two means of a table gets this ratio. The geometric
-    mean of the replications' ratios is another quantity: near saturation, at 100 requests, its interval covered the ratio of
-    the means 74 to 87 times of 100. See `ratio_intervals`.
+    Both are positive, paired by replication. The interval covers the ratio that is shown: a reader who divides the two means of
+    a table gets this ratio. The geometric mean of the replications' ratios is another quantity: near saturation, at 100
+    requests, its interval covered the ratio of the means 74 to 87 times of 100.
     """
     return _single(ratio_intervals(ours, theirs, confidence), len(ours))
 
@@ -105,12 +117,12 @@ class Intervals(NamedTuple):
 def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
     """Return the means over replications and their 95 % intervals.
 
-    An interval reaches as many standard errors as Student's quantile says for the degrees of freedom that the variance has
+    An interval reaches as many standard errors as Student's quantile for the degrees of freedom of the variance
     (`student_quantile`), and further on the side to which the replications are skewed (`_reach`).
 
     Args:
         values: shape (..., replications).
-        positive: whether the quantity cannot be below zero; its intervals are formed on the logarithmic scale.
+        positive: True if the quantity cannot be below zero; its intervals are formed on the logarithmic scale.
     """
     sample = np.asarray(values, np.float64)
     mean = sample.mean(axis=-1)

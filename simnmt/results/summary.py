@@ -1,9 +1,10 @@
-"""From the runs of all replications to rows, paired comparisons and a verdict."""
+"""Summarise the runs of all replications: rows, paired comparisons and their verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,14 @@ from numpy.typing import NDArray
 
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.request_log import Log
-from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
+from simnmt.results.statistics import (
+    Estimate,
+    change_columns,
+    change_percent,
+    interval_columns,
+    latency_quantiles,
+    over_replications,
+)
 
 Row = dict[str, Any]
 Numbers = dict[str, float | None]
@@ -22,7 +30,7 @@ Discipline = Literal["back_to_back", "open", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Which run: one policy on one workload and network, in one replication."""
+    """The key of a run: one policy on one workload and network, in one replication."""
 
     workload: str
     network: str
@@ -32,26 +40,26 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a scenario as the summary needs it."""
+    """One device of a scenario, with the properties that the summary needs."""
 
     name: str
     servers: int
-    """Boxes of that kind."""
+    """Boxes of this kind."""
     workers: int
-    """Requests that each executes side by side."""
+    """Requests that each box executes side by side."""
     batch: int | None = None
-    """Sentences that each decodes together at most; None: it does not batch."""
+    """Most sentences that each box decodes together; None if it does not batch."""
     streamed: bool = False
-    """Whether its model is streamed from its disk."""
+    """True if its model is streamed from its disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchesOfDevice:
-    """What a run tells of the batches of one device."""
+    """The batches of one device in one run."""
 
     account: BatchAccount
     saturated_s: float
-    """In which one of its boxes could do all that was executed there, its batches never short of sentences."""
+    """Seconds in which one box could do all the work of the device with full batches."""
 
 
 def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -72,13 +80,18 @@ def measure(
 ) -> Numbers:
     """Return the numbers of one run.
 
-    `lost_s`: what each judged request lost by going where it went (`request_log.lost_s`), NaN for the others; None if misroutes
-    are not known. A load is the work that a
-    device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
-    grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
-    none. The busiest load is that of the busiest box of its kind. `batched`: per device, as far as it batched; its work is what
-    it could do with batches as full as they get, since a box that is never asked for much decodes small ones. `streamed`: per
-    device, as far as its model was streamed; empty where none was.
+    A load is the work of a device over the work that it could do: in an open loop until the last request arrives, so that from
+    1 on its queue grows as long as the run lasts; in a closed loop until the last is answered; back to back, where nothing
+    waits, there is none. The busiest load is that of the busiest box.
+
+    Args:
+        log: columns of the requests by name.
+        lost_s: loss of each judged request by its target (`request_log.lost_s`), NaN for the others; None if unknown.
+        devices: in the order of the targets.
+        discipline: what sets the pace of the requests.
+        batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
+            do decodes small ones.
+        streamed: account per streamed device; empty if none is streamed.
     """
     latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
     execution_s = log["t_exe_s"]
@@ -131,13 +144,13 @@ def _shares(tgt_len: NDArray[Any]) -> Column:
 
 
 Objective = Literal["mean", "p95", "p99"]
-"""What a deployment may be judged by."""
+"""Latencies by which a deployment may be judged."""
 OBJECTIVES: Mapping[Objective, str] = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_latency_s"}
 """The key of a row that holds each objective, seconds."""
 
 
 def objective_name(objective: Objective) -> str:
-    """Return what sentences call an objective.
+    """Return the name of an objective in sentences.
 
     >>> objective_name("p95")
     'p95 latency'
@@ -146,13 +159,13 @@ def objective_name(objective: Objective) -> str:
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
-"""What a latency is made of, and the columns that hold it."""
+"""Parts of a latency, and the columns that hold them."""
 TAILS = ("p95", "p99")
-"""Quantiles of the latency beyond which requests are also looked at apart."""
+"""Quantiles of the latency beyond which requests are also summarised separately."""
 
 
 def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> Numbers:
-    """Return the parts' means over all requests, and over those that take as long as a quantile or longer."""
+    """Return the mean parts of all requests, and of those that take as long as a quantile or longer."""
     slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
     means: Numbers = {}
     for part, column in PARTS.items():
@@ -163,7 +176,7 @@ def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -
 
 
 def _known_mean(values: Column) -> float | None:
-    """Return the mean; None where a value is unknown, lest the known ones stand for all."""
+    """Return the mean; None if a value is unknown, so that known values do not represent all."""
     mean = float(values.mean())
     return None if np.isnan(mean) else mean
 
@@ -181,14 +194,13 @@ def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunK
 
 
 WITH_INTERVAL = ("total_latency_s", "p50_latency_s", *OBJECTIVES.values(), "regret_s")
-"""Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
+"""Numbers with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
 def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs."""
-    grouped = _by_policy(runs)
     table: list[Row] = []
-    for (workload, network, policy), replications in grouped.items():
+    for (workload, network, policy), replications in _by_policy(runs).items():
         row: Row = {
             "workload": workload,
             "network": network,
@@ -197,30 +209,26 @@ def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
             "requests": requests,
         }
         for objective, key in OBJECTIVES.items():
-            latencies = [numbers.get(key) for numbers in replications]
-            row[spread_key(objective)] = max(map(known, latencies)) / min(map(known, latencies)) if all(latencies) else None
+            latencies_s = [known(numbers[key]) for numbers in replications if numbers.get(key)]
+            complete = len(latencies_s) == len(replications)
+            row[spread_key(objective)] = max(latencies_s) / min(latencies_s) if complete else None
             row[f"{spread_key(objective)}_part"] = _most_spread_part(replications, objective)
-        # Where requests wait the oracle is no bound; nor where a policy moves the times at which requests meet the network.
+        # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
-            values = [numbers[name] for numbers in replications]
-            if any(value is None for value in values):
-                row[name] = None
-                if name in WITH_INTERVAL:
-                    row[f"{name}_low"] = row[f"{name}_high"] = None
-                continue
-            known_values = [known(value) for value in values]
-            bounded = name != "regret_s" or (no_queues and min(known_values) >= 0.0)
-            estimate = over_replications(known_values, positive=bounded)
-            row[name] = estimate.mean
-            if name in WITH_INTERVAL:
-                row[f"{name}_low"], row[f"{name}_high"] = estimate.low, estimate.high
+            values = [value for numbers in replications if (value := numbers[name]) is not None]
+            estimate = None
+            if len(values) == len(replications):
+                positive = name != "regret_s" or (no_queues and min(values) >= 0.0)
+                estimate = over_replications(values, positive=positive)
+            columns = interval_columns(name, estimate)
+            row |= columns if name in WITH_INTERVAL else {name: columns[name]}
         table.append(row)
     return table
 
 
 def spread_key(objective: Objective) -> str:
-    """Return the key of a row that holds the greatest over the least objective of its replications.
+    """Return the column with the ratio of the greatest to the least objective of the replications.
 
     >>> spread_key("p95")
     'p95_latency_spread'
@@ -228,10 +236,10 @@ def spread_key(objective: Objective) -> str:
     return OBJECTIVES[objective].removesuffix("_s") + "_spread"
 
 
-def _most_spread_part(replications: Sequence[Mapping[str, float | None]], objective: Objective) -> str | None:
-    """Return the part of the latency that differs most between replications, in the tail where the objective is a quantile.
+def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> str | None:
+    """Return the part of the latency that differs most between replications; None if parts are unknown.
 
-    None where parts are not known.
+    If the objective is a quantile, the parts are those of the tail.
     """
     over = "mean" if objective == "mean" else f"beyond_{objective}"
     means = {part: [numbers.get(f"{over}_{part}_s") for numbers in replications] for part in PARTS}
@@ -248,24 +256,12 @@ def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> lis
     """
     totals_s = total_latencies_s(runs)
     table: list[Row] = []
-    for (workload, network, policy), ours in totals_s.items():
-        for baseline in baselines:
-            if baseline == policy:
-                continue
+    for ((workload, network, policy), ours), baseline in product(totals_s.items(), list(baselines)):
+        if baseline != policy:
             theirs = totals_s[workload, network, baseline]
-            estimate = change_percent(ours, theirs)
-            table.append(
-                {
-                    "workload": workload,
-                    "network": network,
-                    "policy": policy,
-                    "baseline": baseline,
-                    "change_percent": estimate.mean,
-                    "low_percent": estimate.low,
-                    "high_percent": estimate.high,
-                    "verdict": _verdict(estimate, ours == theirs),
-                }
-            )
+            change = change_percent(ours, theirs)
+            place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
+            table.append({**place, **change_columns(change), "verdict": _verdict(change, ours == theirs)})
     return table
 
 

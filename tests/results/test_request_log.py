@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simnmt.base import columns
-from simnmt.results.request_log import COLUMNS, Logs, RequestLog, Truth
+from simnmt.results.request_log import COLUMNS, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 
 REQUESTS = 1_000
@@ -110,7 +110,7 @@ def test_what_lies_in_files_is_not_written_again(tmp_path: Path) -> None:
 
 def test_logs_travel_between_processes(case: tuple[Truth, Trail]) -> None:
     truth, trail = case
-    logs = Logs(truth, {"a": trail})
+    logs = {"a": RequestLog(truth, trail)}
     back = pickle.loads(pickle.dumps(logs))
     assert same(back["a"], logs["a"])
 

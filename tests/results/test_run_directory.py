@@ -18,7 +18,7 @@ import pytest
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results import run_directory
-from simnmt.results.request_log import Logs
+from simnmt.results.request_log import RequestLog
 from simnmt.results.result import Cell
 from simnmt.results.run_directory import (
     RunDirectoryError,
@@ -193,11 +193,12 @@ class TestFiles:
 def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     truth = truth_of(seed, requests)
     trails = {policy: trail_of(seed + number, requests=requests) for number, policy in enumerate(("edge", "cnmt"), 1)}
-    unpredicted = {"edge": replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))}
+    trails["edge"] = replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))
     names = SimpleNamespace(name="n", source="s", src_unit="word", tgt_unit="word")
     return Cell(
         workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
-        devices=(), planes=(), profile_kinds=(), profile_names=(), logs=Logs(truth, trails | unpredicted),
+        devices=(), planes=(), profile_kinds=(), profile_names=(),
+        logs={policy: RequestLog(truth, trail) for policy, trail in trails.items()},
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -231,16 +232,16 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
         return sha256(tmp_path / name)
 
     assert digest("one", CELLS) == digest("two", CELLS)
-    truth, trails = CELLS[2].logs.truth, CELLS[2].logs.trails  # type: ignore[attr-defined]
-    queue_s = trails["cnmt"].queue_s.copy()
+    log = CELLS[2].logs["cnmt"]
+    queue_s = log._trail.queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = Logs(truth, trails | {"cnmt": replace(trails["cnmt"], queue_s=queue_s)})
+    changed = {**CELLS[2].logs, "cnmt": RequestLog(log._truth, replace(log._trail, queue_s=queue_s))}
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
-    truth, trails = CELLS[1].logs.truth, CELLS[1].logs.trails  # type: ignore[attr-defined]
-    broken = Logs(truth, {"edge": replace(trails["edge"], queue_s=np.zeros(3))})
+    log = CELLS[1].logs["edge"]
+    broken = {"edge": RequestLog(log._truth, replace(log._trail, queue_s=np.zeros(3)))}
     with pytest.raises(ValueError, match="broadcast"):
         write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
 

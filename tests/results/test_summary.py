@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simnmt.profile.blocks import EnergyBlock
-from simnmt.results.request_log import Logs, RequestLog, Truth
+from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 
@@ -84,15 +84,6 @@ def test_a_trail_with_a_truth_of_its_own_is_logged_with_that() -> None:
     log = RequestLog(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0]
     assert log["rtt_time_s"].tolist() == [0.125] * 4
-
-
-def test_logs_are_made_when_asked_for() -> None:
-    logs = Logs(truth(), {"a": TRAIL, "b": TRAIL})
-    assert list(logs) == ["a", "b"]
-    assert len(logs) == 2
-    assert logs["a"]["latency_s"].sum() == 15.75
-    with pytest.raises(KeyError):
-        logs["c"]
 
 
 def test_the_numbers_of_that_run() -> None:
