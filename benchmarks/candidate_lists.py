@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.printing import print_figures
 from simnmt.base.errors import SimnmtError
-from simnmt.kernels.sharp import SharpTranslation
+from simnmt.kernels.sharp.model import SharpTranslation
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work

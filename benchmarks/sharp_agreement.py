@@ -23,7 +23,7 @@ import torch
 from benchmarks.printing import print_figures
 from simnmt.base.errors import SimnmtError
 from simnmt.calibrate.sharp_agreement import same_words
-from simnmt.kernels.sharp import SharpTranslation
+from simnmt.kernels.sharp.model import SharpTranslation
 from simnmt.nmt.agreement import NEAR_TIE
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER

@@ -20,15 +20,8 @@ from simnmt.base.random_streams import stream
 from simnmt.kernels.activations import activate
 from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
 from simnmt.kernels.native_library import native_at
-from simnmt.kernels.sharp import (
-    SharpDecoder,
-    SharpTranslation,
-    SharpWeights,
-    SourceEncoder,
-    SourceWeights,
-    StageSeconds,
-    decode_ensemble,
-)
+from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, SourceWeights, StageSeconds
 from simnmt.kernels.sharp.model_shapes import (
     DecoderShape,
     RandomModels,

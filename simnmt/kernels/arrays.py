@@ -18,7 +18,7 @@ _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def checked(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Return the array if it is contiguous and has this type and shape; None in `shape` stands for any size.
+    """Return the array if it is contiguous and has this type and shape; None in `shape` allows any size.
 
     Raises `KernelError`, which names the array.
     """

@@ -42,8 +42,8 @@ def supported(features: int) -> tuple[str, ...]:
 def choose(features: int, compiled: Collection[str], asked: str | None, *, named: str = "level") -> str | None:
     """Return the widest level that is supported, compiled and not wider than `asked`; None if no native kernel qualifies.
 
-    `asked` can only narrow the choice; None does not. `named` says in the message where the level was named: by an argument or
-    by SIMNMT_KERNELS. Raises `KernelLevelError` for a name that is no level.
+    `asked` can only narrow the choice; None does not. `named` names the source of the level in the message: an
+    argument or SIMNMT_KERNELS. Raises `KernelLevelError` for a name that is no level.
     """
     if asked == NONE:
         return None

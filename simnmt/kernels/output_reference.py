@@ -112,7 +112,6 @@ def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:
 
 
 def _describe_sum(products: Tensor, bias: Tensor | None, row: int, column: int) -> str:
-    """Name product and bias if only their sum is invalid."""
     product = float(products[row, column])
     if bias is None or math.isnan(product) or product == math.inf:
         return ""

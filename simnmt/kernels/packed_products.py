@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,22 @@ WEIGHT_LIMIT = 1.0
 MOST_INTEGER = 2**15 - 1
 MOST_SUM = 2**31 - 1
 FINEST = 40
-"""No scale is above 2^40: what is smaller than its step is nothing."""
+"""Exponent of the largest scale; smaller values than its step count as zero."""
 _OCTAVES = 16
-"""How far below the finest scale the search goes: there, the largest number is 0 or 1."""
+"""Octaves that the search covers below the finest scale; at the lowest one the largest number is 0 or 1."""
 _AT_ONCE = 1 << 22
-"""Weights looked at together, so that a whole vocabulary's need no copy of themselves."""
+"""Weights that are processed together, so that the weights of a whole vocabulary are not copied at once."""
+Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What weights and inputs are multiplied with before they are rounded to 16 bits; powers of two (SHARP-05)."""
+    """Factors of weights and inputs before they are rounded to 16 bits; powers of two (SHARP-05)."""
 
     weight: float
     input: float
     input_limit: float
-    """Inputs are clipped to this, up and down."""
+    """Magnitude to which inputs are clipped."""
 
     def __post_init__(self) -> None:
         for name, scale in (("weights", self.weight), ("inputs", self.input)):
@@ -48,24 +50,24 @@ class Scales:
 
     @property
     def rescale(self) -> float:
-        """What a sum of integers is multiplied with to be the product."""
+        """Factor of a sum of integers that gives the product."""
         return 1 / (self.weight * self.input)
 
     @property
     def most_input(self) -> int:
-        """The integer that the largest input becomes."""
+        """The integer of the largest input."""
         return int(np.rint(np.float32(self.input_limit) * np.float32(self.input)))
 
-    def quantise_weight(self, weight: NDArray[np.float32]) -> NDArray[np.int16]:
-        """round(clip(w, -1, 1) * scale), ties to even; weights that leave 16 bits must have been refused before."""
+    def quantise_weight(self, weight: Float32) -> NDArray[np.int16]:
+        """Return round(clip(w, -1, 1) * scale), ties to even; `check` must have passed the weights."""
         return _quantise(weight, self.weight, WEIGHT_LIMIT)
 
-    def quantise_input(self, x: NDArray[np.float32]) -> NDArray[np.int16]:
-        """round(clip(x, -limit, limit) * scale), ties to even."""
+    def quantise_input(self, x: Float32) -> NDArray[np.int16]:
+        """Return round(clip(x, -limit, limit) * scale), ties to even."""
         return _quantise(x, self.input, self.input_limit)
 
     def error_bound(self, weight_l1: ArrayLike, input_l1: ArrayLike, inner: int) -> NDArray[np.float64]:
-        """How far a product of clipped weights and inputs can be off before it is rounded to float32 (SHARP-05).
+        """Return the largest error of a product of clipped weights and inputs before its rounding to float32 (SHARP-05).
 
         `weight_l1`, `input_l1`: sums of magnitudes of each output's weights and of each row's inputs, which broadcast.
         """
@@ -73,8 +75,8 @@ class Scales:
         bound: NDArray[np.float64] = w / (2 * self.input) + x / (2 * self.weight) + inner / 4 * self.rescale
         return bound
 
-    def check(self, weight: NDArray[np.float32]) -> None:
-        """Raise `KernelError` where weights leave 16 bits, or where some input within the limit could overflow a sum."""
+    def check(self, weight: Float32) -> None:
+        """Raise `KernelError` if weights leave 16 bits, or if some input within the limit could overflow a sum."""
         magnitude, row_sum = _most(weight, self.weight)
         if magnitude > MOST_INTEGER:
             raise KernelError(f"weights times {self.weight} reach {magnitude}, which leaves 16 bits")
@@ -83,12 +85,11 @@ class Scales:
             raise KernelError(f"scales {self.weight} and {self.input}: a sum could reach {most_sum}, which leaves 32 bits")
 
 
-def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
-    """The scales with the least `error_bound` among those that `Scales.check` passes, for inputs of half the limit on average.
+def choose_scales(weight: Float32, input_limit: float) -> Scales:
+    """Return the scales with the least `error_bound` that `Scales.check` passes, for inputs of half the limit on average.
 
-    The proof against overflow is by the weights themselves: the largest sum of magnitudes of an output's quantised weights,
-    times the largest quantised input, stays below 2^31; partial sums, in whatever order, are no larger. `weight`: [out, in].
-    Raises `KernelError`.
+    The weights prove that no sum overflows: the largest sum of magnitudes of an output's quantised weights, times the largest
+    quantised input, stays below 2^31; partial sums in any order are not larger. `weight`: [out, in]. Raises `KernelError`.
     """
     if not 0 < input_limit < 2**100:
         raise KernelError(f"the limit of the inputs is {input_limit}, not a positive number")
@@ -99,15 +100,11 @@ def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
         weight_l1 = max(weight_l1, float(magnitudes.sum(axis=1, dtype=np.float64).max()))
         most_weight = max(most_weight, float(magnitudes.max()))
     input_l1 = inner * input_limit / 2
-    pairs = [
-        Scales(for_weights, for_inputs, input_limit)
-        for for_weights in _octaves(most_weight)
-        for for_inputs in _octaves(input_limit)
-    ]
+    pairs = [Scales(*scales, input_limit) for scales in product(_octaves(most_weight), _octaves(input_limit))]
     most: dict[float, tuple[int, int]] = {}
     for scales in sorted(pairs, key=lambda pair: float(pair.error_bound(weight_l1, input_l1, inner))):
         if weight_l1 * scales.weight - inner / 2 > MOST_SUM / max(scales.most_input, 1):
-            continue  # rounding moves a weight by a half at most
+            continue  # rounding changes a weight by at most a half
         if scales.weight not in most:
             most[scales.weight] = _most(weight, scales.weight)
         magnitude, row_sum = most[scales.weight]
@@ -116,8 +113,8 @@ def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
     raise KernelError(f"no scale keeps sums over {inner} inputs within 32 bits")
 
 
-def beyond_limit(weight: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
-    """Return what clipping takes off the magnitudes of each output's weights [out, in], summed, and how many it clips."""
+def beyond_limit(weight: Float32) -> tuple[NDArray[np.float64], int]:
+    """Return the sum by which clipping reduces the magnitudes of each output's weights, [out], and the clipped weights."""
     sums, clipped = list[NDArray[np.float64]](), 0
     for part in _parts(weight):
         beyond = np.maximum(np.abs(part) - np.float32(WEIGHT_LIMIT), 0.0)
@@ -128,7 +125,7 @@ def beyond_limit(weight: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """How many weights of a model's products lie beyond [-1, 1], where 16-bit products clip them (SHARP-05)."""
+    """Number of weights of a model's products beyond [-1, 1], which 16-bit products clip (SHARP-05)."""
 
     clipped: int
     weights: int
@@ -139,8 +136,8 @@ class Clipping:
         return clipped_weights_message(self.clipped, self.weights)
 
 
-def clipping_of(matrices: Iterable[NDArray[np.float32]]) -> Clipping:
-    """Count over the matrices [out, in] of a model.
+def clipping_of(matrices: Iterable[Float32]) -> Clipping:
+    """Count the clipped weights of the matrices [out, in] of a model.
 
     Example:
         >>> import numpy as np
@@ -154,8 +151,8 @@ def clipping_of(matrices: Iterable[NDArray[np.float32]]) -> Clipping:
     return Clipping(clipped, weights)
 
 
-def checked_weight(weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The weights of a product, [out, in], both 1 or more. Raises `KernelError`."""
+def checked_weight(weight: Float32) -> Float32:
+    """Return the weights [out, in] of a product if they are finite and not empty. Raises `KernelError`."""
     if 0 in checked("weight", weight, np.float32, (None, None)).shape:
         raise KernelError(f"weight has the shape {list(weight.shape)}, without an output or an input")
     if not np.isfinite(weight).all():
@@ -168,20 +165,17 @@ def _octaves(most: float) -> list[float]:
     return [2.0**octave for octave in range(finest - _OCTAVES, finest + 1)]
 
 
-def _quantise(x: NDArray[np.float32], scale: float, limit: float) -> NDArray[np.int16]:
-    integers: NDArray[np.int16] = np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(
-        np.int16
-    )
-    return integers
+def _quantise(x: Float32, scale: float, limit: float) -> NDArray[np.int16]:
+    return np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(np.int16)
 
 
-def _parts(weight: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+def _parts(weight: Float32) -> list[Float32]:
     rows = max(_AT_ONCE // weight.shape[1], 1)
     return [weight[start : start + rows] for start in range(0, len(weight), rows)]
 
 
-def _most(weight: NDArray[np.float32], scale: float) -> tuple[int, int]:
-    """The largest magnitude among quantised weights, and the largest sum of magnitudes of an output's."""
+def _most(weight: Float32, scale: float) -> tuple[int, int]:
+    """Return the largest magnitude of the quantised weights, and the largest sum of magnitudes of one output."""
     magnitude = row_sum = 0
     for part in _parts(weight):
         integers = np.rint(np.minimum(np.abs(part), WEIGHT_LIMIT) * np.float32(scale))
@@ -190,12 +184,9 @@ def _most(weight: NDArray[np.float32], scale: float) -> tuple[int, int]:
     return magnitude, row_sum
 
 
-Float32 = NDArray[np.float32]
-
-
 @dataclass(frozen=True, slots=True)
 class PackedInt16:
-    """Weights [out, in] clipped to [-1, 1], in 16 bits, laid out for one pass (SHARP-05)."""
+    """Weights [out, in] clipped to [-1, 1] in 16 bits, in the order of one pass (SHARP-05)."""
 
     outputs: int
     inner: int
@@ -203,11 +194,11 @@ class PackedInt16:
     weight_l1: NDArray[np.float64]
     """Sum of the magnitudes of each output's clipped weights, [out]."""
     beyond_l1: NDArray[np.float64]
-    """Sum of what clipping takes off the magnitudes of each output's weights, [out]."""
+    """Reduction of the magnitudes of each output's weights by clipping, in sum, [out]."""
     clipped: int
-    """Weights beyond the range."""
+    """Number of weights beyond the range."""
     level: str | None
-    """Of the native kernels that packed them; None for the fallback, which gives the same integers."""
+    """Level of the native kernels that packed them; None for the fallback, which gives the same integers."""
     _packed: NDArray[Any]
     _address: int
     _native: ctypes.CDLL | None
@@ -216,8 +207,8 @@ class PackedInt16:
     def of(cls, weight: Float32, input_limit: float, *, scales: Scales | None = None, level: str | None = None) -> PackedInt16:
         """Pack weights for inputs within `input_limit`.
 
-        `scales`: others than `choose_scales` gives. `level`: the widest of the native kernels to be used, or "none", as the
-        variable SIMNMT_KERNELS says it. Raises `KernelError` for a wrong array and for scales with which a sum could overflow.
+        `scales`: replace those of `choose_scales`. `level`: widest native kernels to use, or "none", as in the variable
+        SIMNMT_KERNELS. Raises `KernelError` for a wrong array and for scales with which a sum could overflow.
         """
         outputs, inner = checked_weight(weight).shape
         if scales is None:
@@ -238,54 +229,41 @@ class PackedInt16:
         return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, native.level, packed, packed.ctypes.data, cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
-        """`x` @ weight.T, [rows, out], added to `out` where `add`; `x` [rows, in] is clipped to the limit.
+        """Return `x` @ weight.T, [rows, out], or add it to `out`; `x` [rows, in] is clipped to the limit.
 
-        Off by `error_bound` at most. Raises `KernelError` for a wrong array and for NaN.
+        The error is at most `error_bound`. Raises `KernelError` for a wrong array and for NaN.
         """
         rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
         out = _out(out, (rows, self.outputs), add)
         if self._native is None:
             if np.isnan(x).any():
                 raise _no_number(x)
-            # Sums below 2^31 of products below 2^30 are exact in float64, in whatever order.
+            # Sums below 2^31 of products below 2^30 are exact in float64, in any order.
             sums = self.scales.quantise_input(x).astype(np.float64) @ self._packed
             return _put(sums.astype(np.float32) * np.float32(self.scales.rescale), out, add)
-        scratch = np.empty(rows * (self.inner + 1), np.int16)
-        fine = self._native.simnmt_product_int16(
-            x.ctypes.data,
-            rows,
-            self._address,
-            self.outputs,
-            self.inner,
-            self.scales.input,
-            self.scales.input_limit,
-            self.scales.rescale,
-            add,
-            scratch.ctypes.data,
-            out.ctypes.data,
-        )
-        if not fine:
+        scratch, scales = np.empty(rows * (self.inner + 1), np.int16), self.scales
+        factors = x.ctypes.data, rows, self._address, self.outputs, self.inner, scales.input, scales.input_limit, scales.rescale
+        if not self._native.simnmt_product_int16(*factors, add, scratch.ctypes.data, out.ctypes.data):
             raise _no_number(x)
         return out
 
     def error_bound(self, x: Float32) -> NDArray[np.float64]:
-        """Return how far each of `multiply(x)` can be off the product of weights and clipped inputs, [rows, out] (SHARP-05).
+        """Return the largest error of each element of `multiply(x)` for weights and clipped inputs, [rows, out] (SHARP-05).
 
-        What clipping took off the weights counts, times the largest input of the row.
+        The bound includes the clipping of weights, times the largest input of the row.
         """
         limit = self.scales.input_limit
         input_l1 = np.minimum(np.abs(x), limit).sum(axis=1, dtype=np.float64)
         fixed_point = self.scales.error_bound(self.weight_l1, input_l1[:, None], self.inner)
         most = np.minimum(self.weight_l1 * limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
-        bound: NDArray[np.float64] = fixed_point + most * 2.0**-24  # the sum of integers, rounded to float32 once
         largest = np.minimum(np.abs(x), limit).max(axis=1, initial=0.0).astype(np.float64)
-        bound += largest[:, None] * self.beyond_l1
-        return bound
+        rounding = most * 2.0**-24  # the sum of integers is rounded to float32 once
+        return np.asarray(fixed_point + rounding + largest[:, None] * self.beyond_l1)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedFloat32:
-    """Weights [out, in] in float32 with the layout of `PackedInt16`: the baseline that shows what 16 bits alone gain."""
+    """Weights [out, in] in float32 with the layout of `PackedInt16`: the baseline that shows the gain of 16 bits alone."""
 
     outputs: int
     inner: int
@@ -306,27 +284,19 @@ class PackedFloat32:
         return cls(outputs, inner, native.level, packed, packed.ctypes.data, native.cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
-        """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
+        """Return `x` @ weight.T, [rows, out], or add it to `out`. Raises `KernelError` for a wrong array."""
         rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
         out = _out(out, (rows, self.outputs), add)
         if self._native is None:
             return _put(x @ self._packed, out, add)
         scratch = np.empty(rows * (self.inner + 1), np.float32)
-        self._native.simnmt_product_float32(
-            x.ctypes.data,
-            rows,
-            self._address,
-            self.outputs,
-            self.inner,
-            add,
-            scratch.ctypes.data,
-            out.ctypes.data,
-        )
+        factors = x.ctypes.data, rows, self._address, self.outputs, self.inner
+        self._native.simnmt_product_float32(*factors, add, scratch.ctypes.data, out.ctypes.data)
         return out
 
 
 def packed_panels(native: NativeLibrary, rows: NDArray[Any]) -> NDArray[Any]:
-    """Contiguous rows [out, in] of int16 or float32 as the native products take them."""
+    """Pack contiguous rows [out, in] of int16 or float32 for the native products."""
     cdll = native.cdll
     packed = huge_pages(cdll.simnmt_packed_size(*rows.shape), rows.dtype.type)
     pack = cdll.simnmt_pack_int16 if rows.dtype == np.int16 else cdll.simnmt_pack_float32

@@ -29,7 +29,7 @@ P = TypeVar("P", bound="PackedWeights")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeights:
-    """Weights as codes of a few bits, with the centroids that the codes stand for, and outliers with values of their own."""
+    """Weights as codes of a few bits that index centroids, and outliers with separate values."""
 
     bits: int
     """2 to 6, or 32: then `codes` are the bytes of the weights, and the other arrays are empty."""
@@ -40,9 +40,9 @@ class PackedWeights:
     centroids: Float32
     """[2 ** bits]"""
     outlier_at: NDArray[np.int32]
-    """Ascending indices of the weights with a value of their own; their code is 0."""
+    """Ascending indices of the outliers; their code is 0."""
     outlier_values: Float32
-    """Beside `outlier_at`."""
+    """The weights at `outlier_at`."""
 
     @classmethod
     def random(

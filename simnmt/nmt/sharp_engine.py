@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.kernels.native_library import native_at
-from simnmt.kernels.sharp import StageSeconds
+from simnmt.kernels.sharp.model import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources

@@ -13,20 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simnmt.kernels.packed_products import Clipping, clipping_of
-from simnmt.kernels.sharp import (
+from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp.model import (
     Attention,
     BottomCell,
     ForcedSteps,
-    SharpDecoder,
     SharpTokens,
     SharpTranslation,
     SharpWeights,
     SourceDirection,
-    SourceEncoder,
     SourceLayer,
     SourceWeights,
     StackLayer,
-    decode_ensemble,
 )
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer

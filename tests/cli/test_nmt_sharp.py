@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.kernels.sharp import SharpTranslation  # noqa: E402
+from simnmt.kernels.sharp.model import SharpTranslation  # noqa: E402
 from simnmt.nmt.architecture import (  # noqa: E402
     AttentionalArchitecture,
     RecurrentArchitecture,

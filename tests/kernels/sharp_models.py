@@ -7,9 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from simnmt.kernels.sharp import (
+from simnmt.kernels.sharp.model import (
+    GATES,
     Attention,
     BottomCell,
+    Float32,
     SharpTokens,
     SharpWeights,
     SourceDirection,
@@ -17,7 +19,6 @@ from simnmt.kernels.sharp import (
     SourceWeights,
     StackLayer,
 )
-from simnmt.kernels.sharp.model import GATES, Float32
 from simnmt.kernels.sharp.model_shapes import DecoderShape
 from simnmt.nmt.architecture import SHARP_MODELS
 

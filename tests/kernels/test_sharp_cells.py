@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights, StackLayer
-from simnmt.kernels.sharp.model import Float32
+from simnmt.kernels.sharp.decoder import SharpDecoder
+from simnmt.kernels.sharp.model import Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
 from simnmt.kernels.sharp.reference import ReferenceMember, distinct, gru, plain, stops
 from simnmt.profile.decoder_settings import DecoderSettings
 

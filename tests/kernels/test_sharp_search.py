@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native_at
-from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, native_search
-from simnmt.kernels.sharp.model import Float32, SearchRequest
+from simnmt.kernels.sharp import native_search
+from simnmt.kernels.sharp.decoder import SharpDecoder, decode_ensemble
+from simnmt.kernels.sharp.model import Float32, SearchRequest, SharpTranslation, SharpWeights
 from simnmt.kernels.sharp.reference import ReferenceMember, averaged, plain, reference_decode
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level, forbid_compiled_kernels

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.sharp import SourceEncoder, SourceWeights
-from simnmt.kernels.sharp.decoder import ReferenceSource
-from simnmt.kernels.sharp.model import Float32
-from simnmt.kernels.sharp.reference import plain
+from simnmt.kernels.sharp.decoder import SourceEncoder
+from simnmt.kernels.sharp.model import Float32, SourceWeights
+from simnmt.kernels.sharp.reference import ReferenceSource, plain
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.each_level import each_level, forbid_compiled_kernels
 from tests.kernels.sharp_models import source_weights

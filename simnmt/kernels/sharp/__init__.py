@@ -1,33 +1,5 @@
-"""The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, each of their techniques a switch."""
+"""The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, with a switch for each technique.
 
-from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import (
-    Attention,
-    BottomCell,
-    ForcedSteps,
-    SharpTokens,
-    SharpTranslation,
-    SharpWeights,
-    SourceDirection,
-    SourceLayer,
-    SourceWeights,
-    StackLayer,
-    StageSeconds,
-)
-
-__all__ = [
-    "Attention",
-    "BottomCell",
-    "ForcedSteps",
-    "SharpDecoder",
-    "SharpTokens",
-    "SharpTranslation",
-    "SharpWeights",
-    "SourceDirection",
-    "SourceEncoder",
-    "SourceLayer",
-    "SourceWeights",
-    "StackLayer",
-    "StageSeconds",
-    "decode_ensemble",
-]
+To read it, start with `model.py` (arrays, requests, results), `decoder.py` (the classes to call) and `reference.py` (the search
+in numpy). `native_search.py` calls the same search in C; `model_shapes.py` counts operations and draws random models.
+"""

@@ -1,13 +1,12 @@
-"""An attentional model as plain arrays, target side and source side (SHARP-04, SHARP-12, SHARP-16), and a search of it.
-
-A search has a request, checks of its arguments, and a result.
+"""An attentional model as plain arrays, target side and source side (SHARP-04, SHARP-12, SHARP-16); requests and results of a
+search, and checks of its arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,15 @@ from simnmt.profile.decoder_settings import DecoderSettings
 Float32: TypeAlias = NDArray[np.float32]
 
 GATES = {"attgru": 3, "attlstm": 4, "gru": 3, "lstm": 4, "fc_relu": 1, "fc_tanh": 1}
-"""Matrices stacked in one; a GRU's in the order update, reset, candidate; an LSTM's input, forget, cell, output."""
+"""Number of matrices stacked in one, in the order update, reset, candidate (GRU) or input, forget, cell, output (LSTM)."""
 
 RELU_LIMIT = 10.0
-"""Above which `fc_relu` gives no more (SHARP-05)."""
+"""Largest output of `fc_relu` (SHARP-05)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """How much the decoder looks at each source word (SHARP-04).
+    """Weights of the attention to source words (SHARP-04).
 
     With q = W_a h + V_a x and k_j = U_a s_j the score d_j is tanh(q) . tanh(k_j), or in the additive form v . tanh(q + k_j).
     """
@@ -40,16 +39,16 @@ class Attention:
     key: Float32
     """U_a [a, s]."""
     score: Float32 | None = None
-    """v [a], of the additive form alone."""
+    """v [a], only in the additive form."""
 
 
 @dataclass(frozen=True, slots=True)
 class BottomCell:
-    """The recurrent layer that sees the source: AttGRU or AttLSTM, g = 3 or 4 gates of width r stacked as in `GATES`.
+    """The recurrent layer with attention: AttGRU or AttLSTM, g = 3 or 4 gates of width r stacked as in `GATES`.
 
     AttGRU: u = sigm(W_u h + V_u x + U_u c + b_u), likewise r; h' = u h + (1 - u) tanh(r (W_h h) + V_h x + U_h c + b_h).
     AttLSTM: i, f, o = sigm(.), m = tanh(.) of W h + V x + U c + b each; cell' = f cell + i m; h' = o tanh(cell').
-    Both begin at zero.
+    Both states start at zero.
     """
 
     kind: Literal["attgru", "attlstm"]
@@ -71,23 +70,23 @@ class BottomCell:
 
 @dataclass(frozen=True, slots=True)
 class StackLayer:
-    """A layer above the bottom one (SHARP-12), of width w.
+    """A layer of width w above the bottom cell (SHARP-12).
 
-    `fc_relu`: min(max(W x, 0), 10). Of consecutive ones the third, fifth, ... add the output of the one two below before the
-    relu. `fc_tanh`: tanh(W x). `gru`, `lstm`: as `BottomCell` without the context term.
+    `fc_relu`: min(max(W x, 0), 10); in a run of these layers, the third, fifth, ... add the output of the layer two below
+    before the relu. `fc_tanh`: tanh(W x). `gru`, `lstm`: as `BottomCell` without the context term.
     """
 
     kind: Literal["fc_relu", "fc_tanh", "gru", "lstm"]
     input: Float32
-    """[g w, in]; of a fully connected layer [w, in]."""
+    """[g w, in]; [w, in] in a fully connected layer."""
     state: Float32 | None = None
-    """[g w, w], of a recurrent layer alone."""
+    """[g w, w], only in a recurrent layer."""
     bias: Float32 | None = None
-    """[g w], of a recurrent layer alone."""
+    """[g w], only in a recurrent layer."""
 
     @property
     def recurrent(self) -> bool:
-        """Whether it carries a state from step to step."""
+        """True if the layer keeps a state from step to step."""
         return self.kind in ("gru", "lstm")
 
     @property
@@ -101,11 +100,11 @@ class SharpTokens:
     """The special words."""
 
     start: int
-    """What the decoder is fed first."""
+    """First input of the decoder."""
     eos: int
     """Ends a translation."""
     unk: int
-    """Stands for what the vocabulary lacks; to be replaced by the source word attended to most."""
+    """Represents words outside the vocabulary; to be replaced by the source word attended to most."""
     pad: int
     """Never chosen."""
 
@@ -114,8 +113,8 @@ class SharpTokens:
 class SharpWeights:
     """A whole target side: C-contiguous float32, finite, checked once. Raises `KernelError`.
 
-    The int16 product clips the matrices to [-1, 1], where training keeps them, and source states too, where those of GRU and
-    LSTM encoders lie (SHARP-05).
+    The int16 product clips the matrices to [-1, 1], the range in which training keeps them, and also source states, which GRU
+    and LSTM encoders keep in this range (SHARP-05).
     """
 
     embedding: Float32
@@ -129,25 +128,38 @@ class SharpWeights:
     tokens: SharpTokens
 
     def __post_init__(self) -> None:
-        for name, array, shape in self._wanted():
-            if not np.isfinite(checked(name, array, np.float32, shape)).all():
-                raise KernelError(f"{name} holds NaN or infinity")
+        bottom, attention = self.bottom, self.bottom.attention
+        r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
+        words, gates = len(self.embedding), GATES[bottom.kind] * r
+        _check_arrays(self, "", embedding=(words, e))
+        _check_arrays(bottom, "bottom.", state=(gates, r), word=(gates, e), context=(gates, s), bias=(gates,))
+        _check_arrays(attention, "bottom.attention.", state=(a, r), word=(a, e), key=(a, s))
+        if attention.form == "additive":
+            _check_arrays(attention, "bottom.attention.", score=(a,))
+        below = r
+        for number, layer in enumerate(self.stack):
+            gates = GATES[layer.kind] * layer.width
+            _check_arrays(layer, f"stack[{number}].", input=(gates, below))
+            if layer.recurrent:
+                _check_arrays(layer, f"stack[{number}].", state=(gates, layer.width), bias=(gates,))
+            below = layer.width
+        _check_arrays(self, "", output=(words, below), output_bias=(words,))
         for name in ("start", "eos", "unk", "pad"):
             if not 0 <= (token := getattr(self.tokens, name)) < self.vocab:
                 raise KernelError(f"tokens.{name} is {token}, no word of a vocabulary of {self.vocab}")
-        for layer, skipped in enumerate(skips(self.stack)):
-            if skipped is not None and self.stack[layer].width != self.stack[skipped].width:
-                widths = f"{self.stack[skipped].width} and {self.stack[layer].width}"
-                raise KernelError(f"stack[{layer}] adds a layer of another width: {widths}")
+        for number, skipped in enumerate(skips(self.stack)):
+            if skipped is not None and self.stack[number].width != self.stack[skipped].width:
+                widths = f"{self.stack[skipped].width} and {self.stack[number].width}"
+                raise KernelError(f"stack[{number}] adds a layer of another width: {widths}")
 
     @property
     def vocab(self) -> int:
-        """Words known."""
+        """Number of words."""
         return int(self.embedding.shape[0])
 
     @property
     def source_width(self) -> int:
-        """s, of a source state."""
+        """s, the width of a source state."""
         return int(self.bottom.context.shape[1])
 
     def matrices(self) -> list[Float32]:
@@ -157,33 +169,12 @@ class SharpWeights:
         above = [matrix for layer in self.stack for matrix in (layer.input, layer.state) if matrix is not None]
         return [*cell, *above, self.output]
 
-    def _wanted(self) -> list[tuple[str, Any, tuple[int, ...]]]:
-        bottom, attention = self.bottom, self.bottom.attention
-        r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
-        gr = GATES[bottom.kind] * r
-        wanted: list[tuple[str, Any, tuple[int, ...]]] = [
-            ("embedding", self.embedding, (len(self.embedding), e)),
-            ("bottom.state", bottom.state, (gr, r)),
-            ("bottom.word", bottom.word, (gr, e)),
-            ("bottom.context", bottom.context, (gr, s)),
-            ("bottom.bias", bottom.bias, (gr,)),
-            ("bottom.attention.state", attention.state, (a, r)),
-            ("bottom.attention.word", attention.word, (a, e)),
-            ("bottom.attention.key", attention.key, (a, s)),
-        ]
-        if attention.form == "additive":
-            wanted.append(("bottom.attention.score", attention.score, (a,)))
-        below = r
-        for number, layer in enumerate(self.stack):
-            gw = GATES[layer.kind] * layer.width
-            wanted.append((f"stack[{number}].input", layer.input, (gw, below)))
-            if layer.recurrent:
-                wanted.append((f"stack[{number}].state", layer.state, (gw, layer.width)))
-                wanted.append((f"stack[{number}].bias", layer.bias, (gw,)))
-            below = layer.width
-        wanted.append(("output", self.output, (len(self.embedding), below)))
-        wanted.append(("output_bias", self.output_bias, (len(self.embedding),)))
-        return wanted
+
+def _check_arrays(owner: object, prefix: str, **shapes: tuple[int, ...]) -> None:
+    """Raise `KernelError` unless these attributes of `owner` are finite float32 arrays of these shapes."""
+    for name, shape in shapes.items():
+        if not np.isfinite(checked(f"{prefix}{name}", getattr(owner, name), np.float32, shape)).all():
+            raise KernelError(f"{prefix}{name} holds NaN or infinity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +188,12 @@ class SourceDirection:
     bias: Float32
     """[g w]."""
     reset_bias: Float32 | None = None
-    """[w], of a GRU alone: added to W_h h before the reset gate multiplies it."""
+    """[w], only in a GRU: added to W_h h before the reset gate multiplies it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLayer:
-    """A bidirectional layer: each position's output is the forward direction's state beside the backward direction's."""
+    """A bidirectional layer: the output of a position is its forward state followed by its backward state."""
 
     kind: Literal["gru", "lstm"]
     forward: SourceDirection
@@ -210,7 +201,7 @@ class SourceLayer:
 
     @property
     def width(self) -> int:
-        """Of one direction's state."""
+        """Width of one direction's state."""
         return int(self.forward.state.shape[1])
 
 
@@ -218,7 +209,7 @@ class SourceLayer:
 class SourceWeights:
     """A whole source side (SHARP-16): C-contiguous float32, finite, checked once. Raises `KernelError`.
 
-    The int16 product clips matrices and states as it does on the target side.
+    The int16 product clips matrices and states as on the target side.
     """
 
     embedding: Float32
@@ -229,18 +220,25 @@ class SourceWeights:
     def __post_init__(self) -> None:
         if not self.layers:
             raise KernelError("a source side has at least one layer")
-        for name, array, shape in self._expected():
-            if not np.isfinite(checked(name, array, np.float32, shape)).all():
-                raise KernelError(f"{name} holds NaN or infinity")
+        below = int(self.embedding.shape[-1])
+        _check_arrays(self, "source.", embedding=(len(self.embedding), below))
+        for number, layer in enumerate(self.layers):
+            w, gates = layer.width, GATES[layer.kind] * layer.width
+            for side, direction in (("forward", layer.forward), ("backward", layer.backward)):
+                name = f"source.layers[{number}].{side}."
+                _check_arrays(direction, name, input=(gates, below), state=(gates, w), bias=(gates,))
+                if layer.kind == "gru":
+                    _check_arrays(direction, name, reset_bias=(w,))
+            below = 2 * w
 
     @property
     def vocab(self) -> int:
-        """Source words known."""
+        """Number of source words."""
         return int(self.embedding.shape[0])
 
     @property
     def width(self) -> int:
-        """Of a source state: both directions of the last layer."""
+        """Width of a source state: both directions of the last layer."""
         return 2 * self.layers[-1].width
 
     def matrices(self) -> list[Float32]:
@@ -248,30 +246,14 @@ class SourceWeights:
         directions = [side for layer in self.layers for side in (layer.forward, layer.backward)]
         return [matrix for side in directions for matrix in (side.input, side.state)]
 
-    def _expected(self) -> list[tuple[str, Any, tuple[int, ...]]]:
-        below = int(self.embedding.shape[-1])
-        expected: list[tuple[str, Any, tuple[int, ...]]] = [("source.embedding", self.embedding, (len(self.embedding), below))]
-        for number, layer in enumerate(self.layers):
-            w = layer.width
-            gw = GATES[layer.kind] * w
-            for side, direction in (("forward", layer.forward), ("backward", layer.backward)):
-                name = f"source.layers[{number}].{side}"
-                expected.append((f"{name}.input", direction.input, (gw, below)))
-                expected.append((f"{name}.state", direction.state, (gw, w)))
-                expected.append((f"{name}.bias", direction.bias, (gw,)))
-                if layer.kind == "gru":
-                    expected.append((f"{name}.reset_bias", direction.reset_bias, (w,)))
-            below = 2 * w
-        return expected
-
 
 def embedding_limit(embedding: Float32) -> float:
-    """The largest absolute input of a product with embeddings (SHARP-05)."""
+    """Return the largest absolute input of a product with embeddings (SHARP-05)."""
     return max(float(np.abs(embedding).max()), 1e-6)
 
 
 def kept_words(settings: DecoderSettings, vocab: int) -> int:
-    """How many of a vocabulary's first words have the products of their embeddings kept (SHARP-06)."""
+    """Return the number of words, from the first on, whose embedding products are kept (SHARP-06)."""
     kept = {"computed": 0, "precomputed": vocab, "frequent": min(settings.frequent_words, vocab)}
     return kept[settings.embeddings]
 
@@ -287,7 +269,7 @@ def skips(stack: Sequence[StackLayer]) -> list[int | None]:
 
 
 def input_limits(weights: SharpWeights) -> list[float]:
-    """The largest absolute input of each layer of the stack, then of the output layer (SHARP-05)."""
+    """Return the largest absolute input of each layer of the stack, and of the output layer (SHARP-05)."""
     return [1.0, *(RELU_LIMIT if layer.kind == "fc_relu" else 1.0 for layer in weights.stack)]
 
 
@@ -296,27 +278,31 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One search."""
+    """Arguments of one search."""
 
     tokens: SharpTokens
     beam: int
     steps: int
-    """At most, or where `forced` exactly."""
+    """Most steps, or the exact number if `forced`."""
     forced: bool
-    """Whether the end token is banned."""
+    """True if the end token is banned."""
     candidates: Ints | None
     """Words that may be chosen; None: all."""
     stop_margin: float
+    fused: bool = False
+    """True if the output layer is fused; has no effect in numpy."""
+    clock: bool = False
+    """True if compiled kernels time the stages."""
 
 
 def banned(ids: Ints, tokens: SharpTokens, *, forced: bool = False) -> NDArray[np.bool_]:
-    """Which words are never chosen: padding, which is no output, and in a search of forced length the end."""
+    """Return a mask of the words that are never chosen: padding, and the end token in a search of forced length."""
     padding = ids == tokens.pad if tokens.pad != tokens.eos else np.zeros(len(ids), np.bool_)
     return np.asarray(padding | (ids == tokens.eos)) if forced else padding
 
 
 def check_candidates(weights: SharpWeights, candidates: Ints | None, *, needs_end: bool, forced: bool) -> None:
-    """Raise `KernelError` for a list that no search could use."""
+    """Raise `KernelError` for a list of candidates that no search could use."""
     if candidates is None:
         return
     checked("candidates", candidates, np.int64, (None,))
@@ -330,7 +316,7 @@ def check_candidates(weights: SharpWeights, candidates: Ints | None, *, needs_en
 
 
 def check_source(weights: SharpWeights, states: Float32, most_src_len: int) -> Float32:
-    """The states, contiguous. Raises `KernelError`."""
+    """Return the source states as a contiguous array. Raises `KernelError` for states that do not fit."""
     if isinstance(states, np.ndarray):
         states = np.ascontiguousarray(states)
     checked("source_states", states, np.float32, (None, weights.source_width))
@@ -342,7 +328,7 @@ def check_source(weights: SharpWeights, states: Float32, most_src_len: int) -> F
 
 
 def candidate_positions(words: Ints, candidates: Ints | None, vocab: int) -> Ints:
-    """Columns of words among the candidates. Raises `KernelError` for one that is none."""
+    """Return the columns of words among the candidates. Raises `KernelError` for a word that is no candidate."""
     ids = np.arange(vocab) if candidates is None else candidates
     order = np.argsort(ids)
     places = order[np.searchsorted(ids, words, sorter=order).clip(max=len(ids) - 1)]
@@ -353,10 +339,10 @@ def candidate_positions(words: Ints, candidates: Ints | None, vocab: int) -> Int
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Where the time of all steps of one sentence went."""
+    """Seconds of the stages in all steps of one sentence."""
 
     prepare_s: float
-    """Once a sentence: the products of its source states, and its candidates' rows gathered."""
+    """Once per sentence: the products of its source states, and gathering the rows of its candidates."""
     body_s: float
     """Attention, bottom cell and stack."""
     product_s: float
@@ -370,26 +356,26 @@ class SharpTranslation:
     """The best translation of one sentence."""
 
     tokens: tuple[int, ...]
-    """Without the start token and, where it ended by itself, without the end token."""
+    """Without the start token and without the end token."""
     log_prob: float
-    """Sum of log-probabilities (natural), the end token's included; not divided by the length (SHARP-03)."""
+    """Sum of natural log-probabilities, with that of the end token; not divided by the length (SHARP-03)."""
     attended: tuple[int, ...]
-    """Of each token, the source position that its step looked at most: the first of those that tie."""
+    """By token: the source position that its step attended to most, the first among ties."""
     steps: int
-    """Taken by the search, those after the best translation ended included."""
+    """Steps of the search, including those after the best translation ended."""
     distinct_share: float
-    """Distinct recurrent states among the hypotheses of all steps (SHARP-09)."""
+    """Share of distinct recurrent states among the hypotheses of all steps (SHARP-09)."""
     stopped_early: bool
-    """Whether the margin of SHARP-03 ended the search; else the length limit did, or nothing was left open."""
+    """True if the margin of SHARP-03 ended the search; else the length limit did, or no hypothesis was left open."""
     stage_s: StageSeconds | None = None
-    """None unless asked for, and without a compiled library."""
+    """None unless requested, and without a compiled library."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedSteps:
-    """What the decoder thinks along a given translation (teacher forcing)."""
+    """Results of the decoder along a given translation (teacher forcing)."""
 
     best: NDArray[np.int64]
     """[tokens], the likeliest word of each step."""
     log_probs: NDArray[np.float32]
-    """[tokens], of the given words."""
+    """[tokens], log-probabilities of the given words."""

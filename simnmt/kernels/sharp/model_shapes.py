@@ -1,13 +1,13 @@
-"""Shapes of sharp models: their multiply-adds, layer by layer (SHARP-13), and random models and sentences of such shapes.
+"""Shapes of sharp models, their multiply-adds by layer (SHARP-13), and random models and sentences of given shapes.
 
-Times depend on the sizes, and where states are merged on how many of them differ (SHARP-09): random weights are drawn so that
-the beam of a random model branches as often as the paper's does.
+Times depend on the sizes and, with merged states, on the number of distinct states (SHARP-09): random weights are drawn so that
+the beam of a random model branches as often as the beam of the paper.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,10 @@ from simnmt.kernels.sharp.model import (
 from simnmt.profile.decoder_settings import DecoderSettings
 
 KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
-"""Of a text's words, those whose products are kept (SHARP-06).
+"""Share of a text's words whose products are kept (SHARP-06).
 
-The paper credits the 95 % with 8,000 of 80,000 words to Zipf's law: plain, it gives 80.6 %; 95 % takes an exponent of 1.227.
+The paper attributes 95 % with 8,000 of 80,000 words to Zipf's law. Its plain form gives 80.6 %; 95 % needs an exponent of
+1.227.
 """
 LayerKind = Literal["fc_relu", "fc_tanh", "gru", "lstm"]
 
@@ -43,19 +44,19 @@ class DecoderShape:
     r: int
     """Width of the bottom cell."""
     e: int
-    """Of an embedding."""
+    """Width of an embedding."""
     s: int
-    """Of a source state."""
+    """Width of a source state."""
     a: int
-    """Of the space that attention is scored in."""
+    """Width of the space in which attention is scored."""
     stack: tuple[tuple[LayerKind, int], ...]
     """Kind and width of each layer above."""
     words: int
-    """That the output layer scores: the candidates, or the vocabulary."""
+    """Words that the output layer scores: the candidates, or the vocabulary."""
 
     @classmethod
     def of(cls, weights: SharpWeights, candidates: int | None = None) -> DecoderShape:
-        """The sizes of given weights; `candidates` None: the whole vocabulary."""
+        """Return the sizes of given weights; without `candidates` the output layer scores the whole vocabulary."""
         bottom = weights.bottom
         stack = tuple((layer.kind, layer.width) for layer in weights.stack)
         e, a = weights.embedding.shape[1], len(bottom.attention.state)
@@ -69,140 +70,113 @@ class Operations:
     recurrent: float
     """Products with the bottom cell's state, W h, and attention's W_a h."""
     embedding: float
-    """Of the last word: V x and V_a x."""
+    """Products with the last word: V x and V_a x."""
     context: float
     """U c."""
     attention: float
-    """Scores, and the sum that they weigh."""
+    """Scores, and their weighted sum."""
     stack: tuple[float, ...]
-    """Of each layer above."""
+    """By layer above the bottom cell."""
     output: float
-    """The output layer's."""
     once: float
-    """A sentence's: keys U_a s_j, and where kept the values U s_j."""
+    """Of a sentence: keys U_a s_j, and if kept the values U s_j."""
 
     @property
     def step(self) -> float:
-        """All of one hypothesis in one step."""
+        """Multiply-adds of one hypothesis in one step."""
         return self.recurrent + self.embedding + self.context + self.attention + sum(self.stack) + self.output
 
 
 def layer_operations(kind: LayerKind, width: int, below: int) -> int:
-    """Of a layer of the stack: at equal widths a GRU takes 6 times, an LSTM 8 times a fully connected one (SHARP-13)."""
+    """Return the multiply-adds of a layer of the stack.
+
+    At equal widths a GRU takes 6 times and an LSTM 8 times those of a fully connected layer (SHARP-13).
+    """
     return GATES[kind] * width * (below + (width if kind in ("gru", "lstm") else 0))
 
 
-def operations(
-    shape: DecoderShape,
-    settings: DecoderSettings,
-    src_len: int,
-    *,
-    distinct_share: float = 1.0,
-    kept_share: float | None = None,
-) -> Operations:
-    """What `settings` leave of a decoder's multiply-adds.
+def operations(shape: DecoderShape, settings: DecoderSettings, src_len: int, *, distinct_share: float = 1.0) -> Operations:
+    """Count the multiply-adds of a decoder with these settings; kept products of embeddings take none (SHARP-06).
 
-    `distinct_share`: of the beam's states, where they are merged (SHARP-09). `kept_share`: of the words whose products are
-    kept (SHARP-06); None: all where embeddings are `precomputed`, 95 % where `frequent`.
+    `distinct_share`: share of distinct states in the beam, if they are merged (SHARP-09).
     """
     gates = GATES[shape.bottom] * shape.r
-    if kept_share is None:
-        kept_share = KEPT_SHARES[settings.embeddings]
     kept = settings.attention == "precomputed"
-    stack, below = [], shape.r
-    for kind, width in shape.stack:
-        stack.append(float(layer_operations(kind, width, below)))
-        below = width
+    widths = [shape.r, *(width for _, width in shape.stack)]
     return Operations(
         recurrent=(gates + shape.a) * shape.r * (distinct_share if settings.merge else 1.0),
-        embedding=(gates + shape.a) * shape.e * (1 - kept_share),
+        embedding=(gates + shape.a) * shape.e * (1 - KEPT_SHARES[settings.embeddings]),
         context=0.0 if kept else float(gates * shape.s),
         attention=float(src_len * (shape.a + (gates if kept else shape.s))),
-        stack=tuple(stack),
-        output=float(shape.words * below),
+        stack=tuple(
+            float(layer_operations(kind, width, below)) for (kind, width), below in zip(shape.stack, widths, strict=False)
+        ),
+        output=float(shape.words * widths[-1]),
         once=float(src_len * shape.s * (shape.a + (gates if kept else 0))),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOperations:
+class SourceOperations(NamedTuple):
     """Multiply-adds of a source side over one sentence."""
 
     input: float
-    """Products of all positions at once, those of embeddings included."""
+    """Products of all positions at once, including those of embeddings."""
     recurrent: float
     """Products with the states, one row at a time: each reads its whole matrix."""
 
 
-def source_operations(
-    weights: SourceWeights, settings: DecoderSettings, src_len: int, *, kept_share: float | None = None
-) -> SourceOperations:
-    """Count a source side's multiply-adds over a sentence; `kept_share` as of `operations`."""
-    if kept_share is None:
-        kept_share = KEPT_SHARES[settings.embeddings]
+def source_operations(weights: SourceWeights, settings: DecoderSettings, src_len: int) -> SourceOperations:
+    """Count a source side's multiply-adds over a sentence; kept products of embeddings take none (SHARP-06)."""
     inputs = [2 * layer.forward.input.size for layer in weights.layers]
     recurrent = sum(2 * layer.forward.state.size for layer in weights.layers)
-    return SourceOperations(src_len * (inputs[0] * (1 - kept_share) + sum(inputs[1:])), float((src_len - 1) * recurrent))
+    computed = inputs[0] * (1 - KEPT_SHARES[settings.embeddings]) + sum(inputs[1:])
+    return SourceOperations(src_len * computed, float((src_len - 1) * recurrent))
 
 
 def kept_bytes(shape: DecoderShape, words: int) -> int:
-    """Of float32 products of so many words' embeddings, those of attention's V_a x included (SHARP-06)."""
+    """Return the bytes of the float32 products of `words` embeddings, including attention's V_a x (SHARP-06)."""
     return 4 * words * (GATES[shape.bottom] * shape.r + shape.a)
 
 
 TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)
 WORD_REACH, OUTPUT_REACH = 2.0, 8.0
-"""Of what a word says to the states, and of the logits, times as wide as products about 1 are.
+"""Factors of the spread of a word's input to the states, and of the logits; products have a spread of 1.
 
-With both at 1 half of a beam's states differ. With these it is 0.70 of 6, as the paper counts (SHARP-09), in sentences of
-25 to 28 words by the bottom cell alone (0.68 to 0.74); with layers above it, which lead some into loops, 0.5 to 0.9.
+With both factors at 1, half of a beam's states are distinct. With these it is 0.70 of 6, as in the paper (SHARP-09), in
+sentences of 25 to 28 words with the bottom cell alone (0.68 to 0.74); layers above it lead some searches into loops and give
+0.5 to 0.9.
 """
 
 
 class RandomModels:
-    """Draws models one after another; their large tables are shared where they have the same size."""
+    """Draws models one after another; large tables of the same size are shared."""
 
     def __init__(self, seed: int = 1) -> None:
         self._generator = stream(seed, 0, "sharp weights")
         self._tables: dict[tuple[int, int, float], Float32] = {}
 
     def of(self, shape: DecoderShape, vocab: int, form: Literal["dot_of_tanh", "additive"] = "dot_of_tanh") -> SharpWeights:
-        """A target side of these sizes, its words but for the vocabulary (`shape.words` counts candidates).
+        """Draw a target side of these sizes; `shape.words` counts candidates, `vocab` words.
 
-        Embeddings are uniform in [-1, 1]; weights within that, of variance 1 / inputs but for `WORD_REACH` and `OUTPUT_REACH`.
+        Embeddings are uniform in [-1, 1]; weights in this range have variance 1 / inputs, scaled by `WORD_REACH` and
+        `OUTPUT_REACH`.
         """
-        rows = GATES[shape.bottom] * shape.r
-        score = self._uniform(shape.a) if form == "additive" else None
-        attention = Attention(
-            form, self._uniform(shape.a, shape.r), self._uniform(shape.a, shape.e), self._uniform(shape.a, shape.s), score
-        )
-        bottom = BottomCell(
-            shape.bottom,
-            self._uniform(rows, shape.r),
-            self._uniform(rows, shape.e, reach=WORD_REACH),
-            self._uniform(rows, shape.s),
-            np.zeros(rows, np.float32),
-            attention,
-        )
-        stack, below = list[StackLayer](), shape.r
+        rows, r, e, s, a = GATES[shape.bottom] * shape.r, shape.r, shape.e, shape.s, shape.a
+        score = self._uniform(a) if form == "additive" else None
+        attention = Attention(form, self._uniform(a, r), self._uniform(a, e), self._uniform(a, s), score)
+        state, word, context = self._uniform(rows, r), self._uniform(rows, e, reach=WORD_REACH), self._uniform(rows, s)
+        bottom = BottomCell(shape.bottom, state, word, context, np.zeros(rows, np.float32), attention)
+        stack, below = list[StackLayer](), r
         for kind, width in shape.stack:
-            wide = GATES[kind] * width
-            recurrent = kind in ("gru", "lstm")
-            state_weight = self._uniform(wide, width) if recurrent else None
-            bias = np.zeros(wide, np.float32) if recurrent else None
-            stack.append(StackLayer(kind, self._uniform(wide, below), state_weight, bias))
+            rows, recurrent = GATES[kind] * width, kind in ("gru", "lstm")
+            state_weight, bias = (self._uniform(rows, width), np.zeros(rows, np.float32)) if recurrent else (None, None)
+            stack.append(StackLayer(kind, self._uniform(rows, below), state_weight, bias))
             below = width
-        return SharpWeights(
-            self._table(vocab, shape.e, (shape.e / 3.0) ** 0.5),
-            bottom,
-            tuple(stack),
-            self._table(vocab, below, OUTPUT_REACH),
-            np.zeros(vocab, np.float32),
-            TOKENS,
-        )
+        embedding, output = self._table(vocab, e, (e / 3.0) ** 0.5), self._table(vocab, below, OUTPUT_REACH)
+        return SharpWeights(embedding, bottom, tuple(stack), output, np.zeros(vocab, np.float32), TOKENS)
 
     def source_of(self, kind: Literal["gru", "lstm"], layers: int, width: int, e: int, vocab: int) -> SourceWeights:
-        """A source side: so many bidirectional layers of this width in each direction, embeddings of size e."""
+        """Draw a source side of `layers` bidirectional layers of this width per direction, with embeddings of width e."""
         gates, below, drawn = GATES[kind] * width, e, list[SourceLayer]()
 
         def direction() -> SourceDirection:
@@ -229,9 +203,9 @@ class RandomModels:
 def random_sentence(
     weights: SharpWeights, src_len: int, candidates: int, covered: float, frequent: int, seed: int = 1
 ) -> tuple[Float32, NDArray[np.int64]]:
-    """(source states [src_len, s] within [-1, 1], candidates ascending), the end token among these.
+    """Draw source states [src_len, s] within [-1, 1], and candidates in ascending order, with the end token.
 
-    `covered`: share of the candidates among the `frequent` first words, as the paper's cache of embeddings covers tokens.
+    `covered`: share of the candidates among the first `frequent` words, as the paper's cache of embeddings covers tokens.
     """
     generator = stream(seed, 0, "sharp sentence")
     states = generator.random((src_len, weights.source_width), np.float32) * np.float32(1.8) - np.float32(0.9)
@@ -243,7 +217,7 @@ def random_sentence(
 
 
 def random_words(vocab: int, src_len: int, covered: float, frequent: int, seed: int = 1) -> NDArray[np.int64]:
-    """A source sentence of so many words, the last one its end; `covered` and `frequent` as of `random_sentence`, by word."""
+    """Draw a source sentence of `src_len` words with the end token; `covered` and `frequent` as in `random_sentence`."""
     generator, frequent = stream(seed, 0, "sharp source"), min(frequent, vocab)
     rare = min(round((1.0 - covered) * src_len), vocab - frequent)
     words = generator.integers(4, frequent, src_len)

@@ -1,7 +1,7 @@
 """The search in C: the structures of native/sharp.h, a model packed for them, and the calls.
 
-The structures mirror native/sharp_model.h, sharp_source.h and sharp.h member for member. A packed model holds its matrices in
-panels, its tables, and the memory that one sentence takes.
+The structures mirror native/sharp_model.h, sharp_source.h and sharp.h member by member. A packed model holds its matrices in
+panels, its tables, and the memory for one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.kernels.activations import Activation
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, Signature, declare
+from simnmt.kernels.native_library import POINTER, REAL, SIZE, NativeLibrary, Signature, declare
 from simnmt.kernels.packed_products import choose_scales, packed_panels
 from simnmt.kernels.sharp.model import (
     GATES,
@@ -36,42 +36,37 @@ from simnmt.kernels.sharp.model import (
 )
 from simnmt.profile.decoder_settings import DecoderSettings
 
-_POINTER, _INT, _FLOAT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
-
 LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
 ACTIVATIONS = {activation: number for number, activation in enumerate(get_args(Activation))}
-"""The numbers that simnmt_tanh and simnmt_sigmoid take for them."""
+"""Numbers of the activations in simnmt_tanh and simnmt_sigmoid."""
 MOST_MEMBERS = 16
-"""Of an ensemble."""
+"""Most models of an ensemble."""
 
 
 class Matrix(ctypes.Structure):
     """`sharp_matrix`."""
 
     _fields_ = (
-        ("packed", _POINTER),
-        ("outputs", _INT),
-        ("inner", _INT),
-        ("limit", _FLOAT),
-        ("scale", _FLOAT),
-        ("rescale", _FLOAT),
+        ("packed", POINTER),
+        *((name, SIZE) for name in ("outputs", "inner")),
+        *((name, REAL) for name in ("limit", "scale", "rescale")),
     )
 
 
 class Layer(ctypes.Structure):
     """`sharp_layer`."""
 
-    _fields_ = (("kind", _INT), ("width", _INT), ("skip", _INT), ("input", Matrix), ("state", Matrix), ("bias", _POINTER))
+    _fields_ = (("kind", SIZE), ("width", SIZE), ("skip", SIZE), ("input", Matrix), ("state", Matrix), ("bias", POINTER))
 
 
 class Model(ctypes.Structure):
     """`sharp_model`."""
 
     _fields_ = (
-        *((name, _INT) for name in ("vocab", "e", "r", "s", "a", "gates", "top", "layers")),
-        *((name, _INT) for name in ("additive", "int16", "activation", "attention_kept", "merge", "table_words")),
+        *((name, SIZE) for name in ("vocab", "e", "r", "s", "a", "gates", "top", "layers")),
+        *((name, SIZE) for name in ("additive", "int16", "activation", "attention_kept", "merge", "table_words")),
         *((name, Matrix) for name in ("state", "word", "context", "key", "output")),
-        *((name, _POINTER) for name in ("embedding", "bias", "score", "output_bias", "table", "output_rows", "stack")),
+        *((name, POINTER) for name in ("embedding", "bias", "score", "output_bias", "table", "output_rows", "stack")),
     )
 
 
@@ -79,12 +74,10 @@ class SourceLayer(ctypes.Structure):
     """`sharp_source_layer`."""
 
     _fields_ = (
-        ("kind", _INT),
-        ("width", _INT),
+        *((name, SIZE) for name in ("kind", "width")),
         ("input", Matrix),
         ("state", Matrix * 2),
-        ("bias", _POINTER),
-        ("reset_bias", _POINTER),
+        *((name, POINTER) for name in ("bias", "reset_bias")),
     )
 
 
@@ -92,8 +85,8 @@ class Source(ctypes.Structure):
     """`sharp_source`."""
 
     _fields_ = (
-        *((name, _INT) for name in ("vocab", "e", "layers", "int16", "activation", "table_words")),
-        *((name, _POINTER) for name in ("embedding", "table", "stack")),
+        *((name, SIZE) for name in ("vocab", "e", "layers", "int16", "activation", "table_words")),
+        *((name, POINTER) for name in ("embedding", "table", "stack")),
     )
 
 
@@ -101,10 +94,10 @@ class Request(ctypes.Structure):
     """`sharp_request`."""
 
     _fields_ = (
-        *((name, _INT) for name in ("members", "src_len", "columns", "beam", "max_len")),
-        ("ids", _POINTER),
-        *((name, _INT) for name in ("start", "eos", "pad", "forced", "fused", "clock")),
-        ("margin", _DOUBLE),
+        *((name, SIZE) for name in ("members", "src_len", "columns", "beam", "max_len")),
+        ("ids", POINTER),
+        *((name, SIZE) for name in ("start", "eos", "pad", "forced", "fused", "clock")),
+        ("margin", ctypes.c_double),
     )
 
 
@@ -112,24 +105,24 @@ class Result(ctypes.Structure):
     """`sharp_result`."""
 
     _fields_ = (
-        ("log_prob", _DOUBLE),
-        *((name, _INT) for name in ("length", "steps", "distinct", "hypotheses", "stopped_early")),
-        ("seconds", _DOUBLE * 4),
+        ("log_prob", ctypes.c_double),
+        *((name, SIZE) for name in ("length", "steps", "distinct", "hypotheses", "stopped_early")),
+        ("seconds", ctypes.c_double * 4),
     )
 
 
 _MODEL, _SOURCE, _REQUEST = ctypes.POINTER(Model), ctypes.POINTER(Source), ctypes.POINTER(Request)
 SIGNATURES: dict[str, Signature] = {
-    "simnmt_sharp_member_bytes": (_INT, _MODEL, _INT, _INT, _INT),
-    "simnmt_sharp_beam_bytes": (_INT, _INT, _INT, _INT),
-    "simnmt_sharp_layout": (_INT, _POINTER),
-    "simnmt_sharp_fill_table": (None, _INT, ctypes.POINTER(Matrix), _POINTER, _INT, _POINTER, _POINTER),
-    "simnmt_sharp_source_bytes": (_INT, _SOURCE, _INT),
-    "simnmt_sharp_encode": (None, _SOURCE, _POINTER, _INT, _POINTER, _INT, _POINTER),
-    "simnmt_sharp_decode": (_INT, *[_POINTER] * 4, _REQUEST, ctypes.POINTER(Result), _POINTER, _POINTER),
-    "simnmt_sharp_forced": (None, _MODEL, _POINTER, _POINTER, _REQUEST, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    "simnmt_sharp_member_bytes": (SIZE, _MODEL, SIZE, SIZE, SIZE),
+    "simnmt_sharp_beam_bytes": (SIZE, SIZE, SIZE, SIZE),
+    "simnmt_sharp_layout": (SIZE, POINTER),
+    "simnmt_sharp_fill_table": (None, SIZE, ctypes.POINTER(Matrix), POINTER, SIZE, POINTER, POINTER),
+    "simnmt_sharp_source_bytes": (SIZE, _SOURCE, SIZE),
+    "simnmt_sharp_encode": (None, _SOURCE, POINTER, SIZE, POINTER, SIZE, POINTER),
+    "simnmt_sharp_decode": (SIZE, *[POINTER] * 4, _REQUEST, ctypes.POINTER(Result), POINTER, POINTER),
+    "simnmt_sharp_forced": (None, _MODEL, POINTER, POINTER, _REQUEST, POINTER, POINTER, SIZE, POINTER, POINTER),
 }
-"""Of the decoder's functions."""
+"""Signatures of the decoder's functions."""
 
 
 def check_layout(cdll: ctypes.CDLL) -> int:
@@ -140,7 +133,7 @@ def check_layout(cdll: ctypes.CDLL) -> int:
     declare(cdll, SIGNATURES)
     expected = [ctypes.sizeof(structure) for structure in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
     expected += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
-    layout = (_INT * cdll.simnmt_sharp_layout(None))()
+    layout = (SIZE * cdll.simnmt_sharp_layout(None))()
     cdll.simnmt_sharp_layout(layout)
     *compiled, row_block = layout
     if compiled != expected:
@@ -149,7 +142,7 @@ def check_layout(cdll: ctypes.CDLL) -> int:
 
 
 class _Packing:
-    """Arrays laid out for the native kernels under one settings; holds all that C structures point to."""
+    """Arrays packed for the native kernels under one settings; holds all arrays that C structures point to."""
 
     def __init__(self, native: NativeLibrary, settings: DecoderSettings) -> None:
         self.native, self.int16 = native, settings.gemm == "int16"
@@ -157,13 +150,13 @@ class _Packing:
         self._held: list[Any] = []
 
     def matrix(self, weight: Float32, limit: float) -> Matrix:
-        """Weights [out, in], packed, for inputs up to `limit`."""
+        """Pack weights [out, in] for inputs up to `limit`."""
         matrix, rows = self.scaled(weight, limit)
         matrix.packed = self.packed(rows)
         return matrix
 
     def scaled(self, weight: Float32, limit: float) -> tuple[Matrix, NDArray[Any]]:
-        """The scales of a matrix that is not packed yet, and its rows in the product's type (SHARP-05)."""
+        """Return a matrix with scales that is not packed yet, and its rows in the product's type (SHARP-05)."""
         outputs, inner = weight.shape
         if not self.int16:
             return Matrix(None, outputs, inner, limit, 1.0, 1.0), weight
@@ -171,30 +164,26 @@ class _Packing:
         return Matrix(None, outputs, inner, limit, scales.input, scales.rescale), scales.quantise_weight(weight)
 
     def packed(self, rows: NDArray[Any]) -> int:
-        """Address of rows [out, in] in panels."""
-        address = self.address(packed_panels(self.native, rows))
-        assert address is not None
-        return address
+        """Pack rows [out, in] into panels; return their address."""
+        return self.address(packed_panels(self.native, rows)) or 0
 
     def table(self, matrix: Matrix, embedding: Float32, words: int) -> int | None:
-        """Address of the matrix' products with the first `words` embeddings (SHARP-06); None for no words."""
+        """Return the address of the matrix' products with the first `words` embeddings (SHARP-06); None for no words."""
         if not words:
             return None
         table = huge_pages(words * matrix.outputs, np.float32)
         rows = np.empty(self._row_block * (matrix.inner + 1), np.float32)
-        self.native.cdll.simnmt_sharp_fill_table(
-            self.int16, matrix, embedding.ctypes.data, words, rows.ctypes.data, table.ctypes.data
-        )
+        memory = rows.ctypes.data, table.ctypes.data
+        self.native.cdll.simnmt_sharp_fill_table(self.int16, matrix, embedding.ctypes.data, words, *memory)
         return self.address(table)
 
     def array(self, structures: list[Any], kind: type[ctypes.Structure]) -> int:
-        """Address of structures one after the other."""
-        together = (kind * len(structures))(*structures)
-        self._held.append(together)
-        return ctypes.addressof(together)
+        """Return the address of an array of structures."""
+        self._held.append((kind * len(structures))(*structures))
+        return ctypes.addressof(self._held[-1])
 
     def address(self, array: NDArray[Any] | None) -> int | None:
-        """Of an array that is held from now on; None for None."""
+        """Return the address of an array and hold the array; None for None."""
         if array is None:
             return None
         self._held.append(array)
@@ -202,7 +191,7 @@ class _Packing:
 
 
 class CompiledMember:
-    """One model's target side under one settings; holds all that its C structure points to."""
+    """The target side of one model under one settings; holds all arrays that its C structure points to."""
 
     def __init__(self, weights: SharpWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
         self._weights, self._packing = weights, _Packing(native, settings)
@@ -212,24 +201,22 @@ class CompiledMember:
         self._memory: dict[bool, tuple[int, NDArray[Any]]] = {}
 
     def memory(self, columns: int | None) -> int:
-        """Address of memory enough for a sentence, so many candidates among it; None: all words.
+        """Return the address of the memory for a sentence with this number of candidates (None: all words).
 
-        Set aside before the search begins: for longer lists of candidates anew.
+        The memory is allocated before the search starts, and again for longer lists of candidates.
         """
-        whole, asked = columns is None, columns or 0
+        whole, needed = columns is None, columns or 0
         if whole and self.model.output.packed is None:
             self.model.output.packed = self._packing.packed(self._output_rows)
         held = self._memory.get(whole)
-        if held is None or held[0] < asked:
-            size = self.cdll.simnmt_sharp_member_bytes(self.model, self._beam, self._most_src_len, asked)
-            held = self._memory[whole] = (asked, huge_pages(size, np.uint8))
+        if held is None or held[0] < needed:
+            size = self.cdll.simnmt_sharp_member_bytes(self.model, self._beam, self._most_src_len, needed)
+            held = self._memory[whole] = (needed, huge_pages(size, np.uint8))
         return int(held[1].ctypes.data)
 
     def _described(self, settings: DecoderSettings) -> Model:
         packing, weights = self._packing, self._weights
-        bottom, attention = weights.bottom, weights.bottom.attention
-        word_limit = embedding_limit(weights.embedding)
-        limits = input_limits(weights)
+        bottom, attention, limits = weights.bottom, weights.bottom.attention, input_limits(weights)
         layers = [
             Layer(
                 LAYER_KINDS[layer.kind],
@@ -241,13 +228,12 @@ class CompiledMember:
             )
             for layer, limit, skipped in zip(weights.stack, limits[:-1], skips(weights.stack), strict=True)
         ]
-        r, a = bottom.width, len(attention.state)
         model = Model(
             vocab=weights.vocab,
             e=weights.embedding.shape[1],
-            r=r,
+            r=bottom.width,
             s=weights.source_width,
-            a=a,
+            a=len(attention.state),
             gates=GATES[bottom.kind],
             top=weights.output.shape[1],
             layers=len(layers),
@@ -257,7 +243,7 @@ class CompiledMember:
             attention_kept=settings.attention == "precomputed",
             merge=settings.merge,
             state=packing.matrix(np.concatenate((bottom.state, attention.state)), 1.0),
-            word=packing.matrix(np.concatenate((bottom.word, attention.word)), word_limit),
+            word=packing.matrix(np.concatenate((bottom.word, attention.word)), embedding_limit(weights.embedding)),
             context=packing.matrix(bottom.context, 1.0),
             key=packing.matrix(attention.key, 1.0),
             embedding=packing.address(weights.embedding),
@@ -266,35 +252,28 @@ class CompiledMember:
             output_bias=packing.address(weights.output_bias),
             stack=packing.array(layers, Layer),
         )
-        model.output, rows = packing.scaled(weights.output, limits[-1])
-        self._output_rows = rows
-        odd = packing.int16 and rows.shape[1] % 2
-        model.output_rows = packing.address(np.pad(rows, ((0, 0), (0, 1))) if odd else rows)
+        model.output, self._output_rows = packing.scaled(weights.output, limits[-1])
+        odd = packing.int16 and self._output_rows.shape[1] % 2
+        model.output_rows = packing.address(np.pad(self._output_rows, ((0, 0), (0, 1))) if odd else self._output_rows)
         model.table_words = kept_words(settings, weights.vocab)
         model.table = packing.table(model.word, weights.embedding, model.table_words)
         return model
 
 
 class CompiledSource:
-    """One model's source side under one settings; holds all that its C structure points to, and memory for one sentence."""
+    """The source side of one model under one settings; holds the arrays of its C structure and the memory for one sentence."""
 
     def __init__(self, weights: SourceWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
         packing = _Packing(native, settings)
         self._packing, self._cdll, self._most_src_len = packing, native.cdll, most_src_len
         layers, limit = [], embedding_limit(weights.embedding)
         for layer in weights.layers:
-            both = layer.forward, layer.backward
-            reset = None if layer.kind == "lstm" else np.concatenate([side.reset_bias for side in both])
-            layers.append(
-                SourceLayer(
-                    LAYER_KINDS[layer.kind],
-                    layer.width,
-                    packing.matrix(np.concatenate([side.input for side in both]), limit),
-                    (Matrix * 2)(*(packing.matrix(side.state, 1.0) for side in both)),
-                    packing.address(np.concatenate([side.bias for side in both])),
-                    packing.address(reset),
-                )
-            )
+            sides = layer.forward, layer.backward
+            reset = None if layer.kind == "lstm" else np.concatenate([side.reset_bias for side in sides])
+            states = (Matrix * 2)(*(packing.matrix(side.state, 1.0) for side in sides))
+            biases = packing.address(np.concatenate([side.bias for side in sides])), packing.address(reset)
+            fed = packing.matrix(np.concatenate([side.input for side in sides]), limit)
+            layers.append(SourceLayer(LAYER_KINDS[layer.kind], layer.width, fed, states, *biases))
             limit = 1.0
         words = kept_words(settings, weights.vocab)
         self._source = Source(
@@ -312,34 +291,28 @@ class CompiledSource:
         self._memory = huge_pages(native.cdll.simnmt_sharp_source_bytes(self._source, most_src_len), np.uint8)
 
     def encode(self, words: NDArray[np.int64]) -> Float32:
-        """States [src_len, width] of a sentence, whose words the caller has checked."""
-        states = np.empty((len(words), self._width), np.float32)
-        self._cdll.simnmt_sharp_encode(
-            self._source, self._memory.ctypes.data, self._most_src_len, words.ctypes.data, len(words), states.ctypes.data
-        )
+        """Return the states [src_len, width] of a sentence, whose words the caller has checked."""
+        states, memory = np.empty((len(words), self._width), np.float32), self._memory.ctypes.data
+        sentence = words.ctypes.data, len(words), states.ctypes.data
+        self._cdll.simnmt_sharp_encode(self._source, memory, self._most_src_len, *sentence)
         return states
 
 
-def compiled_decode(
-    members: Sequence[CompiledMember], sources: Sequence[Float32], asked: SearchRequest, *, fused: bool, clock: bool
-) -> SharpTranslation:
+def compiled_decode(members: Sequence[CompiledMember], sources: Sequence[Float32], request: SearchRequest) -> SharpTranslation:
     """Decode as `reference_decode` does; all memory is allocated before the search begins (SHARP-01)."""
-    cdll, columns = members[0].cdll, None if asked.candidates is None else len(asked.candidates)
-    request = _request(asked.tokens, sources[0], asked.candidates)
-    request.columns = width = members[0].model.vocab if columns is None else columns
-    request.members, request.beam, request.max_len = len(members), asked.beam, asked.steps
-    request.forced, request.fused, request.clock, request.margin = asked.forced, fused, clock, asked.stop_margin
-    mixture = asked.beam * width if len(members) > 1 else 0
-    beam_memory = np.empty(cdll.simnmt_sharp_beam_bytes(asked.beam, asked.steps, mixture), np.uint8)
+    cdll, steps = members[0].cdll, request.steps
+    call, columns = _request(request.tokens, members[0], sources[0], request.candidates)
+    call.members, call.beam, call.max_len, call.margin = len(members), request.beam, steps, request.stop_margin
+    call.forced, call.fused, call.clock = request.forced, request.fused, request.clock
+    mixture = request.beam * call.columns if len(members) > 1 else 0
+    beam_memory = np.empty(cdll.simnmt_sharp_beam_bytes(request.beam, steps, mixture), np.uint8)
     pointers = ctypes.c_void_p * len(members)
     memory = pointers(*(member.memory(columns) for member in members))
     models = pointers(*(ctypes.addressof(member.model) for member in members))
     states = pointers(*(source.ctypes.data for source in sources))
-    result, words, attended = Result(), np.empty(asked.steps, np.int64), np.empty(asked.steps, np.int64)
-    succeeded = cdll.simnmt_sharp_decode(
-        models, memory, beam_memory.ctypes.data, states, request, result, words.ctypes.data, attended.ctypes.data
-    )
-    if not succeeded:
+    result, words, attended = Result(), np.empty(steps, np.int64), np.empty(steps, np.int64)
+    tokens = words.ctypes.data, attended.ctypes.data
+    if not cdll.simnmt_sharp_decode(models, memory, beam_memory.ctypes.data, states, call, result, *tokens):
         raise KernelError("no word of the candidates may be chosen")
     return SharpTranslation(
         tuple(words[: result.length].tolist()),
@@ -348,32 +321,27 @@ def compiled_decode(
         result.steps,
         result.distinct / result.hypotheses,
         bool(result.stopped_early),
-        StageSeconds(*result.seconds) if clock else None,
+        StageSeconds(*result.seconds) if request.clock else None,
     )
 
 
 def compiled_forced(
     member: CompiledMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None
 ) -> ForcedSteps:
-    """See `reference_forced`; `places`: the words' columns among the candidates."""
-    request, columns = _request(tokens, source, candidates), None if candidates is None else len(candidates)
-    request.columns = member.model.vocab if columns is None else columns
+    """Return the result of `reference_forced`; `places`: the words' columns among the candidates."""
+    request, columns = _request(tokens, member, source, candidates)
     request.members = request.beam = 1
     best, log_probs = np.empty(len(words), np.int64), np.empty(len(words), np.float32)
-    member.cdll.simnmt_sharp_forced(
-        member.model,
-        member.memory(columns),
-        source.ctypes.data,
-        request,
-        words.ctypes.data,
-        places.ctypes.data,
-        len(words),
-        best.ctypes.data,
-        log_probs.ctypes.data,
-    )
+    given = words.ctypes.data, places.ctypes.data, len(words)
+    results, states = (best.ctypes.data, log_probs.ctypes.data), source.ctypes.data
+    member.cdll.simnmt_sharp_forced(member.model, member.memory(columns), states, request, *given, *results)
     return ForcedSteps(best, log_probs)
 
 
-def _request(tokens: SharpTokens, source: Float32, candidates: Ints | None) -> Request:
-    ids = None if candidates is None else candidates.ctypes.data
-    return Request(src_len=len(source), ids=ids, start=tokens.start, eos=tokens.eos, pad=tokens.pad)
+def _request(
+    tokens: SharpTokens, member: CompiledMember, source: Float32, candidates: Ints | None
+) -> tuple[Request, int | None]:
+    """Return the C request of a sentence, and its number of candidates (None: all words)."""
+    columns, ids = (None, None) if candidates is None else (len(candidates), candidates.ctypes.data)
+    width, special = member.model.vocab if columns is None else columns, (tokens.start, tokens.eos, tokens.pad)
+    return Request(0, len(source), width, 0, 0, ids, *special), columns

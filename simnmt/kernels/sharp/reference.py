@@ -1,7 +1,7 @@
-"""The beam search of one sentence in plain numpy (SHARP-01): the oracle of the C search, and the fallback without a compiler.
+"""Source encoder and beam search in plain numpy (SHARP-01): the oracle of the C kernels, and the fallback without a compiler.
 
-`Arithmetic` says how numbers are multiplied and squashed, `ReferenceMember` computes one model's steps, and
-`reference_decode` searches.
+`Arithmetic` holds the products and activations, `ReferenceSource` encodes a sentence, `ReferenceMember` computes the steps of
+one model, and `reference_decode` searches.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
 
 from simnmt.kernels.activations import Activation, Function, activate
 from simnmt.kernels.errors import KernelError
@@ -25,6 +26,9 @@ from simnmt.kernels.sharp.model import (
     SharpTokens,
     SharpTranslation,
     SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
     StackLayer,
     banned,
     embedding_limit,
@@ -34,26 +38,26 @@ from simnmt.kernels.sharp.model import (
 from simnmt.profile.decoder_settings import DecoderSettings
 
 Floats: TypeAlias = NDArray[Any]
-"""float32 or float64, as the arithmetic says."""
+"""float32 or float64, the type of the arithmetic."""
 Squash: TypeAlias = Callable[[Floats], Floats]
 
 
 class Linear(Protocol):
-    """A matrix [out, in], ready to be multiplied with."""
+    """A prepared matrix [out, in]."""
 
     def __call__(self, x: Floats) -> Floats:
-        """[rows, in] to [rows, out]."""
+        """Multiply [rows, in] to [rows, out]."""
 
     def select(self, rows: NDArray[np.int64]) -> Linear:
-        """Of some outputs alone, with the same numbers."""
+        """Return the matrix of some outputs, with the same numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """One way to compute."""
+    """Products and activations of one precision."""
 
     linear: Callable[[Float32, float], Linear]
-    """Of a weight [out, in] and the largest absolute input."""
+    """Prepares a weight [out, in] for inputs up to an absolute limit."""
     tanh: Squash
     sigmoid: Squash
     dtype: type[np.floating[Any]]
@@ -92,14 +96,14 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def plain(dtype: type[np.floating[Any]]) -> Arithmetic:
-    """The library's own functions in one precision; in float64 they are the oracle."""
+    """Return numpy's products and activations in one precision; float64 is the oracle."""
     return Arithmetic(lambda weight, _: _Plain(weight, dtype), np.tanh, _sigmoid, dtype)
 
 
 def arithmetic(settings: DecoderSettings) -> Arithmetic:
-    """float32 with the settings' noise (SHARP-05, SHARP-08). What is an identity (SHARP-06, 07, 09) leaves no trace here.
+    """Return float32 arithmetic with the settings' noise (SHARP-05, SHARP-08); identities (SHARP-06, 07, 09) change nothing.
 
-    All of it in numpy, compiled kernels or not: it is what they are held against.
+    All of it is numpy, also where compiled kernels exist, because the tests compare them with it.
     """
     exact = plain(np.float32)
 
@@ -117,22 +121,11 @@ def arithmetic(settings: DecoderSettings) -> Arithmetic:
     )
 
 
-def softmax(scores: Floats) -> Floats:
-    """Of each row."""
-    grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(grown / grown.sum(axis=-1, keepdims=True))
-
-
-def log_softmax(scores: Floats) -> Floats:
-    """Of each row, minus infinity where a score is."""
-    shifted = scores - scores.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-
-
 def gru(carried: Floats, given: Floats, state: Floats, tanh: Squash, sigmoid: Squash) -> Floats:
-    """h' = u h + (1 - u) tanh(r (W_h h) + given_h), of `carried` = W h and `given`, all else: [rows, 3 w] each (SHARP-04).
+    """Return h' = u h + (1 - u) tanh(r (W_h h) + given_h) (SHARP-04).
 
-    The printed form squashes r (W_h h) alone and by a sigmoid, and leaves the candidate unbounded (SHARP-19).
+    `carried`: W h; `given`: all other terms; both [rows, 3 w]. The printed form applies a sigmoid to r (W_h h) alone and leaves
+    the candidate unbounded (SHARP-19).
     """
     w = state.shape[1]
     update = sigmoid(carried[:, :w] + given[:, :w])
@@ -142,68 +135,123 @@ def gru(carried: Floats, given: Floats, state: Floats, tanh: Squash, sigmoid: Sq
 
 
 def lstm(gates: Floats, cell: Floats, tanh: Squash, sigmoid: Squash) -> tuple[Floats, Floats]:
-    """h' and cell', of `gates` [rows, 4 w] in the order input, forget, cell, output."""
+    """Return h' and cell' from `gates` [rows, 4 w] in the order input, forget, cell, output."""
     w = cell.shape[1]
     kept = sigmoid(gates[:, w : 2 * w]) * cell
     new = np.asarray(kept + sigmoid(gates[:, :w]) * tanh(gates[:, 2 * w : 3 * w]))
     return np.asarray(sigmoid(gates[:, 3 * w :]) * tanh(new)), new
 
 
+class _Cell:
+    """State of a GRU or LSTM, advanced step by step."""
+
+    def __init__(self, kind: str, state: Callable[[Floats], Floats], width: int, arithmetic: Arithmetic) -> None:
+        """`kind` ends with `gru` or `lstm`; `state` multiplies the hidden states."""
+        self._gru, self._state, self._width, self._arithmetic = kind.endswith("gru"), state, width, arithmetic
+
+    def begin(self) -> None:
+        self.h = self._cell = np.zeros((1, self._width), self._arithmetic.dtype)
+
+    def step(self, given: Floats, parents: NDArray[np.int64] | slice = slice(None), carried: Floats | None = None) -> Floats:
+        """Return the new states of hypotheses that extend `parents`; `carried`: products of the old states, if known."""
+        h, tanh, sigmoid = self.h[parents], self._arithmetic.tanh, self._arithmetic.sigmoid
+        carried = self._state(h) if carried is None else carried
+        if self._gru:
+            self.h = gru(carried, given, h, tanh, sigmoid)
+        else:
+            self.h, self._cell = lstm(carried + given, self._cell[parents], tanh, sigmoid)
+        return self.h
+
+
+class ReferenceSource:
+    """The source side in plain numpy."""
+
+    def __init__(self, weights: SourceWeights, arithmetic: Arithmetic) -> None:
+        self._embedding, self._arithmetic = weights.embedding, arithmetic
+        limits = [embedding_limit(weights.embedding), *[1.0] * (len(weights.layers) - 1)]
+        self._layers = [_SourceLayer(layer, limit, arithmetic) for layer, limit in zip(weights.layers, limits, strict=True)]
+
+    def encode(self, words: NDArray[np.int64]) -> Floats:
+        """Return the states of a sentence in the arithmetic's precision; see `SourceEncoder.encode`."""
+        states: Floats = self._embedding[words].astype(self._arithmetic.dtype)
+        for layer in self._layers:
+            states = layer.run(states)
+        return states
+
+
+class _SourceLayer:
+    """One bidirectional layer."""
+
+    def __init__(self, layer: SourceLayer, limit: float, arithmetic: Arithmetic) -> None:
+        sides = layer.forward, layer.backward
+        # One matrix of both directions: its scale is that of the C kernels' stacked product.
+        self._input = arithmetic.linear(np.concatenate([side.input for side in sides]), limit)
+        self._bias = np.concatenate([side.bias for side in sides]).astype(arithmetic.dtype)
+        self._cells = [_Cell(layer.kind, _source_state(side, arithmetic), layer.width, arithmetic) for side in sides]
+
+    def run(self, below: Floats) -> Floats:
+        """Compute states [src_len, 2 width] from [src_len, in]."""
+        forward, backward = np.split(self._input(below) + self._bias, 2, axis=1)
+        states = []
+        for cell, given in zip(self._cells, (forward, backward[::-1]), strict=True):
+            cell.begin()
+            states.append(np.concatenate([cell.step(given[position : position + 1]) for position in range(len(given))]))
+        return np.ascontiguousarray(np.concatenate((states[0], states[1][::-1]), axis=1))
+
+
+def _source_state(side: SourceDirection, arithmetic: Arithmetic) -> Callable[[Floats], Floats]:
+    linear = arithmetic.linear(side.state, 1.0)
+    if side.reset_bias is None:
+        return linear
+    reset_bias = np.pad(side.reset_bias, (len(side.state) - len(side.reset_bias), 0)).astype(arithmetic.dtype)
+    return lambda h: linear(h) + reset_bias
+
+
 class ReferenceMember:
-    """A model under way in one sentence; `begin` comes before its first step."""
+    """The target side of one model and its state within one sentence; `begin` comes before the first step."""
 
     def __init__(self, weights: SharpWeights, arithmetic: Arithmetic) -> None:
         self._weights, self._arithmetic = weights, arithmetic
         bottom, attention = weights.bottom, weights.bottom.attention
-        linear = arithmetic.linear
-        limit = embedding_limit(weights.embedding)
+        linear, dtype, limits = arithmetic.linear, arithmetic.dtype, input_limits(weights)
         self._gates = len(bottom.bias)
         self._state = linear(np.concatenate((bottom.state, attention.state)), 1.0)
-        self._word = linear(np.concatenate((bottom.word, attention.word)), limit)
+        self._word = linear(np.concatenate((bottom.word, attention.word)), embedding_limit(weights.embedding))
         self._context, self._key = linear(bottom.context, 1.0), linear(attention.key, 1.0)
-        self._bias = bottom.bias.astype(arithmetic.dtype)
-        self._score = None if attention.score is None else attention.score.astype(arithmetic.dtype)
-        self._stack = [
-            _Layer(layer, below, arithmetic) for layer, below in zip(weights.stack, input_limits(weights), strict=False)
-        ]
+        self._bias = bottom.bias.astype(dtype)
+        self._score = None if attention.score is None else attention.score.astype(dtype)
+        self._cell = _Cell(bottom.kind, self._state, bottom.width, arithmetic)
+        self._stack = [_Layer(layer, below, arithmetic) for layer, below in zip(weights.stack, limits[:-1], strict=True)]
         self._skips = skips(weights.stack)
-        self._whole_output = linear(weights.output, input_limits(weights)[-1])
+        self._whole_output = linear(weights.output, limits[-1])
         self._output: Linear = self._whole_output
 
     @property
     def vocab(self) -> int:
-        """Words known."""
+        """Number of words."""
         return self._weights.vocab
 
     def begin(self, source: Float32, candidates: NDArray[np.int64] | None) -> None:
-        """A new sentence: [src_len, s], and the words that may be chosen; None: all."""
-        dtype, bottom = self._arithmetic.dtype, self._weights.bottom
+        """Start a sentence: source states [src_len, s], and the words that may be chosen (None: all)."""
+        weights, dtype = self._weights, self._arithmetic.dtype
         self._source = source.astype(dtype)
         self._keys = self._key(self._source)
-        if self._weights.bottom.attention.form == "dot_of_tanh":
+        if weights.bottom.attention.form == "dot_of_tanh":
             self._keys = self._arithmetic.tanh(self._keys)
-        weights = self._weights
-        rows = slice(None) if candidates is None else candidates
         self._output = self._whole_output if candidates is None else self._whole_output.select(candidates)
-        self._output_bias = weights.output_bias[rows].astype(dtype)
-        self._h = np.zeros((1, bottom.width), dtype)
-        self._cell = np.zeros((1, bottom.width), dtype)
+        self._output_bias = weights.output_bias[slice(None) if candidates is None else candidates].astype(dtype)
+        self._cell.begin()
         for layer in self._stack:
             layer.begin()
 
     def step(self, words: NDArray[np.int64], parents: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Logits [rows, candidates] and attention [rows, src_len] of hypotheses that end in `words` and grew from `parents`."""
-        arithmetic, bottom = self._arithmetic, self._weights.bottom
-        h, x = self._h[parents], self._weights.embedding[words].astype(arithmetic.dtype)
-        carried, given, gates = self._state(h), self._word(x), self._gates
-        attended = softmax(self._scores(carried[:, gates:] + given[:, gates:]))
-        carried, given = carried[:, :gates], given[:, :gates] + self._context(attended @ self._source) + self._bias
-        if bottom.kind == "attgru":
-            self._h = gru(carried, given, h, arithmetic.tanh, arithmetic.sigmoid)
-        else:
-            self._h, self._cell = lstm(carried + given, self._cell[parents], arithmetic.tanh, arithmetic.sigmoid)
+        """Return logits [rows, candidates] and attention [rows, src_len] of hypotheses that extend `parents` by `words`."""
+        x, gates = self._weights.embedding[words].astype(self._arithmetic.dtype), self._gates
+        carried, given = self._state(self._cell.h[parents]), self._word(x)
+        attended = softmax(self._scores(carried[:, gates:] + given[:, gates:]), axis=1)
+        given = given[:, :gates] + self._context(attended @ self._source) + self._bias
+        below = self._cell.step(given, parents, carried[:, :gates])
         outputs: list[Floats] = []
-        below = self._h
         for layer, skipped in zip(self._stack, self._skips, strict=True):
             below = layer.step(below, parents, None if skipped is None else outputs[skipped])
             outputs.append(below)
@@ -217,56 +265,51 @@ class ReferenceMember:
 
 
 class _Layer:
-    """A layer of the stack under way."""
+    """A layer of the stack, with its state within one sentence."""
 
     def __init__(self, layer: StackLayer, limit: float, arithmetic: Arithmetic) -> None:
-        self._layer, self._arithmetic = layer, arithmetic
-        self._input = arithmetic.linear(layer.input, limit)
+        self._kind, self._tanh = layer.kind, arithmetic.tanh
+        self._input, self._cell = arithmetic.linear(layer.input, limit), None
         if layer.state is not None and layer.bias is not None:
-            self._state, self._bias = arithmetic.linear(layer.state, 1.0), layer.bias.astype(arithmetic.dtype)
+            self._bias = layer.bias.astype(arithmetic.dtype)
+            self._cell = _Cell(layer.kind, arithmetic.linear(layer.state, 1.0), layer.width, arithmetic)
 
     def begin(self) -> None:
-        self._h = np.zeros((1, self._layer.width), self._arithmetic.dtype)
-        self._cell = np.zeros((1, self._layer.width), self._arithmetic.dtype)
+        if self._cell is not None:
+            self._cell.begin()
 
     def step(self, below: Floats, parents: NDArray[np.int64], skipped: Floats | None) -> Floats:
-        tanh, sigmoid = self._arithmetic.tanh, self._arithmetic.sigmoid
         given = self._input(below)
-        if self._layer.kind == "fc_relu":
+        if self._cell is not None:
+            return self._cell.step(given + self._bias, parents)
+        if self._kind == "fc_relu":
             return np.clip(given if skipped is None else given + skipped, 0.0, RELU_LIMIT)
-        if self._layer.kind == "fc_tanh":
-            return tanh(given)
-        h = self._h[parents]
-        if self._layer.kind == "gru":
-            self._h = gru(self._state(h), given + self._bias, h, tanh, sigmoid)
-        else:
-            self._h, self._cell = lstm(self._state(h) + given + self._bias, self._cell[parents], tanh, sigmoid)
-        return self._h
+        return self._tanh(given)
 
 
 def stops(best_completed: float, best_partial: float, margin: float = 3.0) -> bool:
-    """Whether the best partial translation is so far behind the best completed one that the search ends (SHARP-03).
+    """Return True if the best partial translation is a margin behind the best completed one, which ends the search (SHARP-03).
 
-    Before any is completed, `best_completed` is minus infinity, and it never ends.
+    Before a translation is completed, `best_completed` is minus infinity and the search does not end.
     """
     return best_completed - best_partial >= margin
 
 
 def distinct(parents: Sequence[int] | Ints) -> list[int]:
-    """The rows of the step before whose states the hypotheses share, each once, in order of appearance (SHARP-09)."""
+    """Return the rows of the previous step whose states the hypotheses share, each once, in order of appearance (SHARP-09)."""
     return list(dict.fromkeys(int(parent) for parent in parents))
 
 
 @dataclass(slots=True)
 class _Path:
-    """What led to the open hypotheses: of each step their words, parents, and where each parent's step looked."""
+    """History of the open hypotheses: by step, their words, parents, and most attended source positions."""
 
     words: list[Ints] = field(default_factory=list)
     parents: list[Ints] = field(default_factory=list)
     attended: list[Ints] = field(default_factory=list)
 
     def back(self, length: int, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The words of the hypothesis in `row` after `length` steps, and where each looked."""
+        """Return the words of the hypothesis in `row` after `length` steps, and the most attended position of each word."""
         words, attended = [], []
         for step in range(length - 1, -1, -1):
             words.append(int(self.words[step][row]))
@@ -275,39 +318,41 @@ class _Path:
         return tuple(reversed(words)), tuple(reversed(attended))
 
 
-def reference_decode(members: Sequence[ReferenceMember], sources: Sequence[Float32], asked: SearchRequest) -> SharpTranslation:
-    """The best translation under the members' averaged distributions (SHARP-14).
+def reference_decode(
+    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: SearchRequest
+) -> SharpTranslation:
+    """Return the best translation under the members' averaged distributions (SHARP-14).
 
-    A hypothesis that ends among the `beam` best of its step is completed, and the best `beam` that do not end go on. After
-    the last step what is open competes as it stands. Ties go to the hypothesis, then the candidate, that comes first.
+    A hypothesis that ends among the `beam` best of its step is completed; the best `beam` that do not end continue. After the
+    last step the open hypotheses compete with the completed ones. Ties go to the first hypothesis, then to the first candidate.
     """
     for member, source in zip(members, sources, strict=True):
-        member.begin(source, asked.candidates)
-    ids = np.arange(members[0].vocab) if asked.candidates is None else asked.candidates
-    never = banned(ids, asked.tokens, forced=asked.forced)
-    words, parents, scores = np.array([asked.tokens.start]), np.array([0]), np.zeros(1)
+        member.begin(source, request.candidates)
+    ids = np.arange(members[0].vocab) if request.candidates is None else request.candidates
+    never = banned(ids, request.tokens, forced=request.forced)
+    words, parents, scores = np.array([request.tokens.start]), np.array([0]), np.zeros(1)
     path = _Path()
     best, best_score = (-1, 0), -np.inf
     shared = total = steps = 0
     stopped = False
-    while steps < asked.steps and len(scores) and not stopped:
+    while steps < request.steps and len(scores) and not stopped:
         log_probs, attended = averaged(members, words, parents, never)
         shared, total = shared + len(distinct(parents)), total + len(parents)
         sums = (scores[:, None] + log_probs).ravel()
-        order = np.argsort(-sums, kind="stable")[: 2 * asked.beam]
+        order = np.argsort(-sums, kind="stable")[: 2 * request.beam]
         order = order[sums[order] > -np.inf]
         rows, columns = np.divmod(order, len(ids))
-        ends = ids[columns] == asked.tokens.eos
-        for rank in np.flatnonzero(ends[: asked.beam]):
+        ends = ids[columns] == request.tokens.eos
+        for rank in np.flatnonzero(ends[: request.beam]):
             if sums[order[rank]] > best_score:
                 best, best_score = (steps, int(rows[rank])), float(sums[order[rank]])
-        going_on = np.flatnonzero(~ends)[: asked.beam]
+        going_on = np.flatnonzero(~ends)[: request.beam]
         words, parents, scores = ids[columns[going_on]], rows[going_on], sums[order[going_on]]
         path.words.append(words)
         path.parents.append(parents)
         path.attended.append(attended)
         steps += 1
-        stopped = bool(len(scores)) and stops(best_score, float(scores[0]), asked.stop_margin)
+        stopped = bool(len(scores)) and stops(best_score, float(scores[0]), request.stop_margin)
     if len(scores) and not stopped and scores[0] > best_score:
         best, best_score = (steps, 0), float(scores[0])
     if best[0] < 0:
@@ -316,24 +361,23 @@ def reference_decode(members: Sequence[ReferenceMember], sources: Sequence[Float
 
 
 def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, never: NDArray[np.bool_]) -> tuple[Floats, Ints]:
-    """Return log-probabilities [rows, candidates] of the members' mean distribution, and the source position that each row
-    attends to most in the mean.
+    """Return log-probabilities [rows, candidates] of the members' mean distribution, and each row's most attended position.
 
     Candidates in `never` have probability 0; the probabilities of the others sum to one.
     """
     stepped = [member.step(words, parents) for member in members]
     logits = [np.where(never, -np.inf, logits) for logits, _ in stepped]
-    looked = np.mean([attended for _, attended in stepped], axis=0).argmax(axis=1)
+    most_attended = np.mean([attended for _, attended in stepped], axis=0).argmax(axis=1)
     if len(members) == 1:
-        return log_softmax(logits[0]), looked
+        return np.asarray(log_softmax(logits[0], axis=1)), most_attended
     with np.errstate(divide="ignore"):
-        return np.log(np.mean([softmax(member_logits) for member_logits in logits], axis=0)), looked
+        return np.log(np.mean([softmax(member_logits, axis=1) for member_logits in logits], axis=0)), most_attended
 
 
 def reference_forced(
     member: ReferenceMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None = None
 ) -> ForcedSteps:
-    """Return the model's steps forced along the translation `words`, which are the columns `places` of the candidates."""
+    """Return the model's results along the translation `words`, which are the columns `places` of the candidates."""
     member.begin(source, candidates)
     ids = np.arange(member.vocab) if candidates is None else candidates
     never = banned(ids, tokens)
