@@ -166,7 +166,7 @@ def _octaves(most: float) -> list[float]:
 
 
 def _quantise(x: Float32, scale: float, limit: float) -> NDArray[np.int16]:
-    return np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(np.int16)
+    return np.asarray(np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)), np.int16)
 
 
 def _parts(weight: Float32) -> list[Float32]:
