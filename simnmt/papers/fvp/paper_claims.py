@@ -1,4 +1,4 @@
-"""What follows from the paper's printed figures, and the claims that they decide without a device (FVP-09, 13, 15 to 21)."""
+"""Figures derived from the paper's printed ones, and the claims that the printed figures decide (FVP-09, 13, 15 to 21)."""
 
 from __future__ import annotations
 

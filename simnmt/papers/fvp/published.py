@@ -1,4 +1,4 @@
-"""What the paper prints about projecting onto clusters: Tables 1 to 6, figures 2 to 4 (FVP-10 to 20)."""
+"""Printed figures of the paper on projecting onto clusters: Tables 1 to 6, figures 2 to 4 (FVP-10 to 20)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENTENCES: dict[int, dict[str, int]] = {
 """Table 1: sentences by validation set and direction (FVP-14)."""
 
 DEFAULT_US: dict[Model, float] = {"dense": 720.0, "m3": 600.0}
-"""Of the projection without clusters, `about` (section 3.2)."""
+"""Microseconds of the projection without clusters, `about` (section 3.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Projection:
     model: Model
     direction: str
     active_percent: float
-    """Of the columns."""
+    """Active columns in percent."""
     us: float
 
     @property
     def ratio(self) -> float:
-        """Of the projection without clusters to this one."""
+        """Speed-up over the projection without clusters."""
         return DEFAULT_US[self.model] / self.us
 
 
@@ -70,7 +70,7 @@ class Memory:
 
     @property
     def more_percent(self) -> float:
-        """What the clusters add."""
+        """Memory that the clusters add, in percent."""
         return 100.0 * (self.clustered_gb / self.baseline_gb - 1.0)
 
 
@@ -92,11 +92,11 @@ class Judged:
     clustered: float
     printed_difference: float
     level: str
-    """Of significance, by a Wilcoxon rank sum test; empty: none."""
+    """Level of significance by a Wilcoxon rank sum test; empty: not significant."""
 
     @property
     def difference(self) -> float:
-        """From the scores."""
+        """Difference of the printed scores."""
         return self.clustered - self.baseline
 
 
@@ -109,7 +109,7 @@ TABLE_6 = (
     Judged("EsEn", 86.10, 86.60, 0.50, ""),
 )
 IDENTICAL = 0.92
-"""`Approximately`, of 200,000 segments of each direction (section 3.4, FVP-08)."""
+"""Share of 200,000 segments of each direction that stay the same, `approximately` (section 3.4, FVP-08)."""
 
 FIGURE_2_CLUSTERS = 400
 FIGURE_2 = {"both": 12.5, "target": 17.5}
@@ -119,29 +119,29 @@ FIGURE_3_BEST = 1300
 FIGURE_4 = {1: 2.0, 3: 5.0, 5: 6.0}
 """Active share in percent by K, `around`, of cluster 0 at 1300 clusters (FVP-11)."""
 TYPICAL_CLUSTERS = 2000
-"""Section 2.3."""
+"""Number of clusters that section 2.3 calls typical."""
 
 STEP_RATIO = 2.6
-"""`Up to`: of the projection (FVP-20)."""
+"""Speed-up of the projection, `up to` (FVP-20)."""
 END_TO_END_GAIN = 0.25
-"""`Up to`, in tokens a second."""
+"""Gain in tokens per second, `up to`."""
 PROJECTION_SHARE = 0.25
-"""`About 25 % or more` of the time."""
+"""Share of the time in the projection, `about 25 % or more`."""
 MOST_ACTIVE = 0.15
-"""`At most to about`, of the columns."""
+"""Largest share of active columns, `at most to about`."""
 LIST_RATIO = 2.0
-"""`Around`: what a short list by alignments gained elsewhere."""
+"""Speed-up by short lists from alignments in other work, `around`."""
 
 LEAST_IDENTICAL = 0.90
-"""Of sentences on held-out text (FVP-08's accept)."""
+"""Least share of held-out sentences that must stay the same (FVP-08's accept)."""
 MOST_BLEU_CHANGE = 0.2
-"""In points: what is to be kept of dense decoding."""
+"""Largest accepted change of BLEU against dense decoding, in points."""
 MOST_MEMORY = 0.02
-"""Of the model's, what clusters may add in the preset (FVP-18's accept)."""
+"""Largest share of the model's memory that clusters may add in the preset (FVP-18's accept)."""
 NEAR_PREDICTED = 0.10
-"""By how much Amdahl's prediction may differ from what is measured (FVP-20's accept)."""
+"""Largest relative difference of Amdahl's prediction from the measurement (FVP-20's accept)."""
 LEAST_STEP_RATIO = 1.5
-"""Of the projection at 15 % active and less, on a GPU (FVP-15's accept)."""
+"""Least speed-up of the projection at 15 % active and less, on a GPU (FVP-15's accept)."""
 
 SETTING = (
     (
@@ -197,7 +197,7 @@ class Quality:
 
     @property
     def bleu_change(self) -> float:
-        """Of the clusters."""
+        """Change of BLEU by the clusters."""
         return self.clustered - self.baseline
 
 
@@ -251,9 +251,9 @@ def _cells() -> tuple[Quality, ...]:
 CELLS = _cells()
 """Tables 3 (set 1, both searches) and 4 (set 2, beam 2 and batch 20), averages included, to the digit."""
 ROWS = tuple(cell for cell in CELLS if cell.row not in GROUPS)
-"""Those of directions."""
+"""Cells of single directions."""
 AVERAGES = tuple(cell for cell in CELLS if cell.row in GROUPS)
-"""Those printed as averages."""
+"""Cells that are printed as averages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +268,12 @@ class Mean:
 
     @property
     def value(self) -> float:
-        """As printed."""
+        """The printed average."""
         return float(getattr(self.printed, self.what))
 
     @property
     def decimals(self) -> int:
-        """BLEU has two; gains are rounded to one."""
+        """Printed decimals: two of BLEU, one of gains."""
         return 1 if self.what == "gain_percent" else 2
 
     @property

@@ -203,8 +203,8 @@ def notes(reproduction: Reproduction) -> list[str]:
     sentences = [
         "Published figures are of a V100 in float16 with vocabularies of 250,000 and 128,000; ours of one box’s processor in "
         "float32 with small models and small vocabularies. Shares and ratios can be compared, times cannot.",
-        "Projecting onto a part of the vocabulary is not exact: every row says how many sentences stay the same, or that it is "
-        "not printed. With all columns active it is dense decoding.",
+        "Projecting onto a part of the vocabulary is not exact: every row states how many sentences stay the same, or that it "
+        "is not printed. With all columns active it is dense decoding.",
         "The line through Table 2 and its break-even are of six points a model; ZCode M3’s lie between 12 and 16 %.",
         "The paper’s text holds single points of figures 2 to 4, which are marked; its curves are not in it.",
     ]
@@ -214,15 +214,15 @@ def notes(reproduction: Reproduction) -> list[str]:
         "The share of V, over held-out steps at batch 1, is what dense decoding of held-out text would have had active; "
         "`identical` of a sweep counts sentences of greedy decoding without a miss, since up to its first miss a sentence is "
         "decoded alike both ways. What real decoding keeps is of its own beam and batch, in the row of that decoding alone.",
-        "A part of V may be small on paper since V is large beyond what is ever written: so the share of the tokens that dense "
-        "decoding of the training text and the development half writes stands beside it.",
+        "V is much larger than the set of tokens that is ever written, so shares of V look small: the tables also give shares "
+        "of the tokens that dense decoding of the training text and the development half writes.",
         "With a part of the vocabulary scores are of this part alone, as if it were all, and a step of several rows has the "
         "columns of all of them: a translation may depend on which sentences are decoded together.",
         "Real decoding takes turns, round by round: with all of the vocabulary (plain, and with the fused output layer), and "
         "with a part of it. Amdahl’s prediction is from the output layer’s share of the plain decoder’s time.",
     ]
     if reproduction.quick or any(run.settings.quick for study in reproduction.studies for run in study.runs):
-        sentences.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
+        sentences.append("A quick look: few sentences, clusters and rounds; its verdicts are not reliable.")
     for study in reproduction.studies:
         for run, labels in _last(study):
             sentences += [f"{study.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]

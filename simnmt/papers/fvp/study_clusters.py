@@ -217,7 +217,7 @@ class Clusterer:
 
     seed: int
     most: int
-    """Contexts that k-means sees; of more, so many are drawn, and the rest then join their nearest centroid."""
+    """Most contexts that k-means sees: a random sample of larger texts; all others then join their nearest centroid."""
     method: str | None = None
     """See `cluster`."""
     folder: Path | None = None
@@ -364,7 +364,7 @@ def columns_of(cell: Cell) -> float:
 
 
 def contenders(swept: Sequence[Cell], least_identical: float, most_share: float) -> list[Cell]:
-    """Return the cells worth decoding: products grow along the list, and so do the sentences that stay the same greedily.
+    """Return the cells worth decoding, in rising order both of products and of greedily identical sentences.
 
     Leaves out cells with more than `most_share` of V active on average, with less than `least_identical` of the sentences,
     and cells that multiply more than another without keeping more. If none is left, returns the cell that keeps most among

@@ -1,7 +1,7 @@
-"""Decode real text with all of the vocabulary and with a part of it, in turn: quality, active shares, speed (FVP-08, FVP-16).
+"""Decode real text with all of the vocabulary and with a part of it: quality, active shares, speed (FVP-08, FVP-16).
 
-A round decodes the whole text with every method, stretch by stretch: a fraction of a second in which the methods take turns.
-A disturbance of the machine costs the stretches that it falls into, which are measured again, and not the round.
+A round decodes the whole text with every method, stretch by stretch: a fraction of a second in which the methods alternate.
+After a disturbance of the machine only the disturbed stretches are measured again, not the whole round.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WARMING = 20
 LEAST_SHARE = 2 / 3
 """Share of the stretches of a round, and of all rounds, that must be undisturbed to count."""
 LEAST_STRETCH_SIZE = 10
-"""Sentences, less than half a second of a small decoder: a shared core often keeps its speed no longer than that."""
+"""Sentences of a stretch at least, less than half a second of a small decoder: shared cores change their speed after that."""
 
 MakeVocabulary = Callable[[bool, SubsetAccount], RestrictedVocabulary]
 """Makes a part of the vocabulary, audited or not, that records its work in an account."""
@@ -216,7 +216,7 @@ class Similarity(NamedTuple):
     identical: float
     """Share of the sentences."""
     token_agreement: float
-    """Of the longer of both, share of tokens that are the same at the same place; 1 where there is none."""
+    """Share of tokens that are the same at the same place, of the longer of both sentences; 1 if there is no token."""
 
 
 def similarity(one: BatchedRun, other: BatchedRun) -> Similarity:
@@ -290,7 +290,7 @@ def decode_in_rounds(
     guard: RoundGuard | None = None,
     stretch_size: int | None = None,
 ) -> Decoded:
-    """Decode with one search in guarded rounds, each stretch with all three methods in turn; then once with an audit.
+    """Decode with one search in guarded rounds, each stretch with all three methods; then once with an audit.
 
     Body and output layer are timed, and the method that goes first changes with each stretch. Raises what decoding raises.
 
@@ -398,7 +398,7 @@ def measure_speeds(
     rounds: int,
     guard: RoundGuard | None = None,
 ) -> list[Speed]:
-    """Measure the tokens per second of parts of the vocabulary over plain dense decoding's, all in turn (figure 3).
+    """Measure the tokens per second of parts of the vocabulary over those of plain dense decoding (figure 3).
 
     `grid`: r and K of each of `makers`.
     """

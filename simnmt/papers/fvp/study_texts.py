@@ -1,4 +1,4 @@
-"""The texts of a study: which files belong to a direction, what is read of them, and whether they are those of before."""
+"""The texts of a study: the files of a direction, the sentences read from them, and the check that they have not changed."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 def end_to_end(share: float, speed_up: float) -> float:
-    """How many times faster the whole is when a `share` of its time (0..1) goes `speed_up` times (> 0) as fast."""
+    """Return the speed-up of the whole if a `share` of its time (0..1) gets `speed_up` (> 0) times as fast."""
     return 1.0 / (1.0 - share + share / speed_up)
 
 
 def share_needed(whole: float, part: float) -> float:
-    """Share of the whole's time that a part must have had for the whole to be `whole` times faster when it is `part` times.
+    """Return the share of the time that a part had if its speed-up `part` (not 1) makes the whole `whole` times as fast.
 
-    Above 1 where no share explains it. `part`: not 1.
+    The result is above 1 if no share explains the speed-up.
     """
     return (1.0 - 1.0 / whole) / (1.0 - 1.0 / part)

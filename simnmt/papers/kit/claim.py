@@ -24,7 +24,7 @@ class ClaimRecord:
     identifier: str
     """The requirement and a letter, such as `SHARP-11 (a)`."""
     claim: str
-    """What the paper claims, in plain words."""
+    """The paper's claim in plain words."""
     published: str
     ours: str
     verdict: str
@@ -43,7 +43,7 @@ class ClaimRecord:
         return f"{self.identifier}, {self.device}" if self.device else self.identifier
 
     def record(self) -> dict[str, Any]:
-        """Return what the JSON document holds."""
+        """Return the record as the JSON document holds it."""
         return {
             "id": self.id,
             "bare": self.identifier,
@@ -145,12 +145,12 @@ class JudgedClaim:
 
     @property
     def claim(self) -> str:
-        """What the paper claims."""
+        """The paper's claim in plain words."""
         return self.records[0].claim
 
     @property
     def published(self) -> str:
-        """What the paper prints."""
+        """The paper's printed result."""
         return self.records[0].published
 
     @property

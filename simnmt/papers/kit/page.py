@@ -1,4 +1,4 @@
-"""What the HTML page of a paper shows: claims by verdict, and charts of lines, bars and stacks."""
+"""Parts of the HTML page of a paper: claims by verdict, and charts of lines, bars and stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole reproduction as its readers get it: claims, tables, charts and notes, as JSON, for a terminal and as a page."""
+"""A whole reproduction: claims, tables, charts and notes, rendered as JSON, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simnmt.report.page_template import render_template
 
 @dataclass(frozen=True, slots=True)
 class PaperReport:
-    """What a reproduction shows: the page opens with the summary, the main claims and the main charts."""
+    """The content of a reproduction; the page opens with the summary, the main claims and the main charts."""
 
     heading: str
     paper: str
@@ -24,20 +24,20 @@ class PaperReport:
     charts: Sequence[Drawing | ChartSection]
     """Sections of the page."""
     setting: Sequence[tuple[str, str]]
-    """What the paper measured: a noun, such as `model`, and its description."""
+    """Setting of the paper's measurements: nouns such as `model` with their descriptions."""
     slips: Sequence[str]
-    """What does not fit together in the paper."""
+    """Contradictions within the paper, one sentence each."""
     notes: Sequence[str]
-    """What our numbers rest on."""
+    """Origins and limits of our numbers, one sentence each."""
     summary: str
-    """What the paper claims and what came out here, in two to four plain sentences."""
+    """The paper's claims and our results, in two to four plain sentences."""
     main_claims: Sequence[str]
     """Identifiers of the three to six claims that carry the paper."""
     main_charts: Sequence[str]
     """Ids of the two or three charts that a reader should see first."""
     setting_title: str = "The paper's setting"
     matrix_note: str = ""
-    """Stands above the verdicts by device."""
+    """Text above the verdicts by device."""
     pictures: Sequence[Mapping[str, Any]] = ()
     """Sections of drawn pipelines: `id`, `title`, `note` and `drawn` (each a `heading` and an `svg`)."""
     remarks: Sequence[str] = ()
@@ -48,7 +48,7 @@ class PaperReport:
     """The terminal, too, has the reason of each verdict beside our figures."""
 
     def document(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
+        """Return the document that `--json` prints."""
         setting = [{"what": noun, "said": description} for noun, description in self.setting]
         return {
             "paper": self.paper,

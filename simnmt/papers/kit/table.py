@@ -10,7 +10,7 @@ from simnmt.base.text_tables import format_table
 from simnmt.report.typography import DASH, number, signed, significant
 
 Value = float | str | None
-"""What a column shows of a row; None and an empty text are an empty cell."""
+"""Content of a cell; None and an empty text are an empty cell."""
 SHOWN_DIGITS = 16
 """Digits of a SHA-256 sum that tables show; the JSON document has all 64."""
 
@@ -21,7 +21,7 @@ class Figure:
 
     text: str
     small: str = ""
-    """Under it."""
+    """Small print below the text."""
     kind: str = ""
     """Instead of a text, a kind such as `measured`."""
     words: bool = False
@@ -133,7 +133,7 @@ class Table:
     columns: Sequence[Column] = ()
     note: str = ""
     small: str | Callable[[Any], str] | None = None
-    """A text that stands small below the row's name, on the page."""
+    """Small print below the row's name, on the page."""
     published: bool | str = False
     """Rows of the paper, set apart on the page: all rows, or those whose attribute of this name is `published`."""
     on_terminal: bool = False
@@ -147,7 +147,7 @@ class Table:
     """Rows of the terminal and the page, if they differ from those of the JSON document: one for several of them."""
 
     def record(self) -> dict[str, Any]:
-        """Return what the JSON document holds."""
+        """Return the table as the JSON document holds it."""
         return {"id": self.id, "title": self.title, "rows": self.records(), **self.more}
 
     def records(self) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Table:
         ]
 
     def text(self) -> str:
-        """Return title and rows for a terminal; the small text stands behind the row's name."""
+        """Return title and rows for a terminal; the small print follows the row's name."""
         columns = [column for column in self.columns if column.on_terminal]
         rows = [[column.terminal_text(row) for column in columns] for row in self.shown_rows]
         for cells, row in zip(rows, self.shown_rows, strict=True):
@@ -195,7 +195,7 @@ class Derived:
     value: float
     unit: str
     meaning: str
-    """What the figure is compared with, or rests on."""
+    """The quantity that the figure is compared with, or its basis."""
 
 
 def derived_table(rows: Sequence[Derived]) -> Table:

@@ -39,7 +39,7 @@ def all_charts(tables: Mapping[str, Rows]) -> list[ChartSection]:
 
 
 def _memory(grid: Rows, sizes: Rows) -> ChartSection:
-    """Figure 7: accuracy against parameters held between executions, one deadline at a time."""
+    """Draw figure 7: accuracy against parameters held between executions, one deadline at a time."""
 
     def chart_of(rows: Rows) -> Chart:
         first = rows[0]

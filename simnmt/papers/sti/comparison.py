@@ -30,18 +30,13 @@ class PairedDifference:
     p_value: float | None
     """P-value of the exact McNemar test, two-sided; None if a column holds anything but right and wrong."""
 
-    @property
-    def distinguishable(self) -> bool:
-        """Whether the interval leaves no doubt about the sign."""
-        return self.low > 0.0 or self.high < 0.0
-
 
 def paired_difference(first: ArrayLike, second: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> PairedDifference:
     """Compare two columns of shape (examples,): right or wrong, or any number such as a share of deadlines answered right.
 
-    The interval is the percentile bootstrap's over examples: differences of pairs are drawn again, so that what both find hard
-    does not count. A boolean column is a 0 or 1. Raises `ValueError` for columns of other or unequal shapes, empty ones, and
-    numbers that are not finite.
+    The interval is the percentile bootstrap's over examples. It resamples the differences of pairs, so that examples that both
+    find hard do not widen it. Booleans count as 0 and 1. Raises `ValueError` for columns of other or unequal shapes, empty
+    columns, and numbers that are not finite.
     """
     one, other = np.asarray(first), np.asarray(second)
     if one.ndim != 1 or one.shape != other.shape or not one.size:

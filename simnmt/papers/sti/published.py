@@ -1,4 +1,4 @@
-"""What the paper's text gives about streaming a model in shards: setting, motivation, claims, what is lost (STI-20 to 28)."""
+"""Figures and statements of the paper's text on streaming a model in shards, and its lost tables (STI-20 to 28)."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ GAINS: dict[Board, dict[str, float]] = {
 }
 """Points of accuracy that STI gains over each baseline, mean over benchmarks and deadlines (section 7.2); full is 32 bits."""
 MEAN_GAIN = 7.1
-"""Over all baselines."""
+"""Points gained over all baselines."""
 DEMAND_GAIN = 14.0
-"""Over loading on demand."""
+"""Points gained over loading on demand."""
 PRELOAD_GAIN = 0.16
-"""Over PreloadModel."""
+"""Points gained over PreloadModel."""
 FULL_GAIN, LOW_GAIN = 19.9, 8.2
-"""Over StdPL-full, and over StdPL-2 and StdPL-6 (section 7.3)."""
+"""Points gained over StdPL-full, and over StdPL-2 and StdPL-6 (section 7.3)."""
 INTRO_LOSS, INTRO_GAINS = 0.1, (5.9, 54.1)
 """Points lost against holding the model, at most, and gained over pipelines (section 1)."""
 
 MEMORY = {"PreloadModel-32": 204.0, "PreloadModel-6": 41.0}
-"""Times as much parameter memory as STI, as read from figure 7's text."""
+"""Parameter memory over STI's, by the text of figure 7."""
 MEAN_MEMORY = 122.0
 LEAST_ORDER = 1.0
-"""Of magnitude, less memory: `1 to 2`."""
+"""Least orders of magnitude less memory, of `1 to 2`."""
 
 SHARDS = {"PreloadModel": 1.0, "Load&Exec": 7.0, "StdPL-32": 7.0, "StdPL-2": 1.3, "StdPL-6": 1.3}
 """Operations of STI's submodel over theirs (Table 6's text)."""
 BUFFER_GAIN = 3.7
-"""Points, `up to`: with the preload buffer over without (Odroid; QNLI, QQP)."""
+"""Points gained by the preload buffer, `up to` (Odroid; QNLI, QQP)."""
 IMPORTANCE = (8.19, 23.1)
 """Points that raising by importance gains over raising at random: on average, and at most (Table 7's text)."""
 SIZE_GAIN = (0.4e6, 4.0e6, 19.2)
@@ -50,11 +50,11 @@ SIZE_GAIN = (0.4e6, 4.0e6, 19.2)
 NARROW_GAIN = 7.7
 """Points on Odroid below 200 ms, where fewer than 10 layers fit."""
 STORE_MB = 215.0
-"""Of five low versions."""
+"""Size of five low versions."""
 
 DISTIL_LAYERS = 6
 STALLED = 0.72
-"""Of the pipeline's time, more than."""
+"""Share of the pipeline's time without computation, `more than`."""
 DISTIL_MB, DISTIL_LOAD_S = 170.0, 2.1
 FILE_MB, FILE_LOAD_S = 240.0, 3.1
 """The same model as a whole file."""

@@ -32,7 +32,7 @@ class Reproduction:
 
     @property
     def claims(self) -> list[ClaimRecord]:
-        """Verdicts for each study in turn; without one, over the printed figures."""
+        """The verdicts by each study, by the pipeline and by the printed figures."""
         records = [record for study in self.studies or (None,) for record in study_claims(study)]
         return [*records, *pipeline_claims(self.pipeline), *PAPER_CLAIMS]
 
@@ -137,7 +137,7 @@ def notes(studies: Sequence[Study]) -> list[str]:
         *map(_ranking_note, studies),
     ]
     if any(run.quick for study in studies for run in study.runs):
-        limits.append("A quick look: few deadlines, orders and examples, whose verdicts say little.")
+        limits.append("A quick look: few deadlines, orders and examples; its verdicts are not reliable.")
     return limits + [f"{study.name}, {run.part}: {note}" for study in studies for run in study.runs for note in run.notes]
 
 

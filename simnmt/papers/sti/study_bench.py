@@ -119,10 +119,10 @@ _BOARDS: tuple[tuple[str, Board, Board, str], ...] = (
 def paper_boards(
     layers: int, slices: int, order: tuple[Shard, ...], length: int = LENGTH
 ) -> list[tuple[StudiedDevice, StiCost]]:
-    """Return the paper's boards, with shards of BERT's size, a layer of which takes the paper's own times.
+    """Return the paper's boards: shards of BERT's size, and the paper's own times of a layer.
 
-    The classifier that answers may be smaller; it stands for one whose shards are as large. A device's name has the preload
-    buffer of 12 layers of 12 shards: a smaller model has the same share of it.
+    The evaluated classifier may be smaller; it represents one with shards of that size. The preload buffer in a device's name
+    is that of 12 layers of 12 shards; a smaller model has the same share of it.
     """
     geometry = ShardGeometry(layers, slices, HEAD_WIDTH * slices, 4 * HEAD_WIDTH * slices)
     costs = [(entry, board_cost(entry[1], geometry, length, order)) for entry in _BOARDS]
