@@ -6,12 +6,17 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Literal, TypeVar, cast
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticKnownError
+
+from simnmt.base import shipped_files
 
 EndOfSentence = Literal["none", "source", "target", "both"]
 """Lengths that count the end-of-sentence token. Texts, tables and tokenisers count none. A model reads one more source token
@@ -80,7 +85,53 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
+def form_by_key(otherwise: type[Configuration] | None = None, **kinds: type[Configuration]) -> Callable[[Any], str | None]:
+    """Return a discriminator between forms of a value, whose tags are the names of the classes.
+
+    A mapping has the form of the first key of `kinds` that it has, else the form `otherwise`. So only the form that was meant
+    reports errors.
+    """
+
+    def tag(value: Any) -> str | None:
+        if isinstance(value, Configuration):
+            return type(value).__name__
+        kind = next((kind for key, kind in kinds.items() if key in value), otherwise) if isinstance(value, dict) else None
+        return None if kind is None else kind.__name__
+
+    return tag
+
+
 class Configuration(BaseModel):
     """Configuration of a part of a scenario file. The unit of a number is part of the key's name."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+_Form = TypeVar("_Form", bound="FileForm")
+
+
+class FileForm(Configuration):
+    """A configuration with a file that is given as the `@name` of a shipped one or as a path."""
+
+    file_key: ClassVar[str]
+    """The key of the file."""
+    shipped: ClassVar[shipped_files.Kind]
+    """The kind of the shipped files."""
+
+    @property
+    def file(self) -> str:
+        """The `@name` or path."""
+        return str(getattr(self, self.file_key))
+
+    def path(self, base: Path) -> Path:
+        """Return the path of the file; a relative one starts at `base`. Raises `InputError` for an unknown `@name`."""
+        return shipped_files.find(self.shipped, self.file) if self.file.startswith("@") else (base / self.file).absolute()
+
+    def named_inputs(self, base: Path) -> dict[str, Path]:
+        """Return the path of the file by its `@name` or itself."""
+        return {self.file if self.file.startswith("@") else str(self.path(base)): self.path(base)}
+
+    def resolved(self: _Form, base: Path) -> _Form:
+        """Return the configuration with an absolute path; an `@name` stays, since it means the same everywhere."""
+        absolute = {} if self.file.startswith("@") else {self.file_key: os.path.realpath(base / self.file)}
+        return self.model_copy(update=absolute)

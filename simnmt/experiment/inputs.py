@@ -25,7 +25,6 @@ from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
-from simnmt.workload import configuration as workload_room
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
@@ -231,10 +230,10 @@ class _CaseReader:
             with self.naming_profile(device):
                 profiles.append(read_profile(self.path(device)))
         with self.naming("workloads", name, "lengths"):
-            table = workload_room.load_lengths(lengths, base)
-            warnings = workload_room.lengths_warnings(lengths, table)
-            outliers = workload_room.load_replayed_outliers(lengths, base, table)
-            stated, unit = workload_room.fertility_of(lengths), profiles[0].length_unit
+            table = lengths.load(base)
+            warnings = lengths.warnings(table)
+            outliers = lengths.load_replayed_outliers(base, table)
+            stated, unit = lengths.fertility, profiles[0].length_unit
             units: dict[Side, list[str]] = {
                 "src": [profile.length_unit.src for profile in profiles],
                 "tgt": [profile.length_unit.tgt for profile in profiles],
@@ -257,7 +256,7 @@ class _CaseReader:
                 side: {unit for unit in units[side] if unit != table_unit and fertility.factor(side, unit) is None}
                 for side, table_unit in table_units.items()
             }
-            counted = workload_room.count_fertility(lengths, base, wanted)
+            counted = lengths.count_fertility(base, wanted)
             conversions = [_conversion(table, profile.length_unit, fertility, counted) for profile in profiles]
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     Discriminator,
@@ -20,20 +20,16 @@ from pydantic import (
     model_serializer,
 )
 
-from simnmt.base import shipped_files
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, FileForm
 from simnmt.network.link import Link
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
 from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
 
-_File = TypeVar("_File", bound="_SeriesFile")
 
+class _SeriesFile(FileForm):
+    """A CSV file whose first row names its columns; dumped as its name alone if nothing else is stated."""
 
-class _SeriesFile(Configuration):
-    """A CSV file whose first row names its columns; written as its name alone where nothing else is stated."""
-
-    shipped: ClassVar[shipped_files.Kind]
-    """Kind of the shipped files that `@name` may name."""
+    file_key = "csv"
 
     csv: str = Field(min_length=1)
     """The file: `@name` for a shipped one, else a path relative to the scenario file."""
@@ -45,14 +41,6 @@ class _SeriesFile(Configuration):
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.csv if self.model_fields_set == {"csv"} else handler(self)
-
-    def path(self, base: Path) -> Path:
-        """Return the path of the file; a relative one starts at `base`. Raises `InputError` for an unknown `@name`."""
-        return shipped_files.find(self.shipped, self.csv) if self.csv.startswith("@") else (base / self.csv).absolute()
-
-    def resolved(self: _File, base: Path) -> _File:
-        """Return the form with an absolute path; an `@name` stays."""
-        return self if self.csv.startswith("@") else self.model_copy(update={"csv": str(self.path(base))})
 
     def _columns(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in type(self).model_fields if key != "csv"}
@@ -193,14 +181,10 @@ HopConfiguration = Annotated[
 """One link for all end nodes, or several that are dealt to the end nodes in rotation."""
 
 
-def _pace_form(value: Any) -> str:
-    return "computed" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else "one"
-
-
 Pace = Annotated[float, Field(ge=1e-6, le=1e6)]
 PaceConfiguration = Annotated[
     Annotated[Literal["auto"], Tag("computed")] | Annotated[dict[str, Pace], Tag("by_workload")] | Annotated[Pace, Tag("one")],
-    Discriminator(_pace_form),
+    Discriminator(lambda value: "computed" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else "one"),
 ]
 """Seconds of a trace from one request to the next: computed before the run, one for all workloads, or one per workload."""
 
@@ -265,8 +249,8 @@ def load_network(
 
 def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:
     """Return the files that `load_network` reads, by `@name` or else by absolute path."""
-    files = [form for _, part in _links(config) for form in _files(part).values()]
-    return {form.resolved(base).csv: form.path(base) for form in files}
+    files = [form.named_inputs(base) for _, part in _links(config) for form in _files(part).values()]
+    return {name: path for file in files for name, path in file.items()}
 
 
 def resolved(config: NetworkConfiguration, base: Path) -> NetworkConfiguration:

@@ -21,7 +21,6 @@ from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.summary import OBJECTIVES, Objective
-from simnmt.workload import configuration as workload_room
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 
@@ -358,7 +357,7 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         return configuration.model_copy(update={"profile": changed})
 
     def workload_part(part: WorkloadConfiguration) -> WorkloadConfiguration:
-        lengths = workload_room.resolved(part.lengths, base)
+        lengths = part.lengths.resolved(base)
         return part.model_copy(update={"lengths": lengths, "arrivals": part.arrivals.resolved(base)})
 
     return scenario.model_copy(

@@ -23,7 +23,6 @@ from simnmt.scenario.document import Document, Override, apply_overrides, docume
 from simnmt.scenario.errors import Location
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
-from simnmt.workload import configuration as workload_room
 from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = ("offloaded", "misrouted")
@@ -200,7 +199,7 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     """Return every file that the scenario reads, by the name it has there; `@name` files by that name."""
     files: dict[str, Path] = {}
     for part in scenario.workloads.values():
-        files |= workload_room.named_inputs(part.lengths, base)
+        files |= part.lengths.named_inputs(base)
         files |= {str(path): path for path in part.arrivals.input_paths(base)}
     for network in scenario.networks.values():
         files |= network_room.input_paths(network, base)

@@ -1,18 +1,27 @@
-"""What a scenario may say about its workload, and how the files it names become lengths."""
+"""Configuration of a workload in a scenario file, and the loading of the lengths that it names."""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from simnmt.base import shipped_files
-from simnmt.base.configuration import Configuration, EndOfSentence
+from simnmt.base.configuration import Configuration, EndOfSentence, FileForm, form_by_key
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
@@ -33,17 +42,17 @@ def _refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _at_name(name: str) -> str:
+def _table_of_name(name: str) -> dict[str, str]:
     if not name.startswith("@") or len(name) < 2:
         what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
         raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
-    return name
+    return {"table": name}
 
 
 UnitName = Annotated[str, _refuse_unknown("unit", UNITS), Field(json_schema_extra={"enum": list(UNITS)})]
 FilterName = Annotated[str, _refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
 FilePath = Annotated[str, Field(min_length=1)]
-ShippedName = Annotated[str, AfterValidator(_at_name), Field(json_schema_extra={"pattern": "^@."})]
+ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 
 
 class SentencePieceUnit(Configuration):
@@ -57,44 +66,95 @@ class SentencePieceUnit(Configuration):
         return model_file(base / self.sentencepiece, side)
 
 
-def _unit_form(value: Any) -> str:
-    return "unit_of_model" if isinstance(value, (dict, SentencePieceUnit)) else "unit_by_name"
-
-
-def _filter_form(value: Any) -> str:
-    return "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"
-
-
-# The tags stand in the location of pydantic's errors; they are no keys.
+# The tags are part of the location in pydantic's errors, but no keys of a scenario.
 Unit = Annotated[
-    Annotated[UnitName, Tag("unit_by_name")] | Annotated[SentencePieceUnit, Tag("unit_of_model")], Discriminator(_unit_form)
+    Annotated[UnitName, Tag("unit_by_name")] | Annotated[SentencePieceUnit, Tag("unit_of_model")],
+    Discriminator(lambda value: "unit_of_model" if isinstance(value, (dict, SentencePieceUnit)) else "unit_by_name"),
 ]
 FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
-    Discriminator(_filter_form),
+    Discriminator(lambda value: "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"),
 ]
+_Form = TypeVar("_Form", bound="Lengths")
 
 
-class _Counted(Configuration):
-    """What may be said of any lengths."""
+class Lengths(Configuration):
+    """Where lengths come from; each form is a subclass. Relative paths start at the folder `base`."""
 
     fertility: Fertility | None = None
     """Tokens of the device profiles' unit per token counted here, where the two units differ; profiles that count in several
     units need a number for each by its name."""
 
+    @abstractmethod
+    def load(self, base: Path) -> LengthTable:
+        """Return the lengths in the units in which they are counted.
 
-class _Lengths(_Counted):
-    """What may be said of any lengths from a file."""
+        The stated fertility is not applied, since only the device profiles determine the unit (`fertility.convert_units`).
+        Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
+        """
+
+    def load_replayed_outliers(self, base: Path, kept: LengthTable) -> LengthTable | None:
+        """Return the pairs that the filter drops but from which requests are drawn too (`filter_replay: false`).
+
+        `kept`: the table that `load` returned. None if requests are drawn from the kept pairs only, or if none is dropped.
+        """
+        return None
+
+    def warnings(self, table: LengthTable) -> tuple[str, ...]:
+        """Return a line for each doubt about the table that `load` returned.
+
+        The doubts are a filter that dropped more than 5 % of the pairs, and languages that seem to be swapped.
+        """
+        return ()
+
+    def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
+        """Count on the corpus, in one reading, the mean tokens of other units per token of the workload's unit.
+
+        Args:
+            base: the folder at which relative paths start.
+            units: by side, the units other than the workload's.
+
+        Returns the numbers by side and unit. A unit that cannot be counted is left out: without a text, and if it is neither
+        one of `length_units.UNITS` nor that of a sentencepiece model that the configuration names. All pairs count, filtered or
+        not. Raises `CorpusError` as `load` does.
+        """
+        return {"src": {}, "tgt": {}}
+
+    def named_inputs(self, base: Path) -> dict[str, Path]:
+        """Return the files that `load` reads, in its order, models of units last, by `@name` or path.
+
+        Raises `InputError` for an unknown `@name`.
+        """
+        return {}
+
+    def resolved(self: _Form, base: Path) -> _Form:
+        """Return the configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
+        return self
+
+
+class _FileLengths(Lengths):
+    """Fields of all lengths from files."""
 
     expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
-    """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, the shipped
-    tables of the language pair tell. Lengths that look as if source and target were swapped are warned of."""
+    """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, that of the
+    shipped tables of the language pair. Lengths that look as if source and target were swapped cause a warning."""
     filter_replay: bool = True
     """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
     requests are drawn from all pairs but those with an empty side."""
 
+    def _unfiltered(self: _Form) -> _Form:
+        return self.model_copy(update={"filter": "none"})
 
-class TableFile(_Lengths):
+    def load_replayed_outliers(self, base: Path, kept: LengthTable) -> LengthTable | None:
+        """Return the pairs that the filter drops but from which requests are drawn too (`filter_replay: false`)."""
+        return None if self.filter_replay else self._unfiltered().load(base).minus(kept)
+
+    def warnings(self, table: LengthTable) -> tuple[str, ...]:
+        """Return a line for each doubt about the table that `load` returned."""
+        return tuple(filter(None, (dropped_warning(table.filtered), order_warning(table, self.expect_ratio))))
+
+
+class TableFile(FileForm, _FileLengths):
     """Lengths from a table of joint counts, as `simnmt corpus table` writes it."""
 
     table: FilePath
@@ -104,9 +164,29 @@ class TableFile(_Lengths):
     filter: FilterConfiguration | None = None
     """Which further pairs are dropped; only by rules that look at lengths alone."""
 
+    file_key = "table"
+    shipped = "traces/lengths"
 
-class _Text(_Lengths):
-    """What may be said of any text."""
+    @model_serializer(mode="wrap")
+    def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
+
+    def _unfiltered(self) -> TableFile:
+        return self.model_copy(update={"filter": None})
+
+    def load(self, base: Path) -> LengthTable:
+        """Return the table, filtered further if the configuration says so."""
+        table = read_table(self.path(base))
+        if self.end_of_sentence is not None:
+            table = replace(table, end_of_sentence=self.end_of_sentence)
+        if self.filter is None:
+            return table
+        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
+        return table.only(kept, str(dropped))
+
+
+class _Text(_FileLengths):
+    """Fields of all lengths that are counted on a text."""
 
     src_unit: Unit
     """What a source length counts."""
@@ -118,10 +198,78 @@ class _Text(_Lengths):
     """Further sentencepiece models, or folders of translation models, in whose pieces profiles count; relative to the scenario
     file. The fertility between these and the workload's unit is counted on the text."""
 
+    file_keys: ClassVar[tuple[str, ...]]
+    """The keys that name the files of the text."""
+
+    def _files(self, base: Path) -> list[Path]:
+        return [base / getattr(self, key) for key in self.file_keys]
+
+    def _text_keys(self) -> tuple[str, str] | None:
+        return None
+
+    def _units(self, base: Path) -> dict[Side, str]:
+        return {"src": _corpus_unit(self.src_unit, base), "tgt": _corpus_unit(self.tgt_unit, base)}
+
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        source, *others = self._files(base)
+        units = self._units(base)
+        return read_corpus(
+            source, *others, keys=self._text_keys(), src_unit=units["src"], tgt_unit=units["tgt"], filter=self.filter
+        )[0]
+
+    def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
+        """Count the mean tokens of other units per token of the workload's unit, by side and unit."""
+        countable: dict[Side, dict[str, str]] = {
+            side: {unit: _corpus_unit(form, base) for unit, form in self._countable(base, side).items() if unit in units[side]}
+            for side in TOKENISER_FILES
+            if units[side]
+        }
+        if not any(countable.values()):
+            return {"src": {}, "tgt": {}}
+        wanted = {side: [unit, *countable.get(side, {}).values()] for side, unit in self._units(base).items()}
+        tokens = count_tokens(self._files(base), wanted, self._text_keys())
+        return {
+            side: {unit: total / total_in_own for unit, total in zip(countable.get(side, {}), totals, strict=True)}
+            for side, (total_in_own, *totals) in tokens.items()
+        }
+
+    def _countable(self, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:
+        """Return the units in which a side of the text can be counted, by name."""
+        named = [unit for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, SentencePieceUnit)]
+        named += [SentencePieceUnit(sentencepiece=model) for model in self.models]
+        return {**{unit: unit for unit in UNITS}, **{unit_of(unit.file(base, side)): unit for unit in named}}
+
+    def named_inputs(self, base: Path) -> dict[str, Path]:
+        """Return the files of the text and of the models."""
+        sides: dict[Side, str | SentencePieceUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
+        paths = self._files(base)
+        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, SentencePieceUnit)]
+        paths += [model_file(base / model, side) for model in self.models for side in TOKENISER_FILES]
+        return {str(path): path for path in paths}
+
+    def resolved(self: _TextForm, base: Path) -> _TextForm:
+        """Return the configuration with absolute paths."""
+        changed: dict[str, object] = {key: os.path.realpath(base / getattr(self, key)) for key in self.file_keys}
+        for key in ("src_unit", "tgt_unit"):
+            if isinstance(unit := getattr(self, key), SentencePieceUnit):
+                changed[key] = SentencePieceUnit(sentencepiece=os.path.realpath(base / unit.sentencepiece))
+        changed["models"] = [os.path.realpath(base / model) for model in self.models]
+        return self.model_copy(update=changed)
+
+
+_TextForm = TypeVar("_TextForm", bound=_Text)
+
+
+def _corpus_unit(unit: str | SentencePieceUnit, base: Path) -> str:
+    """Return a unit as `read_corpus` takes it."""
+    return unit if isinstance(unit, str) else f"{MODEL_PREFIX}{base / unit.sentencepiece}"
+
 
 class TextFiles(_Text):
     """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
+    file_keys = ("source", "target")
     source: FilePath
     """Path, relative to the scenario file."""
     target: FilePath
@@ -131,6 +279,7 @@ class TextFiles(_Text):
 class TsvFile(_Text):
     """Lengths from one text file with two tab-separated columns, source and target; plain or gzip."""
 
+    file_keys = ("tsv",)
     tsv: FilePath
     """Path, relative to the scenario file."""
 
@@ -138,12 +287,16 @@ class TsvFile(_Text):
 class JsonLinesFile(_Text):
     """Lengths from JSON Lines, plain or gzip: an object a line that holds the two texts, or has them under `translation`."""
 
+    file_keys = ("jsonl",)
     jsonl: FilePath
     """Path, relative to the scenario file."""
     src_key: Annotated[str, Field(min_length=1)]
     """Key of the source text, such as `de`."""
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
+
+    def _text_keys(self) -> tuple[str, str]:
+        return self.src_key, self.tgt_key
 
 
 class LognormalMix(Configuration):
@@ -162,7 +315,7 @@ class LognormalMix(Configuration):
     sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    """Of the draw; the run's own seed deals out the table's pairs to requests."""
+    """Seed of the draw; the seed of the run deals the table's pairs to requests."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LognormalMix:
@@ -175,53 +328,46 @@ class LognormalMix(Configuration):
         return self
 
 
-class SyntheticLengths(_Counted):
+class SyntheticLengths(Lengths):
     """Lengths that are drawn, of no text: log-normal sources, and targets that follow them."""
 
     lognormal: LognormalMix
     """Their moments."""
 
+    def load(self, base: Path) -> LengthTable:
+        """Draw the lengths."""
+        mix, name = self.lognormal, "lognormal"
+        if mix.mix is not None:
+            lengths, sentences, name = MIXES[mix.mix], SENTENCES[mix.mix], f"lognormal-{mix.mix}"
+            lengths = replace(lengths, spread=mix.spread, end=mix.end)
+        else:
+            assert mix.src_mean is not None and mix.src_sd is not None
+            lengths, sentences = LognormalLengths(mix.src_mean, mix.src_sd, mix.spread, mix.end), 50_000
+        return lengths.table(mix.sentences or sentences, mix.seed, name)
 
-_FORMS = (
-    (TableFile, "table_file", ("table",)),
-    (TextFiles, "text_files", ("source", "target")),
-    (TsvFile, "tsv_file", ("tsv",)),
-    (JsonLinesFile, "json_lines_file", ("jsonl",)),
-    (SyntheticLengths, "synthetic_lengths", ("lognormal",)),
+
+_form_of_mapping = form_by_key(
+    table=TableFile, source=TextFiles, target=TextFiles, tsv=TsvFile, jsonl=JsonLinesFile, lognormal=SyntheticLengths
 )
 
-
-def _form(value: Any) -> str | None:
-    """The tag of the form that a value means to have, so that complaints are about that form alone."""
-    if isinstance(value, str):
-        return "shipped_table"
-    for form, tag, keys in _FORMS:
-        if isinstance(value, form) or (isinstance(value, dict) and any(key in value for key in keys)):
-            return tag
-    return None
-
-
 LengthsConfiguration = Annotated[
-    Annotated[ShippedName, Tag("shipped_table")]
-    | Annotated[TableFile, Tag("table_file")]
-    | Annotated[TextFiles, Tag("text_files")]
-    | Annotated[TsvFile, Tag("tsv_file")]
-    | Annotated[JsonLinesFile, Tag("json_lines_file")]
-    | Annotated[SyntheticLengths, Tag("synthetic_lengths")],
+    Annotated[TableFile, BeforeValidator(_table_of_name, json_schema_input_type=ShippedName), Tag("ShippedTable")]
+    | Annotated[TableFile, Tag("TableFile")]
+    | Annotated[TextFiles, Tag("TextFiles")]
+    | Annotated[TsvFile, Tag("TsvFile")]
+    | Annotated[JsonLinesFile, Tag("JsonLinesFile")]
+    | Annotated[SyntheticLengths, Tag("SyntheticLengths")],
     Discriminator(
-        _form,
+        lambda value: "ShippedTable" if isinstance(value, str) else _form_of_mapping(value),
         custom_error_type="no_lengths",
         custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
 ]
-"""Where lengths come from. The tags stand in the location of pydantic's errors; they are no keys."""
-
-Lengths = str | TableFile | TextFiles | TsvFile | JsonLinesFile | SyntheticLengths
-"""A `LengthsConfiguration` once read."""
+"""Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""
 
 
 class WorkloadConfiguration(Configuration):
-    """What is to be translated, and when it is asked for."""
+    """The sentences of a workload, and when they are requested."""
 
     lengths: LengthsConfiguration
     """`@name` of a shipped table of lengths, files of yours, or moments that lengths are drawn with."""
@@ -229,165 +375,3 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
-
-
-def load_lengths(config: Lengths, base: Path) -> LengthTable:
-    """The table that a configuration names, in the units it is counted in; relative paths start at the folder `base`.
-
-    A stated fertility is not applied: only the device profiles say which unit is wanted (`fertility.convert_units`).
-
-    Raises `CorpusError` for a file's fault, `InputError` for an unknown `@name`.
-    """
-    if isinstance(config, str | TableFile):
-        table = read_table(_table_path(config if isinstance(config, str) else config.table, base))
-        if isinstance(config, str):
-            return table
-        if config.end_of_sentence is not None:
-            table = replace(table, end_of_sentence=config.end_of_sentence)
-        return _filtered(table, config.filter)
-    if isinstance(config, SyntheticLengths):
-        return _drawn(config.lognormal)
-    source, *others = (base / getattr(config, key) for key in _file_keys(config))
-    return read_corpus(
-        source,
-        *others,
-        keys=(config.src_key, config.tgt_key) if isinstance(config, JsonLinesFile) else None,
-        src_unit=_asked(config.src_unit, base),
-        tgt_unit=_asked(config.tgt_unit, base),
-        filter=config.filter,
-    )[0]
-
-
-def load_replayed_outliers(config: Lengths, base: Path, kept: LengthTable) -> LengthTable | None:
-    """Return the pairs that the filter drops and that requests are drawn from all the same (`filter_replay: false`).
-
-    `kept`: what `load_lengths` returned. None where requests are drawn from the kept pairs alone, or the filter drops none.
-    """
-    if isinstance(config, str | SyntheticLengths) or config.filter_replay:
-        return None
-    unfiltered = None if isinstance(config, TableFile) else "none"
-    return load_lengths(config.model_copy(update={"filter": unfiltered}), base).minus(kept)
-
-
-def lengths_warnings(config: Lengths, table: LengthTable) -> tuple[str, ...]:
-    """Return a line for each doubt about the lengths that `load_lengths` returned: a filter that dropped more than 5 % of the
-    pairs, and languages that seem to be swapped. None for `@names` and lengths of no text."""
-    if isinstance(config, str | SyntheticLengths):
-        return ()
-    warnings = (dropped_warning(table.filtered), order_warning(table, config.expect_ratio))
-    return tuple(warning for warning in warnings if warning)
-
-
-def fertility_of(config: Lengths) -> Fertility | None:
-    """What is stated of the fertility; None where nothing is, as for a bare `@name`."""
-    return None if isinstance(config, str) else config.fertility
-
-
-def count_fertility(config: Lengths, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
-    """Count on the corpus, in one reading, how many tokens of other units a token of the workload makes on average.
-
-    Args:
-        config: what the workload says of its lengths.
-        base: the folder at which relative paths start.
-        units: by side, the units other than the workload's.
-
-    Returns the numbers by side and unit, without units that cannot be counted: those of lengths without a text, and those that
-    are neither one of `length_units.UNITS` nor of a sentencepiece model that `config` names. All pairs count, filter or not.
-
-    Raises `CorpusError` as `load_lengths` does.
-    """
-    fertility: dict[Side, dict[str, float]] = {"src": {}, "tgt": {}}
-    if not isinstance(config, _Text) or not any(units.values()):
-        return fertility
-    countable: dict[Side, dict[str, str]] = {
-        side: {unit: _asked(form, base) for unit, form in _countable(config, base, side).items() if unit in units[side]}
-        for side in fertility
-    }
-    if not any(countable.values()):
-        return fertility
-    workload_unit = {"src": _asked(config.src_unit, base), "tgt": _asked(config.tgt_unit, base)}
-    paths = [base / getattr(config, key) for key in _file_keys(config)]
-    keys = (config.src_key, config.tgt_key) if isinstance(config, JsonLinesFile) else None
-    tokens = count_tokens(paths, {side: [workload_unit[side], *forms.values()] for side, forms in countable.items()}, keys)
-    for side, forms in countable.items():
-        in_workload_unit, *in_others = tokens[side]
-        fertility[side] = {unit: total / in_workload_unit for unit, total in zip(forms, in_others, strict=True)}
-    return fertility
-
-
-def _countable(config: _Text, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:
-    """Return the units in which a side of the text can be counted, by name."""
-    named = [unit for unit in (config.src_unit, config.tgt_unit) if isinstance(unit, SentencePieceUnit)]
-    named += [SentencePieceUnit(sentencepiece=model) for model in config.models]
-    return {**{unit: unit for unit in UNITS}, **{unit_of(unit.file(base, side)): unit for unit in named}}
-
-
-def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
-    """The files that `load_lengths` reads, in its order, models of units last; by the name of each, an `@name` or its path.
-
-    Raises `InputError` for an unknown `@name`.
-    """
-    if isinstance(config, str | TableFile):
-        table = config if isinstance(config, str) else config.table
-        path = _table_path(table, base)
-        return {table if _is_shipped(table) else str(path): path}
-    if isinstance(config, SyntheticLengths):
-        return {}
-    files = [getattr(config, key) for key in _file_keys(config)]
-    paths = [base / file for file in files]
-    sides: tuple[tuple[Side, str | SentencePieceUnit], ...] = (("src", config.src_unit), ("tgt", config.tgt_unit))
-    paths += [unit.file(base, side) for side, unit in sides if isinstance(unit, SentencePieceUnit)]
-    paths += [model_file(base / model, side) for model in config.models for side in TOKENISER_FILES]
-    return {str(path): path for path in paths}
-
-
-def resolved(config: Lengths, base: Path) -> Lengths:
-    """The same configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
-    if isinstance(config, str | SyntheticLengths):
-        return config
-    changed: dict[str, object] = {}
-    for key in _file_keys(config):
-        file = getattr(config, key)
-        shipped_table = isinstance(config, TableFile) and _is_shipped(file)
-        changed[key] = file if shipped_table else os.path.realpath(base / file)
-    for key in ("src_unit", "tgt_unit"):
-        unit = getattr(config, key, None)
-        if isinstance(unit, SentencePieceUnit):
-            changed[key] = SentencePieceUnit(sentencepiece=os.path.realpath(base / unit.sentencepiece))
-    if isinstance(config, _Text):
-        changed["models"] = [os.path.realpath(base / model) for model in config.models]
-    return config.model_copy(update=changed)
-
-
-def _file_keys(config: TableFile | TextFiles | TsvFile | JsonLinesFile) -> tuple[str, ...]:
-    return next(keys for form, _, keys in _FORMS if isinstance(config, form))
-
-
-def _drawn(mix: LognormalMix) -> LengthTable:
-    if mix.mix is not None:
-        lengths, sentences, name = MIXES[mix.mix], SENTENCES[mix.mix], f"lognormal-{mix.mix}"
-        lengths = replace(lengths, spread=mix.spread, end=mix.end)
-    else:
-        assert mix.src_mean is not None and mix.src_sd is not None
-        lengths, sentences, name = LognormalLengths(mix.src_mean, mix.src_sd, mix.spread, mix.end), 50_000, "lognormal"
-    return lengths.table(mix.sentences or sentences, mix.seed, name)
-
-
-def _is_shipped(table: str) -> bool:
-    return table.startswith("@")
-
-
-def _table_path(table: str, base: Path) -> Path:
-    return shipped_files.find("traces/lengths", table) if _is_shipped(table) else base / table
-
-
-def _asked(unit: str | SentencePieceUnit, base: Path) -> str:
-    """A unit as `read_corpus` takes it."""
-    return unit if isinstance(unit, str) else f"{MODEL_PREFIX}{base / unit.sentencepiece}"
-
-
-def _filtered(table: LengthTable, by: str | RatioFilter | None) -> LengthTable:
-    if by is None:
-        return table
-    kept, dropped = keep(by, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
-    return table.only(kept, str(dropped))

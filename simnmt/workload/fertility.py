@@ -7,7 +7,7 @@ where only counts are, the mean number of subwords in a word has to be stated.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Discriminator, Field, Tag
 
@@ -20,14 +20,9 @@ from simnmt.workload.length_units import UNIT_PREFIX, UNITS, Side
 Factor = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
-def _factor_form(value: Any) -> str:
-    """The tag of the form that a fertility means to have; it is no key of the scenario."""
-    return "by_unit" if isinstance(value, dict) else "one_factor"
-
-
 Factors = Annotated[
     Annotated[dict[str, Factor], Field(min_length=1), Tag("by_unit")] | Annotated[Factor, Tag("one_factor")],
-    Discriminator(_factor_form),
+    Discriminator(lambda value: "by_unit" if isinstance(value, dict) else "one_factor"),
 ]
 """One number for the one unit of the device profiles, or a number for each of their units by its name."""
 

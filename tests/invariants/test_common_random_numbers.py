@@ -260,11 +260,11 @@ def test_more_end_nodes_change_the_node_column_and_nothing_else(make_scenario: M
 
 
 def test_pairs_to_fit_on_and_pairs_to_evaluate_are_disjoint_and_all_there_are(make_scenario: MakeScenario) -> None:
-    from simnmt.workload.configuration import load_lengths
+    from simnmt.workload.configuration import TableFile
 
     plan = plan_of(make_scenario(fit={"share": 0.3, "inferences": 10}))
     case = run_unit(unit_of(plan)).learnt
-    whole = load_lengths("@de-en-news", Path())
+    whole = TableFile(table="@de-en-news").load(Path())
 
     def counts(table: Any) -> Counter[tuple[int, int]]:
         keys = zip(table.src_len.tolist(), table.tgt_len.tolist(), strict=True)

@@ -9,15 +9,7 @@ from pydantic import ValidationError
 
 from simnmt.base.errors import InputError
 from simnmt.workload.arrivals import BackToBack, Poisson
-from simnmt.workload.configuration import (
-    WorkloadConfiguration,
-    fertility_of,
-    lengths_warnings,
-    load_lengths,
-    load_replayed_outliers,
-    named_inputs,
-    resolved,
-)
+from simnmt.workload.configuration import TableFile, WorkloadConfiguration
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.length_table import LengthTable, write_table
@@ -43,43 +35,43 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_workload_has_defaults_but_for_its_lengths() -> None:
     workload = WorkloadConfiguration.model_validate({"lengths": "@de-en-news"})
-    assert (workload.lengths, workload.arrivals, workload.end_nodes) == ("@de-en-news", BackToBack(), 1)
+    assert (workload.lengths, workload.arrivals, workload.end_nodes) == (TableFile(table="@de-en-news"), BackToBack(), 1)
     with pytest.raises(ValidationError, match="Field required"):
         WorkloadConfiguration.model_validate({})
 
 
 def test_every_form_of_lengths_is_loaded(folder: Path) -> None:
-    assert load_lengths(lengths_of("@de-en-news"), folder).name == "de-en-news"
-    assert load_lengths(lengths_of({"table": "t.csv"}), folder).pairs == 5
-    text = load_lengths(lengths_of(TEXT), folder)
+    assert lengths_of("@de-en-news").load(folder).name == "de-en-news"
+    assert lengths_of({"table": "t.csv"}).load(folder).pairs == 5
+    text = lengths_of(TEXT).load(folder)
     assert text.src_len.tolist() == [2] and text.filtered.startswith("cnmt: 2 pairs read, 1 dropped")
-    assert load_lengths(lengths_of({**TEXT, "filter": "none"}), folder).tgt_len.tolist() == [7, 2]
-    tsv = load_lengths(lengths_of(TSV), folder)
+    assert lengths_of({**TEXT, "filter": "none"}).load(folder).tgt_len.tolist() == [7, 2]
+    tsv = lengths_of(TSV).load(folder)
     assert (tsv.src_len.tolist(), tsv.tgt_len.tolist(), tsv.tgt_unit) == ([3], [2], "mixed")
-    rows = load_lengths(lengths_of(JSONL), folder)
+    rows = lengths_of(JSONL).load(folder)
     assert (rows.src_len.tolist(), rows.tgt_len.tolist(), rows.name) == ([2], [3], "de-en")
-    assert load_lengths(lengths_of({**JSONL, "src_key": "en", "tgt_key": "de"}), folder).src_len.tolist() == [3]
-    assert load_lengths(lengths_of({"table": "@de-en-news"}), folder).name == "de-en-news"
+    assert lengths_of({**JSONL, "src_key": "en", "tgt_key": "de"}).load(folder).src_len.tolist() == [3]
+    assert lengths_of({"table": "@de-en-news"}).load(folder).name == "de-en-news"
 
 
 def test_a_filter_may_have_parameters(folder: Path) -> None:
     strict = {"kind": "ratio", "max_ratio": 1.2}
     with pytest.raises(CorpusError, match=r"no pair is left, filter ratio max_ratio=1\.2 max_len=200 tgt_per_src=1: "):
-        load_lengths(lengths_of({**JSONL, "filter": strict}), folder)
-    assert load_lengths(lengths_of({**JSONL, "filter": {**strict, "tgt_per_src": 1.5}}), folder).pairs == 1
-    assert load_lengths(lengths_of({**JSONL, "filter": "ratio"}), folder).filtered.startswith("ratio max_ratio=2 ")
+        lengths_of({**JSONL, "filter": strict}).load(folder)
+    assert lengths_of({**JSONL, "filter": {**strict, "tgt_per_src": 1.5}}).load(folder).pairs == 1
+    assert lengths_of({**JSONL, "filter": "ratio"}).load(folder).filtered.startswith("ratio max_ratio=2 ")
 
 
 def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
-    shipped_table = load_lengths(lengths_of("@en-zh-docs"), folder)
+    shipped_table = lengths_of("@en-zh-docs").load(folder)
     config = lengths_of({"table": "@en-zh-docs", "filter": {"kind": "ratio", "tgt_per_src": 1.65, "max_len": 80}})
-    filtered = load_lengths(config, folder)
+    filtered = config.load(folder)
     assert max(filtered.src_len.max(), filtered.tgt_len.max()) == 80 and filtered.pairs < shipped_table.pairs
     assert filtered.filtered.startswith(
         f"{shipped_table.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs"
     )
     with pytest.raises(CorpusError, match="filter paracrawl looks at the text, and a table holds lengths alone"):
-        load_lengths(lengths_of({"table": "@en-zh-docs", "filter": "paracrawl"}), folder)
+        lengths_of({"table": "@en-zh-docs", "filter": "paracrawl"}).load(folder)
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -92,24 +84,24 @@ def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factor
         minloglevel=2,
     )
     config = lengths_of({**TEXT, "src_unit": {"sentencepiece": "tiny.model"}})
-    assert list(named_inputs(config, folder).values()) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
-    table = load_lengths(config, folder)
+    assert list(config.named_inputs(folder).values()) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
+    table = config.load(folder)
     assert table.src_unit.startswith("sentencepiece ") and table.tgt_unit == "word"
     assert table.src_len.min() > 2  # "ein Haus" in pieces
-    absolute = resolved(config, folder)
+    absolute = config.resolved(folder)
     assert absolute.src_unit.sentencepiece == str(folder.resolve() / "tiny.model")
-    assert load_lengths(absolute, tmp_path_factory.getbasetemp()).src_unit == table.src_unit
+    assert absolute.load(tmp_path_factory.getbasetemp()).src_unit == table.src_unit
     assert lengths_of(absolute.model_dump()) == absolute
     with pytest.raises(CorpusError, match=r"none\.model: no such file"):
-        load_lengths(lengths_of({**TEXT, "tgt_unit": {"sentencepiece": "none.model"}}), folder)
+        lengths_of({**TEXT, "tgt_unit": {"sentencepiece": "none.model"}}).load(folder)
 
 
 def test_what_is_stated_beside_the_lengths_is_handed_on(folder: Path) -> None:
-    assert fertility_of(lengths_of("@de-en-news")) is None is fertility_of(lengths_of(TEXT))
+    assert lengths_of("@de-en-news").fertility is None is lengths_of(TEXT).fertility
     stated = lengths_of({"table": "@de-en-news", "fertility": {"src": 1.3, "tgt": 1.5}})
-    assert fertility_of(stated) == Fertility(src=1.3, tgt=1.5)
+    assert stated.fertility == Fertility(src=1.3, tgt=1.5)
     # Only the device profiles say which unit is wanted, so nothing is scaled yet.
-    assert load_lengths(stated, folder).mean_src_len == load_lengths(lengths_of("@de-en-news"), folder).mean_src_len
+    assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
 
 
 def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
@@ -120,7 +112,7 @@ def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
 
     def warning(value: dict[str, object]) -> str:
         config = lengths_of(value)
-        return " ".join(lengths_warnings(config, load_lengths(config, folder)))
+        return " ".join(config.warnings(config.load(folder)))
 
     assert warning(right) == ""
     assert warning(wrong) == ""  # names and contents agree: English to French
@@ -128,7 +120,7 @@ def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
     for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
         (folder / link).symlink_to(folder / file)
     assert "fr-en seem to be swapped" in warning({**right, "source": "x.fr", "target": "x.en"})
-    assert lengths_warnings("@de-en-news", load_lengths("@de-en-news", folder)) == ()
+    assert lengths_of("@de-en-news").warnings(lengths_of("@de-en-news").load(folder)) == ()
 
 
 OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n"
@@ -138,43 +130,43 @@ OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" 
 def test_requests_may_be_drawn_from_pairs_that_the_filter_drops(folder: Path) -> None:
     (folder / "odd.tsv").write_text(OUTLIERS)
     form = {"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"}
-    kept = load_lengths(lengths_of(form), folder)
-    assert load_replayed_outliers(lengths_of(form), folder, kept) is None
-    outliers = load_replayed_outliers(lengths_of({**form, "filter_replay": False}), folder, kept)
+    kept = lengths_of(form).load(folder)
+    assert lengths_of(form).load_replayed_outliers(folder, kept) is None
+    outliers = lengths_of({**form, "filter_replay": False}).load_replayed_outliers(folder, kept)
     assert outliers is not None
     assert list(zip(outliers.src_len, outliers.tgt_len, outliers.count, strict=True)) == [(1, 9, 1), (9, 1, 1)]
     write_table(folder / "odd.csv", kept.plus(outliers))
     of_table = lengths_of({"table": "odd.csv", "filter": "cnmt", "filter_replay": False})
-    again = load_replayed_outliers(of_table, folder, load_lengths(of_table, folder))
+    again = of_table.load_replayed_outliers(folder, of_table.load(folder))
     assert again is not None and again.pairs == 2
     nothing_dropped = lengths_of({"table": "odd.csv", "filter_replay": False})
-    assert load_replayed_outliers(nothing_dropped, folder, load_lengths(nothing_dropped, folder)) is None
+    assert nothing_dropped.load_replayed_outliers(folder, nothing_dropped.load(folder)) is None
 
 
 def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of_with_its_reasons(folder: Path) -> None:
     (folder / "odd.tsv").write_text(OUTLIERS)
     config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
-    (warning,) = lengths_warnings(config, load_lengths(config, folder))
+    (warning,) = config.warnings(config.load(folder))
     assert warning.startswith(
         "the filter cnmt dropped 9.1 % of 33 pairs: 2 by ratio (one side out of proportion to the other), 1 by empty (a side "
     )
     few = "a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n"
     (folder / "odd.tsv").write_text(few)
-    assert lengths_warnings(config, load_lengths(config, folder)) == ()
+    assert config.warnings(config.load(folder)) == ()
 
 
 def test_the_files_read_are_known(folder: Path) -> None:
     def paths(value: object) -> list[Path]:
-        return list(named_inputs(lengths_of(value), folder).values())
+        return list(lengths_of(value).named_inputs(folder).values())
 
     assert paths(TEXT) == [folder / "de.txt", folder / "en.txt"]
     assert paths(TSV) == [folder / "pairs.tsv"]
     assert paths({"table": "t.csv"}) == [folder / "t.csv"]
     (shipped,) = paths("@fr-en-docs")
     assert shipped.is_file() and shipped.name == "fr-en-docs.csv"
-    assert named_inputs(lengths_of({"table": "@fr-en-docs"}), folder) == {"@fr-en-docs": shipped}
-    assert named_inputs(lengths_of("@fr-en-docs"), folder) == {"@fr-en-docs": shipped}
-    assert named_inputs(lengths_of(JSONL), folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
+    assert lengths_of({"table": "@fr-en-docs"}).named_inputs(folder) == {"@fr-en-docs": shipped}
+    assert lengths_of("@fr-en-docs").named_inputs(folder) == {"@fr-en-docs": shipped}
+    assert lengths_of(JSONL).named_inputs(folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
     # Of the others only a table is looked up among the shipped ones.
     assert paths({**TSV, "tsv": "@fr-en-docs"}) == [folder / "@fr-en-docs"]
 
@@ -183,13 +175,13 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     elsewhere = folder / "not" / "here"
     for value in (TEXT, TSV, JSONL, {"table": "./t.csv"}, {"table": "@de-en-news", "fertility": {"src": 2}}, "@de-en-news"):
         config = lengths_of(value)
-        absolute = resolved(config, folder)
-        assert load_lengths(absolute, elsewhere).pairs == load_lengths(config, folder).pairs
-        assert resolved(absolute, elsewhere) == absolute
+        absolute = config.resolved(folder)
+        assert absolute.load(elsewhere).pairs == config.load(folder).pairs
+        assert absolute.resolved(elsewhere) == absolute
         # What is dumped into a resolved scenario reads back as the same configuration.
-        assert lengths_of(absolute if isinstance(absolute, str) else absolute.model_dump()) == absolute
-    assert resolved(lengths_of({**TSV, "tsv": "@t"}), folder).tsv == str(folder.resolve() / "@t")  # a file of that odd name
-    assert resolved(lengths_of({"table": "x/../t.csv"}), folder).table == str(folder.resolve() / "t.csv")
+        assert lengths_of(absolute.model_dump()) == absolute
+    assert lengths_of({**TSV, "tsv": "@t"}).resolved(folder).tsv == str(folder.resolve() / "@t")  # a file of that odd name
+    assert lengths_of({"table": "x/../t.csv"}).resolved(folder).table == str(folder.resolve() / "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +217,7 @@ def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: 
     error, *others = caught.value.errors()
     assert re.search(message, error["msg"])
     assert all(other["type"] == "extra_forbidden" for other in others)  # the unknown key that stands for a missing one
-    tags = {"shipped_table", "table_file", "text_files", "tsv_file", "json_lines_file", "unit_by_name", "unit_of_model"}
+    tags = {"ShippedTable", "TableFile", "TextFiles", "TsvFile", "JsonLinesFile", "unit_by_name", "unit_of_model"}
     tags |= {"filter_by_name", "filter_with_parameters", "one_factor", "by_unit"}
     assert tuple(part for part in error["loc"] if part not in tags) == ("lengths", *where)
 
@@ -243,9 +235,9 @@ def test_arrivals_are_told_apart_by_kind() -> None:
 
 def test_faults_of_the_files_are_the_rooms_own_errors(folder: Path) -> None:
     with pytest.raises(InputError, match=r"@de-en-new: .*\(did you mean @de-en-news\?\)"):
-        load_lengths(lengths_of("@de-en-new"), folder)
+        lengths_of("@de-en-new").load(folder)
     with pytest.raises(CorpusError, match=r"none\.csv: no such file"):
-        load_lengths(lengths_of({"table": "none.csv"}), folder)
+        lengths_of({"table": "none.csv"}).load(folder)
 
 
 def test_the_schema_offers_the_names_that_are_known() -> None:

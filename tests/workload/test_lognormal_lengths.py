@@ -10,14 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from simnmt.base.random_streams import stream
-from simnmt.workload.configuration import (
-    WorkloadConfiguration,
-    fertility_of,
-    lengths_warnings,
-    load_lengths,
-    named_inputs,
-    resolved,
-)
+from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.workload.lognormal_lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
 
 TABLE_1 = {"europarl": (30_000, 787_908, 26.3, 14.9), "opensubtitles": (50_000, 467_654, 9.4, 6.1)}
@@ -67,22 +60,22 @@ def test_no_length_falls_below_one(size: int) -> None:
 
 def test_a_scenario_names_a_mix_and_its_table_says_that_it_is_synthetic(tmp_path: Path) -> None:
     lengths = lengths_of({"lognormal": {"mix": "opensubtitles"}})
-    table = load_lengths(lengths, tmp_path)
+    table = lengths.load(tmp_path)
     assert (table.pairs, table.name) == (50_000, "lognormal-opensubtitles")
     assert (table.src_unit, table.tgt_unit) == ("subword", "subword")
     assert table.source.startswith("synthetic")
     assert table.mean_src_len == pytest.approx(9.4, rel=0.02)
-    assert (lengths_warnings(lengths, table), fertility_of(lengths), named_inputs(lengths, tmp_path)) == ((), None, {})
-    assert resolved(lengths, tmp_path) == lengths
-    again = load_lengths(lengths, tmp_path)
+    assert (lengths.warnings(table), lengths.fertility, lengths.named_inputs(tmp_path)) == ((), None, {})
+    assert lengths.resolved(tmp_path) == lengths
+    again = lengths.load(tmp_path)
     assert (again.count == table.count).all() and (again.src_len == table.src_len).all()
 
 
 def test_moments_of_ones_own_take_the_place_of_a_mix(tmp_path: Path) -> None:
     own = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
-    table = load_lengths(lengths_of({"lognormal": own, "fertility": {"src": 2.0}}), tmp_path)
+    table = lengths_of({"lognormal": own, "fertility": {"src": 2.0}}).load(tmp_path)
     assert (table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist()) == ([40], [40], [7])
-    drawn = [load_lengths(lengths_of({"lognormal": {"mix": "europarl", "seed": seed}}), tmp_path) for seed in (0, 1)]
+    drawn = [lengths_of({"lognormal": {"mix": "europarl", "seed": seed}}).load(tmp_path) for seed in (0, 1)]
     assert drawn[0].src_len.shape != drawn[1].src_len.shape or (drawn[0].count != drawn[1].count).any()
 
 

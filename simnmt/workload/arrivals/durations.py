@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, form_by_key
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals.process import Times
 
@@ -213,16 +213,10 @@ class RandomThinkTime(Configuration):
         return f"{self._law}, mean {self.mean_s:g} s"
 
 
-def _form(value: Any) -> str | None:
-    constant = isinstance(value, ConstantThinkTime) or (isinstance(value, dict) and "constant_s" in value)
-    random = isinstance(value, RandomThinkTime) or (isinstance(value, dict) and not constant)
-    return "constant" if constant else "random" if random else None
-
-
 ThinkTime = Annotated[
-    Annotated[ConstantThinkTime, Tag("constant")] | Annotated[RandomThinkTime, Tag("random")],
+    Annotated[ConstantThinkTime, Tag("ConstantThinkTime")] | Annotated[RandomThinkTime, Tag("RandomThinkTime")],
     Discriminator(
-        _form,
+        form_by_key(RandomThinkTime, constant_s=ConstantThinkTime),
         custom_error_type="no_think_time",
         custom_error_message="expected a mapping: {constant_s: 1} or {mean_s: 2, distribution: expon}",
     ),

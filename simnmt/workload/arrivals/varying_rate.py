@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, form_by_key
 from simnmt.base.random_streams import BLOCK
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
 from simnmt.workload.arrivals.trace_table import TraceTable, cell_text, trace_lines
@@ -217,16 +217,10 @@ class SeriesFile(Configuration):
     """Multiply the series so that its mean over time is this; as it is when left out."""
 
 
-def _daily_form(value: Any) -> str | None:
-    hourly = isinstance(value, HourlyRates) or (isinstance(value, dict) and "hourly_rps" in value)
-    curve = isinstance(value, DailyCurve) or (isinstance(value, dict) and not hourly)
-    return "hourly" if hourly else "curve" if curve else None
-
-
 Daily = Annotated[
-    Annotated[DailyCurve, Tag("curve")] | Annotated[HourlyRates, Tag("hourly")],
+    Annotated[DailyCurve, Tag("DailyCurve")] | Annotated[HourlyRates, Tag("HourlyRates")],
     Discriminator(
-        _daily_form,
+        form_by_key(DailyCurve, hourly_rps=HourlyRates),
         custom_error_type="no_day",
         custom_error_message="expected a mapping: {rate_rps: 5, swing: 0.5, peak_hour: 14} or {hourly_rps: [24 rates]}",
     ),
