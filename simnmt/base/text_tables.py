@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
@@ -25,12 +25,6 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: in
         for row in (header, ["-" * width for width in widths], *body)
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def format_records(records: Sequence[Mapping[str, str]]) -> str:
-    """Return records with the same keys, at least one, as a table with the keys as heads."""
-    header = list(records[0])
-    return format_table(header, [[record[name] for name in header] for record in records])
 
 
 def format_pairs(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:

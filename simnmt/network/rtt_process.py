@@ -26,7 +26,7 @@ from simnmt.network import rtt_components
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_components import MOST_SAMPLES, DailySwing, Excursions, Floats, LevelShifts, QuantileLaw
 from simnmt.network.series import RttSeries
-from simnmt.network.text_files import read_text, write_texts
+from simnmt.network.text_files import read_text
 
 SCHEMA_VERSION: Literal[1] = 1
 """Version of the file of parameters; a reader refuses any other."""
@@ -127,17 +127,12 @@ def check_duration(process: RttProcess, duration_s: float) -> None:
 
 
 def read_process(path: str | os.PathLike[str]) -> RttProcess:
-    """Read a process that `write_process` wrote; raises `TraceError` with the key for any other content."""
+    """Read a process that was written as `process_text`; raises `TraceError` with the key for any other content."""
     try:
         return RttProcess.model_validate_json(read_text(Path(path)))
     except ValidationError as error:
         remedy = "give a file that `simnmt trace synth --params-out` wrote"
         raise TraceError(shorten(describe_fault(error), 200), path=path, remedy=remedy) from None
-
-
-def write_process(path: str | os.PathLike[str], process: RttProcess) -> None:
-    """Write the parameters as JSON, whole or not at all; raises `TraceError` if the file cannot be written."""
-    write_texts({Path(path): process_text(process)})
 
 
 def process_text(process: RttProcess) -> str:

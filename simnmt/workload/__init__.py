@@ -1,7 +1,7 @@
 """Workloads: source and target lengths from corpora, the length regression, and arrival processes (`arrivals/`).
 
 To read it, start with `length_table.py` (joint counts of lengths, from which requests are drawn), `length_regression.py`
-(target length predicted from source length) and `configuration.py` (what a scenario file may say). It imports only `base`.
+(target length predicted from source length) and `configuration.py` (the workload in a scenario file). It imports only `base`.
 """
 
 from __future__ import annotations

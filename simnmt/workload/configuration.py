@@ -311,7 +311,7 @@ class LognormalMix(Configuration):
     spread: Annotated[float, Field(ge=0.0, le=1.0)] = 0.12
     """Standard deviation of the logarithm of target over source length."""
     end: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Tokens that every target has beside its text: the end symbol."""
+    """Tokens of every target besides its text: the end symbol."""
     sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0

@@ -81,7 +81,7 @@ def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
 
 
 def _row(lines: TextLines, line: str) -> dict[str, object]:
-    return json_object(line, lines.fault, first=lines.read == 1, wanted="an object with two texts")
+    return json_object(line, lines.fault, first=lines.line == 1, wanted="an object with two texts")
 
 
 def _refuse_keys(lines: TextLines, row: Mapping[str, object], missing: str) -> NoReturn:
@@ -341,7 +341,7 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
     for text in lines:
         columns = text.split("\t")
         if len(columns) != 2:
-            if lines.read == 1 and text.startswith("{"):
+            if lines.line == 1 and text.startswith("{"):
                 refuse_as_columns(lines, text)
             column_count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
             remedy = "put one tab between source and target, e.g. with cut -f1,2; of two files name both"

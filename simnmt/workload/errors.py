@@ -6,8 +6,8 @@ from simnmt.base.errors import InputError
 
 
 class CorpusError(InputError):
-    """Parallel text or a length table that cannot be used: says which file and line, and the remedy."""
+    """Parallel text or a length table that cannot be used."""
 
 
 class ArrivalsError(InputError):
-    """A recorded trace or a rate series that cannot be used: says which file, line and column, and the remedy."""
+    """A recorded trace or a rate series that cannot be used."""

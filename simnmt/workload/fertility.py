@@ -1,7 +1,7 @@
-"""Fertility: convert lengths from the unit of a workload to the unit of a device profile by a stated factor.
+"""Fertility: conversion of lengths from the unit of a workload to the unit of a device profile by a stated factor.
 
-A plane in seconds per subword says nothing of words. Where the text is at hand it is best counted in the profile's unit;
-where only counts are, the mean number of subwords in a word has to be stated.
+A plane in seconds per subword cannot be evaluated for words. A text is best counted in the profile's unit; for counts without a
+text, the mean number of subwords per word has to be stated.
 """
 
 from __future__ import annotations
@@ -24,37 +24,36 @@ Factors = Annotated[
     Annotated[dict[str, Factor], Field(min_length=1), Tag("by_unit")] | Annotated[Factor, Tag("one_factor")],
     Discriminator(lambda value: "by_unit" if isinstance(value, dict) else "one_factor"),
 ]
-"""One number for the one unit of the device profiles, or a number for each of their units by its name."""
+"""One number for the only unit of the device profiles, or a number for each of their units by name."""
 
 
 class Fertility(Configuration):
-    """How many tokens of the device profiles' unit a token of the workload's unit makes, on average.
+    """Mean tokens of the device profiles' unit per token of the workload's unit.
 
-    Profiles that count in several units need a number for each of these: `src: {subword: 1.3, char: 4.8}`.
+    Profiles with several units need a number for each: `src: {subword: 1.3, char: 4.8}`.
     """
 
     src: Factors | None = None
-    """Of the source side; left out where both count it alike."""
+    """Fertility of the source side; left out if both units are the same."""
     tgt: Factors | None = None
-    """Of the target side; left out where both count it alike."""
+    """Fertility of the target side; left out if both units are the same."""
 
     def factor(self, side: Side, unit: str) -> float | None:
-        """Return how many tokens of a unit a token of the workload makes; None where that is not stated."""
+        """Return the mean tokens of a unit per token of the workload; None if not stated."""
         stated = self.src if side == "src" else self.tgt
         return stated.get(unit) if isinstance(stated, dict) else stated
 
 
 def check_fertility(fertility: Fertility | None, side: Side, own_unit: str, profile_units: Iterable[str]) -> None:
-    """Refuse a fertility that does not say which of the profiles' units it is for.
+    """Raise `CorpusError` for a fertility that does not fit the units of the profiles.
+
+    These are one number for several units other than the workload's, and a number for a unit in which no profile counts.
 
     Args:
-        fertility: what is stated.
-        side: which side of the workload.
-        own_unit: the unit that the workload is counted in.
+        fertility: the stated fertility.
+        side: a side of the workload.
+        own_unit: the unit of the workload.
         profile_units: the units of the device profiles.
-
-    Raises `CorpusError` for one number where profiles count in several units other than the workload's, and for a unit in
-    which no profile counts.
     """
     stated = None if fertility is None else fertility.src if side == "src" else fertility.tgt
     units = list(dict.fromkeys(profile_units))
@@ -71,7 +70,7 @@ def check_fertility(fertility: Fertility | None, side: Side, own_unit: str, prof
 
 
 def counting_remedy(side: str, wanted: str) -> str:
-    """Return how a side of a workload comes to be counted in a profile's unit, or how the profile gets a countable one."""
+    """Return the remedy for a side of a workload that is not counted in a profile's unit `wanted`."""
     if wanted in UNITS:
         return f"count the text by {wanted}"
     if wanted.startswith(UNIT_PREFIX):
@@ -86,13 +85,12 @@ def convert_units(
     tgt_unit: str,
     end_of_sentence: EndOfSentence | None = None,
 ) -> LengthTable:
-    """The table with its lengths in these units, a device profile's; the same table where it is so already.
+    """Return the table with lengths in these units of a device profile; the table itself if it has them already.
 
-    The one place where lengths of text become lengths that costs are told for: `end_of_sentence` is what the profile's lengths
-    count of the end-of-sentence token, None: as the table.
+    Only here, lengths of text become lengths for cost models. `end_of_sentence`: the lengths of the profile that count the
+    end-of-sentence token; None: those of the table.
 
-    Raises `CorpusError` where a side's units differ and no fertility is stated for it, and where one is stated though
-    they do not differ.
+    Raises `CorpusError` for a side with different units and no fertility, and for a fertility though the units are the same.
     """
     factors: list[float] = []
     sides: tuple[tuple[Side, str, str], ...] = (("src", table.src_unit, src_unit), ("tgt", table.tgt_unit, tgt_unit))

@@ -313,8 +313,8 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
     counts: list[int] = []
     for text in lines:
         src_len, tgt_len, count = _read_row(lines, text)
-        seen = first_line.setdefault((src_len, tgt_len), lines.read)
-        if seen != lines.read:
+        seen = first_line.setdefault((src_len, tgt_len), lines.line)
+        if seen != lines.line:
             raise lines.fault(
                 f"pair {src_len},{tgt_len} already stands on line {seen}", remedy="add their counts up in one row"
             )
@@ -347,7 +347,7 @@ _CHECKED = {"tokens_per_word": _tokens_per_word, "end_of_sentence": _end_of_sent
 def _read_header(lines: TextLines) -> dict[str, str]:
     header: dict[str, str] = {}
     for text in lines:
-        if lines.read == 1:
+        if lines.line == 1:
             if not text.startswith(_TITLE):
                 raise lines.fault(f"not a length table: it does not begin with {_TITLE.strip()!r}", remedy=_REMEDY)
             version = text.removeprefix(_TITLE).strip()

@@ -14,26 +14,26 @@ from simnmt.workload.length_table import LengthTable
 
 @dataclass(frozen=True, slots=True)
 class LognormalLengths:
-    """A source length is a log-normal number of these moments, rounded; a target's is the source's times a log-normal factor.
+    """A model of lengths: rounded log-normal source lengths, and target lengths that are a log-normal factor times the source.
 
     N = max(1, round(log-normal)), M = round(N * exp(spread * z)) + end with z standard normal: the assumption behind the
     occupancies of FNI-12, since the paper gives the moments of the sources alone.
     """
 
     src_mean: float
-    """Source tokens of a mean sentence."""
+    """Mean source length, tokens."""
     src_sd: float
-    """Their standard deviation, in tokens."""
+    """Standard deviation of the source length, tokens."""
     spread: float = 0.12
     """Standard deviation of the logarithm of target over source length."""
     end: int = 1
-    """Tokens that every target has beside its text: the end symbol."""
+    """Tokens of every target besides its text: the end symbol."""
 
     def draw(self, generator: np.random.Generator, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(src_len, tgt_len) of `size` sentences, shape (size,) each, at least 1, in random order.
+        """Draw (src_len, tgt_len) of `size` sentences, shape (size,) each, at least 1, in random order.
 
-        One source from each `size`-th part of the distribution: independent ones miss the standard deviation by 0.9 % at the
-        paper's 30,000 sentences, so that one workload in thirty would not have its moments.
+        Draws one source from each `size`-th part of the distribution: the standard deviation of independent draws is off by
+        0.9 % for the paper's 30,000 sentences, so that one workload in thirty would not have the moments.
         """
         from scipy.special import ndtri  # here, since it takes a third of the start of a process
 
@@ -57,12 +57,12 @@ class LognormalLengths:
 
 
 UNIT = "subword"
-"""What the lengths of table 1 count."""
+"""Unit of the lengths of table 1."""
 EUROPARL = LognormalLengths(26.3, 14.9)
-"""Sub-words of the Europarl sentences that were decoded (FNI-14, table 1)."""
+"""Subwords of the decoded Europarl sentences (FNI-14, table 1)."""
 OPENSUBTITLES = LognormalLengths(9.4, 6.1)
-"""Sub-words of the OpenSubtitles sentences that were decoded (FNI-14, table 1)."""
+"""Subwords of the decoded OpenSubtitles sentences (FNI-14, table 1)."""
 MIXES = {"europarl": EUROPARL, "opensubtitles": OPENSUBTITLES}
 """The two mixes by name."""
 SENTENCES = {"europarl": 30_000, "opensubtitles": 50_000}
-"""Sentences of each (FNI-14)."""
+"""Number of sentences of each mix (FNI-14)."""

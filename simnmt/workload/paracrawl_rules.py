@@ -1,20 +1,21 @@
-"""The hard rules with which ParaCrawl of 2020 threw out obviously noisy pairs, as far as they are public.
+"""The hard rules with which ParaCrawl of 2020 dropped obviously noisy pairs, as far as they are public.
 
 Written from descriptions, not from the program (which is GPL): the list of rules in the README of
 github.com/bitextor/bicleaner-hardrules gives each rule a name and a sentence, its change log says which of them
 Bicleaner 0.12 to 0.14 (2019 to 2020) had and how they changed; Ramírez-Sánchez et al., EAMT 2020, describes their use.
-Where a description says "too many" or "too high", the number below is ours.
+A number is ours if the description has only "too many" or "too high".
 
-Not covered: what needs a model or a dictionary (`no_wrong_language`, `no_porn`, the fluency filter `lm_filter`), and
-what came after 2020 (repeated words, numbers or scripts that disagree). The rules look at characters, words and bytes
-of the lines, whatever the unit of the lengths. They are asked of every line, so each first takes a cheap look that lets most
-lines pass: 10 us for a pair of short lines, 25 us for one of news.
+Not covered: rules that need a model or a dictionary (`no_wrong_language`, `no_porn`, the fluency filter `lm_filter`), and rules
+since 2021 (repeated words, numbers or scripts that disagree). The rules use characters, words and bytes of the lines, whatever
+the unit of the lengths. Since they are applied to every line, each begins with a cheap test that most lines pass: 10 us for a
+pair of short lines, 25 us for one of news.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
 
 TextRule = Callable[[str, str], bool]
 """(source line, target line) -> True where the pair is to be dropped."""
@@ -47,126 +48,105 @@ _ESCAPED = re.compile(r"\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}")
 _MOJIBAKE = re.compile("[ÂÃ][\x80-\xbf]|Ã[ƒ‚„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ¡-¿]|â€[\x80-\x9f™œ“”˜¦¢]|ï»¿")
 
 
-def empty(src: str, tgt: str) -> bool:
-    """A side is blank."""
-    return not src.strip() or not tgt.strip()
+def empty(side: str) -> bool:
+    """Return whether a side is blank."""
+    return not side.strip()
 
 
-def not_too_long(src: str, tgt: str) -> bool:
-    """A side has more than 1024 characters."""
-    return len(src) > MAX_CHARACTERS or len(tgt) > MAX_CHARACTERS
+def not_too_long(side: str) -> bool:
+    """Return whether a side has more than 1024 characters."""
+    return len(side) > MAX_CHARACTERS
 
 
 def not_too_short(src: str, tgt: str) -> bool:
-    """Both sides have fewer than three words (one side alone may since 0.12, three words since 0.13)."""
-    return len(src.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS and len(tgt.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS
+    """Return whether both sides have fewer than three words (both since 0.12, three since 0.13)."""
+    return all(len(side.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS for side in (src, tgt))
 
 
 def length_ratio(src: str, tgt: str) -> bool:
-    """One side has more than `MAX_BYTE_RATIO` (ours) times the bytes of the other, in UTF-8."""
+    """Return whether one side has more than `MAX_BYTE_RATIO` (ours) times the bytes of the other, in UTF-8."""
     src_bytes, tgt_bytes = len(_encoded(src)), len(_encoded(tgt))
     return src_bytes > MAX_BYTE_RATIO * tgt_bytes or tgt_bytes > MAX_BYTE_RATIO * src_bytes
 
 
 def no_identical(src: str, tgt: str) -> bool:
-    """The sides are the same but for case, or besides but for digits, or besides but for punctuation."""
+    """Return whether the sides are the same apart from case and blanks, or case and digits, or case and punctuation."""
     src, tgt = src.casefold(), tgt.casefold()
-    # Whatever is left out below, letters stay.
+    # Letters are part of every comparison below.
     same_letters = _encoded(src).translate(None, _ASCII_NO_LETTERS) == _encoded(tgt).translate(None, _ASCII_NO_LETTERS)
-    return same_letters and any(leave_out.sub("", src) == leave_out.sub("", tgt) for leave_out in (_BLANKS, _DIGITS, _SIGNS))
+    return same_letters and any(ignored.sub("", src) == ignored.sub("", tgt) for ignored in (_BLANKS, _DIGITS, _SIGNS))
 
 
-def no_only_symbols(src: str, tgt: str) -> bool:
-    """More than 90 % of a side's characters are no letters."""
-    return _few_letters(src) or _few_letters(tgt)
-
-
-def _few_letters(text: str) -> bool:
-    enough = len(text) / CHARACTERS_PER_LETTER
-    ascii_letters = len(_encoded(text).translate(None, _ASCII_NO_LETTERS))
-    return ascii_letters < enough and sum(map(str.isalpha, text)) < enough
+def no_only_symbols(side: str) -> bool:
+    """Return whether more than 90 % of a side's characters are no letters."""
+    enough = len(side) / CHARACTERS_PER_LETTER
+    ascii_letters = len(_encoded(side).translate(None, _ASCII_NO_LETTERS))
+    return ascii_letters < enough and sum(map(str.isalpha, side)) < enough
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def no_only_numbers(src: str, tgt: str) -> bool:
-    """More than half (ours) of a side's characters are digits 0 to 9."""
-    return _many_digits(src) or _many_digits(tgt)
+def no_only_numbers(side: str) -> bool:
+    """Return whether more than half (ours) of a side's characters are digits 0 to 9."""
+    octets = _encoded(side)
+    return len(octets) - len(octets.translate(None, _ASCII_DIGITS)) > MAX_DIGIT_SHARE * len(side)
 
 
-def _many_digits(text: str) -> bool:
-    octets = _encoded(text)
-    return len(octets) - len(octets.translate(None, _ASCII_DIGITS)) > MAX_DIGIT_SHARE * len(text)
+def no_urls(side: str) -> bool:
+    """Return whether a side has a URL."""
+    return ("://" in side or "www." in side or "WWW." in side) and _URL.search(side) is not None
 
 
-def no_urls(src: str, tgt: str) -> bool:
-    """A side has a URL."""
-    return _has_url(src) or _has_url(tgt)
+def no_breadcrumbs(side: str) -> bool:
+    """Return whether a side has more than two (ours) of the signs that separate the steps of a path through a site."""
+    return len(_BREADCRUMB.findall(side)) > MAX_BREADCRUMBS
 
 
-def _has_url(text: str) -> bool:
-    return ("://" in text or "www." in text or "WWW." in text) and _URL.search(text) is not None
+def no_glued_words(side: str) -> bool:
+    """Return whether a word changes from small to capital letter more than twice (ours), likeThisOneHere."""
+    glued = len(_GLUE.findall(side)) > MAX_GLUED
+    return glued and any(len(_GLUE.findall(word)) > MAX_GLUED for word in side.split())
 
 
-def no_breadcrumbs(src: str, tgt: str) -> bool:
-    """A side has more than two of the signs (ours) that part the steps of a path through a site."""
-    return len(_BREADCRUMB.findall(src)) > MAX_BREADCRUMBS or len(_BREADCRUMB.findall(tgt)) > MAX_BREADCRUMBS
+def no_unicode_noise(side: str) -> bool:
+    """Return whether a side has more than five (ours) controls, private-use characters, frames, ornaments or U+FFFD."""
+    return not (side.isascii() and side.isprintable()) and len(_UNICODE_NOISE.findall(side)) > MAX_UNICODE_NOISE
 
 
-def no_glued_words(src: str, tgt: str) -> bool:
-    """A word goes from small to capital letter more than twice (ours), likeThisOneHere."""
-    return _glued(src) or _glued(tgt)
+def no_space_noise(side: str) -> bool:
+    """Return whether a side has more than six (ours) s i n g l e letters in a row.
+
+    So has Chinese text with a blank after each character.
+    """
+    return _SOMEWHAT_SPACED_OUT.search(side) is not None and _SPACED_OUT.search(side) is not None
 
 
-def _glued(text: str) -> bool:
-    glued = len(_GLUE.findall(text)) > MAX_GLUED
-    return glued and any(len(_GLUE.findall(word)) > MAX_GLUED for word in text.split())
+def no_paren(side: str) -> bool:
+    """Return whether a side has more than ten (ours) round, square, curly or angle brackets."""
+    return len(_BRACKET.findall(side)) > MAX_BRACKETS
 
 
-def no_unicode_noise(src: str, tgt: str) -> bool:
-    """A side has more than five (ours) characters that write nothing: controls, private use, frames, ornaments, U+FFFD."""
-    return _noisy(src) or _noisy(tgt)
+def no_literals(side: str) -> bool:
+    """Return whether a side has a piece of a program or of a mail header: Re: (since 0.12), {{ }} %s +++ *** ="."""
+    return any(literal in side for literal in _LITERALS)
 
 
-def _noisy(text: str) -> bool:
-    return not (text.isascii() and text.isprintable()) and len(_UNICODE_NOISE.findall(text)) > MAX_UNICODE_NOISE
+def no_escaped_unicode(side: str) -> bool:
+    r"""Return whether a side has an escaped character, such as \u00e9."""
+    return _ESCAPED.search(side) is not None
 
 
-def no_space_noise(src: str, tgt: str) -> bool:
-    """A side has more than six (ours) s i n g l e letters in a row; so has Chinese text with a blank after each character."""
-    return any(_SOMEWHAT_SPACED_OUT.search(side) and _SPACED_OUT.search(side) for side in (src, tgt))
+def no_bad_encoding(side: str) -> bool:
+    """Return whether a side was once read in the wrong encoding, as é read as Ã©."""
+    return not side.isascii() and _MOJIBAKE.search(side) is not None
 
 
-def no_paren(src: str, tgt: str) -> bool:
-    """A side has more than ten (ours) round, square, curly or angle brackets."""
-    return len(_BRACKET.findall(src)) > MAX_BRACKETS or len(_BRACKET.findall(tgt)) > MAX_BRACKETS
-
-
-def no_literals(src: str, tgt: str) -> bool:
-    """A side has a piece of a program or of a mail header: Re: (since 0.12), {{ }} %s +++ *** ="."""
-    return any(literal in src or literal in tgt for literal in _LITERALS)
-
-
-def no_escaped_unicode(src: str, tgt: str) -> bool:
-    r"""A side has a character that was never unescaped, such as \u00e9."""
-    return _ESCAPED.search(src) is not None or _ESCAPED.search(tgt) is not None
-
-
-def no_bad_encoding(src: str, tgt: str) -> bool:
-    """A side was once read in the wrong encoding, so that é stands as Ã©."""
-    return any(not side.isascii() and _MOJIBAKE.search(side) for side in (src, tgt))
-
-
-def no_titles(src: str, tgt: str) -> bool:
-    """Every word of a side that begins with a letter begins with a capital."""
-    return _titled(src) or _titled(tgt)
-
-
-def _titled(text: str) -> bool:
+def no_titles(side: str) -> bool:
+    """Return whether every word of a side that begins with a letter begins with a capital."""
     capitals = False
-    for word in text.split():
+    for word in side.split():
         if word[0].isupper():
             capitals = True
         elif word[0].isalpha():
@@ -174,26 +154,34 @@ def _titled(text: str) -> bool:
     return capitals
 
 
+def _either_side(drops: Callable[[str], bool]) -> TextRule:
+    @wraps(drops)
+    def rule(src: str, tgt: str) -> bool:
+        return drops(src) or drops(tgt)
+
+    return rule
+
+
 RULES: dict[str, TextRule] = {
     rule.__name__: rule
     for rule in (
-        empty,
-        not_too_long,
+        _either_side(empty),
+        _either_side(not_too_long),
         not_too_short,
         length_ratio,
         no_identical,
-        no_literals,
-        no_only_symbols,
-        no_only_numbers,
-        no_urls,
-        no_breadcrumbs,
-        no_glued_words,
-        no_unicode_noise,
-        no_space_noise,
-        no_paren,
-        no_escaped_unicode,
-        no_bad_encoding,
-        no_titles,
+        _either_side(no_literals),
+        _either_side(no_only_symbols),
+        _either_side(no_only_numbers),
+        _either_side(no_urls),
+        _either_side(no_breadcrumbs),
+        _either_side(no_glued_words),
+        _either_side(no_unicode_noise),
+        _either_side(no_space_noise),
+        _either_side(no_paren),
+        _either_side(no_escaped_unicode),
+        _either_side(no_bad_encoding),
+        _either_side(no_titles),
     )
 }
-"""By their public names (`empty` is theirs `no_empty`), in the order in which they are asked."""
+"""Rules by their public names (ours `empty` is `no_empty`), in the order in which they are applied."""

@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzip, read one after another with their place known: as bytes, as UTF-8, as JSON objects."""
+"""Lines of a text file, plain or gzip, with errors that name the line: as bytes, as UTF-8 text, as JSON objects."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import json
 import os
 import sys
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Generic, Literal, TypeVar, cast
+from typing import BinaryIO, ClassVar, Generic, Literal, TypeVar, cast
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular
 from simnmt.workload.errors import CorpusError
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is no sentence and no row; so a file without line ends cannot fill the memory."""
+"""Limit of a line, so that a file without line ends cannot fill the memory."""
 RECODE = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
 RECODE_UTF16 = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
 
@@ -28,24 +29,29 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Error = TypeVar("Error", bound=InputError)
+Line = TypeVar("Line", bytes, str)
 Kept = Literal["nothing", "head", "all"]
-"""Which lines the caller keeps in memory: none, those that it takes from the start of a file of any size, or all."""
+"""Lines that the caller keeps in memory: none, some from the start of a file of any size, or all."""
 
 
-class ByteLines(Generic[Error]):
-    """Iterates once over a file's lines as bytes, without their line ends; `line` tells which one came last.
+class Lines(ABC, Generic[Error, Line]):
+    """A single pass over the lines of a file, without their line ends; `line` is the number of the last one.
 
-    Lines end at LF, a CR before it goes too. Gzip is known by its first bytes, whatever the file's name. A UTF-8 byte order
-    mark at the start is dropped. Raises the room's `error` for a file that cannot be read, a device (it may never end), a line
-    of more than `MAX_LINE_BYTES`, UTF-16, and, also of a pipe and of what gzip unpacks, more than `MOST_STREAMED_BYTES` or,
-    where lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`.
+    Lines end at LF, with or without a CR before it. Gzip is detected by its first bytes, not by the file's name. A UTF-8 byte
+    order mark at the start is dropped. A subclass states how a line is decoded.
+
+    Raises the room's `error` for a file that cannot be read, a device (which may never end), a line of more than
+    `MAX_LINE_BYTES`, UTF-16, and more than `MOST_STREAMED_BYTES` or, if lines are kept, more than `MOST_HELD_BYTES` or
+    `MOST_HELD_LINES`, also of a pipe and of unpacked gzip data.
     """
+
+    error: type[Error]
+    content: ClassVar[str]
+    """Content of a line for messages, such as `one sentence`."""
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        error: type[Error],
-        one: str,
         *,
         kept: Kept = "nothing",
         pipes: bool = True,
@@ -54,37 +60,44 @@ class ByteLines(Generic[Error]):
         """Prepare to read a file; nothing is opened yet.
 
         Args:
-            path: the file; of a `stream` its name for messages.
-            error: the class of errors.
-            one: what a line holds, such as `one sentence`.
-            kept: what the caller keeps in memory, which decides how much may come.
-            pipes: whether a FIFO is accepted; not where the file is read twice.
-            stream: an open stream to read in place of a file, such as standard input, which may be a terminal.
+            path: the file, or the name of a `stream` for messages.
+            kept: the lines that the caller keeps in memory, which limits their number.
+            pipes: whether a FIFO is accepted; not for a file that is read twice.
+            stream: an open stream in place of a file, such as standard input, which may be a terminal.
         """
         self.path = Path(path)
         self.line = 0
-        """From 1; 0 before the first."""
-        self._error = error
-        self._one = one
-        self._kept = kept
-        self._pipes = pipes
-        self._stream = stream
+        """Number of the current line from 1; 0 before the first."""
+        self._kept, self._pipes, self._stream = kept, pipes, stream
+        self._lines: Iterator[Line] = map(self._decode, self._read())
+
+    @abstractmethod
+    def _decode(self, raw: bytes) -> Line: ...
+
+    def __iter__(self) -> Iterator[Line]:
+        return self._lines
+
+    def drain(self) -> int:
+        """Read to the end, and return the number of lines of the file."""
+        for _ in self._lines:
+            pass
+        return self.line
 
     def _opened(self) -> AbstractContextManager[io.BufferedReader]:
         if self._stream is not None:
             return nullcontext(self._stream)
-        # Checked before it is opened, for opening some devices already does something.
+        # Checked before it is opened, since opening some devices has effects.
         most_bytes = MOST_HELD_BYTES if self._kept == "all" else MOST_STREAMED_BYTES
         check_regular(self.path, most_bytes, pipes=self._pipes)
         return self.path.open("rb")
 
-    def __iter__(self) -> Iterator[bytes]:
+    def _read(self) -> Iterator[bytes]:
         in_memory = self._kept != "nothing"
         most_bytes, most_lines = (MOST_HELD_BYTES, MOST_HELD_LINES) if in_memory else (MOST_STREAMED_BYTES, sys.maxsize)
         size = 0
         try:
             with self._opened() as file:
-                # Peeked at, not read and rewound: a pipe is a file too.
+                # Peeked at, since a pipe cannot be rewound.
                 packed = file.peek(2).startswith(_GZIP_MAGIC)
                 readable = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
                 while raw := readable.readline(MAX_LINE_BYTES + 1):
@@ -95,13 +108,15 @@ class ByteLines(Generic[Error]):
                     if self.line > most_lines:
                         raise self._too_much(f"more than {most_lines:,} lines")
                     if self.line == 1:
-                        raw = self._begun(raw)
+                        if raw.startswith(_UTF16_MARKS):
+                            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=RECODE_UTF16)
+                        raw = raw.removeprefix(codecs.BOM_UTF8)
                     if len(raw) > MAX_LINE_BYTES:
                         what = f"a line of more than {MAX_LINE_BYTES:,} bytes"
-                        raise self.fault(what, remedy=f"give a text file with {self._one} a line")
+                        raise self.fault(what, remedy=f"give a text file with {self.content} a line")
                     yield raw.removesuffix(b"\n").removesuffix(b"\r")
         except FileNotFoundError:
-            raise self._error("no such file", path=self.path, remedy="check the path") from None
+            raise self.error("no such file", path=self.path, remedy="check the path") from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             after = " after this line" if self.line else ""
             reason = str(error).rstrip(".")
@@ -111,62 +126,31 @@ class ByteLines(Generic[Error]):
             match getattr(error, "errno", None):
                 case errno.EFBIG:
                     raise self._too_much(reason) from None
-                case errno.EINVAL:  # not a file that is read line by line
+                case errno.EINVAL:  # no file with lines
                     remedy = "give a text file, or a pipe" if self._pipes else "give a text file"
-                    raise self._error(reason, path=self.path, remedy=remedy) from None
+                    raise self.error(reason, path=self.path, remedy=remedy) from None
             remedy = "give a text file that you may read"
-            raise self._error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
-
-    def _begun(self, raw: bytes) -> bytes:
-        if raw.startswith(_UTF16_MARKS):
-            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=RECODE_UTF16)
-        return raw.removeprefix(codecs.BOM_UTF8)
+            raise self.error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
 
     def fault(self, what: str, *, remedy: str, column: int | None = None) -> Error:
-        """An error at the current line."""
-        return self._error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
+        """Return an error at the current line."""
+        return self.error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
 
     def _too_much(self, what: str) -> Error:
         remedy = "cut it into several files" if self._kept == "nothing" else "give a part of it, for memory holds its lines"
-        return self._error(what, path=self.path, remedy=remedy)
+        return self.error(what, path=self.path, remedy=remedy)
 
 
-class TextLines:
-    """Iterates once over a file's lines, without their line ends; `read` tells how many have come so far.
+class TextLines(Lines[CorpusError, str]):
+    """A single pass over the lines of a UTF-8 text; a form feed or U+2028 inside a sentence ends no line.
 
-    As `ByteLines`, decoded: a form feed or U+2028 inside a sentence splits nothing. Raises `CorpusError`, also for
-    undecodable bytes (column = byte in the line) and NUL bytes. `kept`, `pipes` and `stream` are those of `ByteLines`.
+    Raises `CorpusError` also for bytes that are not UTF-8 (column = byte in the line) and NUL bytes.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        kept: Kept = "nothing",
-        pipes: bool = True,
-        stream: io.BufferedReader | None = None,
-    ) -> None:
-        self._bytes = ByteLines(path, CorpusError, "one sentence", kept=kept, pipes=pipes, stream=stream)
-        self.path = self._bytes.path
-        self.fault = self._bytes.fault
-        """An error at the current line."""
-        self._lines = map(self._text, self._bytes)
+    error = CorpusError
+    content = "one sentence"
 
-    @property
-    def read(self) -> int:
-        """Lines handed out so far: the number of the current line, from 1."""
-        return self._bytes.line
-
-    def __iter__(self) -> Iterator[str]:
-        return self._lines
-
-    def drain(self) -> int:
-        """Read to the end, and return the number of lines in the file."""
-        for _ in self._lines:
-            pass
-        return self.read
-
-    def _text(self, raw: bytes) -> str:
+    def _decode(self, raw: bytes) -> str:
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -184,9 +168,14 @@ ONE_A_LINE = "write one JSON object a line"
 def json_object(
     text: str | bytes, fault: Callable[..., InputError], *, first: bool, wanted: str = "an object", remedy: str = ONE_A_LINE
 ) -> dict[str, object]:
-    """The object that a line holds.
+    """Return the JSON object of a line.
 
-    `fault` makes the room's error at the line, `first` says whether it is the file's first, `wanted` what the object is for.
+    Args:
+        text: the line.
+        fault: a function that makes the room's error at the line.
+        first: whether the line is the first of the file.
+        wanted: a description of the object for messages.
+        remedy: the remedy for a line that is no object.
     """
     try:
         row = json.loads(text)
@@ -208,7 +197,7 @@ def json_object(
 
 
 def json_kind(value: object) -> str:
-    """What a JSON value is, in words."""
+    """Return the kind of a JSON value as words."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,9 +1,9 @@
 """Arrival processes: when requests are issued, one kind per class.
 
-To read it, start with `process.py` (what the world asks of every kind), `stationary_arrivals.py` (the simplest kinds) and
-`recording.py` (replay of a recorded trace). A new kind is one file with a configuration class and one name in `Arrivals`: the
-class has the keys of the scenario file and returns the process; a kind that reads no file is its own process. It imports only
-`base` and the line reader of `workload`.
+To read it, start with `process.py` (the protocol of all kinds), `stationary_arrivals.py` (the simplest kinds) and
+`recording.py` (replay of a recorded trace). To add a kind, write a file with a configuration class and add its name to
+`Arrivals`: the class has the keys of the scenario file and returns the process; a kind that reads no file is its own process.
+It imports only `base` and the line reader of `workload`.
 """
 
 from __future__ import annotations

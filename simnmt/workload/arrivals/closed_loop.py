@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -12,9 +11,9 @@ from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, 
 
 
 class BackToBack(Undrawn, ArrivalsConfiguration):
-    """Each request begins when the one before it ends: the paper's protocol, without queues (CNMT-02)."""
+    """Each request is issued when the one before it is answered: the paper's protocol, without queues (CNMT-02)."""
 
-    # It has a default for a workload that names no arrivals; whoever names some has to say the kind.
+    # The default is for a workload without arrivals; a mapping of arrivals must state the kind.
     model_config = ConfigDict(json_schema_extra={"required": ["kind"]})
 
     kind: Literal["back_to_back"] = "back_to_back"
@@ -23,30 +22,22 @@ class BackToBack(Undrawn, ArrivalsConfiguration):
     mean_rate_rps: ClassVar[float | None] = None
     account: ClassVar[str] = "requests are issued back to back, each when the one before it is answered, so that nothing waits"
 
-    def process(self, base: Path) -> BackToBack:
-        """Return the configuration itself: nothing is read."""
-        return self
-
 
 class Clients(Undrawn, ArrivalsConfiguration):
     """A number of clients, each of which thinks, asks, waits for the answer and thinks again."""
 
     kind: Literal["clients"]
     clients: int = Field(ge=1, le=1_000_000)
-    """How many there are, over all end nodes."""
+    """Number of clients, over all end nodes."""
     think_time: ThinkTime
-    """How long a client thinks between an answer and its next request."""
+    """Time between an answer and the client's next request."""
     discipline: ClassVar[Discipline] = "closed"
     mean_rate_rps: ClassVar[float | None] = None
     """None: the answers set the pace, at most `clients` over the mean think time."""
 
-    def process(self, base: Path) -> Clients:
-        """Return the configuration itself: nothing is read."""
-        return self
-
     @property
     def account(self) -> str:
-        """Describe the process in one sentence."""
+        """Description of the process in one sentence."""
         many = f"{self.clients:,} client{'s' * (self.clients != 1)}"
         return (
             f"an assumed closed loop: {many}, think time {self.think_time}; no request is issued before its client has the "

@@ -18,13 +18,13 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals.process import Times
 
 _SLOW = frozenset({"ksone", "kstwo"})
-"""Laws of a test statistic that take milliseconds a draw, though they invert their distribution themselves."""
+"""Laws of test statistics that take milliseconds per draw although they define an inverse."""
 
 
 MAX_CV = 100.0
-"""With more, a million draws still miss the mean by a tenth."""
+"""Greatest coefficient of variation; above it, the mean of a million draws still misses by a tenth."""
 _MOST_UNSEEN = 0.5
-"""Of the mean of a law without a variance, beyond the greatest of a million draws; a Pareto law reaches it at b = 1.05."""
+"""Greatest share of the mean, of a law without a variance, beyond a million draws; a Pareto law reaches it at b = 1.05."""
 _LIGHTER = "choose parameters with a lighter tail"
 
 
@@ -33,20 +33,20 @@ class Law:
     """A distribution of durations, its location at 0."""
 
     distribution: str
-    """Its name in scipy.stats."""
+    """Name of the distribution in scipy.stats."""
     shapes: tuple[float, ...]
     """Shape parameters, in scipy's order."""
     scale_s: float
     mean_s: float
     cv: float
-    """Standard deviation over mean; infinite where there is no variance."""
+    """Standard deviation over mean; infinite if there is no variance."""
 
     def draw(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """`size` independent durations, in seconds; a longer draw with the same key begins with the shorter one."""
+        """Draw `size` independent durations in seconds; a longer draw with the same key begins with the shorter one."""
         rvs = _scipy(self.distribution).rvs
 
         def sample(generator: np.random.Generator, count: int) -> Times:
-            # Always a whole block, cut: some laws draw two columns, and where the second begins would hang on the count.
+            # Always a whole block, cut to size: some laws draw two columns, and the second begins after the whole first.
             durations: Times = rvs(*self.shapes, size=random_streams.BLOCK, random_state=generator)
             return durations[:count] * self.scale_s
 
@@ -61,7 +61,7 @@ class Law:
 
 
 def law_of(distribution: str, parameters: dict[str, float], *, mean_s: float | None = None, scale_s: float = 1.0) -> Law:
-    """The law of a `DistributionName` and its `Parameters` that has the given mean, or else the given scale."""
+    """Return the law of a `DistributionName` and its `Parameters` with the given mean, or else the given scale."""
     shapes = tuple(parameters[name] for name in _shape_names(distribution))
     mean, cv = _moments(distribution, shapes)
     scale_s = scale_s if mean_s is None else mean_s / mean
@@ -78,9 +78,9 @@ def _known(name: str) -> str:
 
 
 def _fitting(parameters: dict[str, float], info: ValidationInfo) -> dict[str, float]:
-    """The parameters, if they are those of the distribution named before them and give durations with a mean."""
+    """Return the parameters if they are those of the `distribution` and give durations with a mean."""
     name = info.data.get("distribution")
-    if name is None:  # it was wrong itself
+    if name is None:  # the distribution was refused
         return parameters
     wanted = _shape_names(name)
     for given in parameters:
@@ -113,9 +113,9 @@ def _fitting(parameters: dict[str, float], info: ValidationInfo) -> dict[str, fl
 
 
 DistributionName = Annotated[str, AfterValidator(_known)]
-"""Of a scipy.stats distribution; stands before its `Parameters` in a configuration."""
+"""Name of a distribution in scipy.stats; precedes its `Parameters` in a configuration."""
 Parameters = Annotated[dict[str, float], AfterValidator(_fitting)]
-"""Shape parameters by scipy's names, fit for the `distribution` beside them."""
+"""Shape parameters by scipy's names, checked against the `distribution` before them."""
 
 
 def _refused(what: str, remedy: str) -> PydanticCustomError:
@@ -147,7 +147,7 @@ def _shape_names(name: str) -> tuple[str, ...]:
 
 
 def _is_fast(name: str) -> bool:
-    """Return whether draws need no root-finding: the law defines a sampler or an inverse."""
+    """Return whether the law defines a sampler or an inverse, so that draws need no root-finding."""
     from scipy import stats
 
     law_type = type(_scipy(name))
@@ -158,7 +158,7 @@ def _is_fast(name: str) -> bool:
 
 @lru_cache
 def _moments(name: str, shapes: tuple[float, ...]) -> tuple[float, float]:
-    """Mean and coefficient of variation at scale 1."""
+    """Return the mean and the coefficient of variation at scale 1."""
     law = _scipy(name)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -167,8 +167,8 @@ def _moments(name: str, shapes: tuple[float, ...]) -> tuple[float, float]:
 
 
 def _seen_share(name: str, shapes: tuple[float, ...], mean: float) -> float:
-    """Share of the mean that lies in draws less rare than one in a million."""
-    # Over the logarithm of the rarity q, in which q times the quantile is smooth.
+    """Return the share of the mean that is due to draws more frequent than one in a million."""
+    # Integrated over the logarithm of the rarity q, in which q times the quantile is smooth.
     edge = np.linspace(math.log(1e-6), 0.0, 401)
     rarity = np.exp((edge[1:] + edge[:-1]) / 2)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -181,7 +181,7 @@ class ConstantThinkTime(Configuration):
     """A think time that is always the same."""
 
     constant_s: float = Field(ge=0, le=1e9)
-    """Seconds; 0 lets the next request follow at once."""
+    """Think time in seconds; 0: the next request follows at once."""
 
     def draw(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return the same think time `size` times, in seconds."""
@@ -195,11 +195,11 @@ class RandomThinkTime(Configuration):
     """Independent think times of any distribution that is continuous, never negative and has a mean."""
 
     mean_s: float = Field(ge=1e-9, le=1e9)
-    """Mean seconds; the distribution is scaled to it."""
+    """Mean think time in seconds; the distribution is scaled to it."""
     distribution: DistributionName = "expon"
     """Name of a distribution in scipy.stats."""
     parameters: Parameters = Field(default={}, validate_default=True)
-    """Its shape parameters by scipy's names; the location stays 0."""
+    """Shape parameters of the distribution by scipy's names; the location is 0."""
 
     @property
     def _law(self) -> Law:

@@ -1,4 +1,4 @@
-"""Engagements: somebody takes up a device, asks once or a few times in a row, and leaves it again (STI-17)."""
+"""Engagements: a user takes up a device, issues one request or a few in a row, and leaves the device (STI-17)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Engagements(ArrivalsConfiguration):
 
     kind: Literal["engagements"]
     begin: Begin
-    """When engagements begin: arrivals of any open kind, whose rates are then engagements per second."""
+    """Beginnings of the engagements: arrivals of any open kind, whose rates are then engagements per second."""
     turns: list[Annotated[float, Field(ge=0.0, le=1.0)]] = Field(
         default=[0.4, 0.3, 0.3], min_length=1, max_length=_MOST_TURNS, validate_default=True
     )
@@ -55,21 +55,21 @@ class Engagements(ArrivalsConfiguration):
         return begin
 
     def process(self, base: Path) -> EngagementsProcess:
-        """The process, with the trace read that `begin` may name. Raises `ArrivalsError`."""
+        """Return the process after reading the file of `begin`, if any. Raises `ArrivalsError`."""
         return EngagementsProcess(self.begin.process(base), tuple(self.turns), self.think_time)
 
     def input_paths(self, base: Path) -> list[Path]:
-        """What `begin` reads."""
+        """Return the files that `begin` reads."""
         return self.begin.input_paths(base)
 
     def resolved(self, base: Path) -> Engagements:
-        """The same with absolute paths."""
+        """Return the configuration with absolute paths."""
         return self.model_copy(update={"begin": self.begin.resolved(base)})
 
 
 @dataclass(frozen=True, slots=True)
 class EngagementsProcess(OpenProcess):
-    """Turns of all engagements, in the order in which they are issued; those of two engagements may take turns."""
+    """Turns of all engagements, in the order in which they are issued; those of several engagements interleave."""
 
     begin: ArrivalProcess
     turns: tuple[float, ...]
@@ -78,7 +78,7 @@ class EngagementsProcess(OpenProcess):
 
     @property
     def mean_turns(self) -> float:
-        """Of an engagement."""
+        """Mean number of turns of an engagement."""
         return math.fsum(share * turns for turns, share in enumerate(self.turns, start=1))
 
     @property
@@ -88,7 +88,7 @@ class EngagementsProcess(OpenProcess):
 
     @property
     def account(self) -> str:
-        """One sentence for a reader."""
+        """Description of the process in one sentence."""
         most = len(self.turns)
         shares = ", ".join(f"{100 * share:.3g}" for share in self.turns)
         how_many = f"1 to {most} turns ({shares} % of them)" if most > 1 else "1 turn"
@@ -99,17 +99,17 @@ class EngagementsProcess(OpenProcess):
         )
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
+        """Return arrival times in seconds, shape (size,), sorted."""
         return np.concatenate([np.empty(0), *(part_s for part_s, _ in self._in_order(size, seed, replication, stream_name))])
 
     def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64]:
-        """Which engagement each request is a turn of, numbered as they begin, shape (size,)."""
+        """Return the number of each request's engagement, in the order of their beginnings, shape (size,)."""
         parts = (engagement for _, engagement in self._in_order(size, seed, replication, stream_name))
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _in_order(self, size: int, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, NDArray[np.int64]]]:
-        """When the first `size` turns are issued, and of which engagement each is, some at a time."""
-        # The first `size` turns are of the first `size` engagements, each of which begins with one; a longer run has these too.
+        """Yield blocks of the first `size` turns: (time, number of the engagement) of each."""
+        # The first `size` turns belong to the first `size` engagements, since each begins with a turn: a longer run has them.
         begin_s = self.begin.times(size, seed, replication, f"{stream_name}/begin")
         later_s, later = np.empty(0), np.empty(0, np.int64)
         left = size
@@ -118,7 +118,7 @@ class EngagementsProcess(OpenProcess):
             turn_s, of = np.concatenate([later_s, block_s]), np.concatenate([later, block_of + rows.start])
             order = np.argsort(turn_s, kind="stable")
             turn_s, of = turn_s[order], of[order]
-            # No later engagement asks before it begins.
+            # No turn of a later engagement is issued before that engagement begins.
             known = len(turn_s) if rows.stop == size else int(np.searchsorted(turn_s, begin_s[rows.stop], side="right"))
             known = min(known, left)
             yield turn_s[:known], of[:known]
@@ -128,7 +128,7 @@ class EngagementsProcess(OpenProcess):
             later_s, later = turn_s[known:], of[known:]
 
     def _turns(self, begin_s: Times, seed: int, replication: int, stream_name: str) -> tuple[Times, NDArray[np.int64]]:
-        """When each turn of some engagements is issued, turn by turn, and the number of its engagement among these."""
+        """Return (time, index of the engagement) of each turn of the engagements that begin at `begin_s`, turn by turn."""
         count = len(begin_s)
         edges = np.cumsum(self.turns)
         uniform = random_streams.stream(seed, replication, f"{stream_name} turns").random(count)

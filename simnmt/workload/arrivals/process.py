@@ -1,10 +1,9 @@
-"""What the world asks of an arrival process, whatever its kind."""
+"""The protocol of arrival processes, and the base classes of their kinds."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,73 +15,74 @@ Discipline = Literal["back_to_back", "open", "closed"]
 
 
 class ArrivalProcess(Protocol):
-    """When requests are issued: immutable, picklable, drawn anew for each key.
+    """The times at which requests are issued; immutable and picklable.
 
-    Everything drawn is keyed by (seed, replication, stream name, request), so that a longer run begins with exactly the
-    shorter one. `stream_name`: one for each workload, else two workloads would meet the same gaps.
+    Every draw is keyed by (seed, replication, stream name, request), so that a longer run begins with exactly the shorter one.
+    `stream_name`: one for each workload, else two workloads would have the same gaps.
     """
 
     @property
     def discipline(self) -> Discipline:
-        """`open`: requests come at `times`, whatever happens to them. `closed`: each client thinks, asks and waits for the
+        """`open`: requests arrive at `times`, independent of the answers. `closed`: each client thinks, asks and waits for the
         answer. `back_to_back`: one client that never thinks; nothing is drawn."""
 
     @property
     def clients(self) -> int:
-        """How many take turns in a closed loop; 0 where the loop is open."""
+        """Number of clients in a closed loop; 0 for an open loop."""
 
     @property
     def mean_rate_rps(self) -> float | None:
-        """Requests per second in the long run; None where the answers set the pace."""
+        """Requests per second in the long run; None if the answers set the pace."""
 
     @property
     def account(self) -> str:
-        """What, from where, of what kind, how fast and how bursty: a sentence that begins small, without its full stop."""
+        """Kind, origin, rate and burstiness: a sentence that begins in lower case, without a full stop."""
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds from the run's start, shape (size,), sorted; `open` alone."""
+        """Return arrival times in seconds from the run's start, shape (size,), sorted; only for `open`."""
 
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Seconds that pass before request i is issued, once its client has its last answer, shape (size,); `closed` alone."""
+        """Return the seconds from its client's last answer to request i, shape (size,); only for `closed`."""
 
     def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """The share of requests, in [0, 1), that are shorter than request i, shape (size,), where a recorded trace says so.
+        """Return the share of requests, in [0, 1), that are shorter than request i, shape (size,), from a recorded trace.
 
-        Then request i takes its lengths at that share of the corpus; None where the corpus draws alone.
+        Request i then takes its lengths at that share of the corpus. None: the lengths are drawn from the corpus independently.
         """
 
     def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
-        """Which engagement request i is a turn of, numbered as they begin, shape (size,): all of its turns are asked at one end
-        node. None where every request stands for itself.
+        """Return the number of request i's engagement, in the order of their beginnings, shape (size,).
+
+        All turns of an engagement are issued at one end node. None: requests belong to no engagements.
         """
 
 
 class Undrawn:
-    """What a process does not draw; each overrides what it does."""
+    """Base of all processes, which draws nothing; a process overrides what it draws."""
 
     __slots__ = ()
 
     discipline: ClassVar[Discipline]
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody knows before the run: raises `TypeError`."""
+        """Raise `TypeError`: the times depend on the answers."""
         raise TypeError(f"{self.discipline} arrivals: the answers set the pace")
 
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody thinks: raises `TypeError`."""
+        """Raise `TypeError`: there are no clients that think."""
         raise TypeError(f"{self.discipline} arrivals: nobody thinks")
 
     def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """None: the corpus draws the lengths alone."""
+        """Return None: the lengths are drawn from the corpus independently."""
         return None
 
     def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
-        """None: every request stands for itself."""
+        """Return None: requests belong to no engagements."""
         return None
 
 
 class OpenProcess(Undrawn):
-    """What all processes have in common that set the pace themselves, whatever the answers; they add `times`."""
+    """Base of processes whose `times` do not depend on the answers."""
 
     __slots__ = ()
 
@@ -91,16 +91,16 @@ class OpenProcess(Undrawn):
 
 
 class ArrivalsConfiguration(Configuration):
-    """What a scenario may say of one kind of arrivals; each kind derives its own."""
+    """Base of the configurations of all kinds of arrivals; a kind that reads no file is its own process."""
 
-    @abstractmethod
     def process(self, base: Path) -> ArrivalProcess:
-        """Return the process, with the files read that it names; relative paths start at `base`. Raises `ArrivalsError`."""
+        """Return the process after reading its files; relative paths start at `base`. Raises `ArrivalsError`."""
+        return cast(ArrivalProcess, self)
 
     def input_paths(self, base: Path) -> list[Path]:
-        """The files that `process` reads."""
+        """Return the files that `process` reads."""
         return []
 
     def resolved(self, base: Path) -> ArrivalsConfiguration:
-        """The same with absolute paths."""
+        """Return the configuration with absolute paths."""
         return self

@@ -25,7 +25,6 @@ from simnmt.workload.arrivals.trace_table import (
     cell_text,
     other_unit,
     row_clock,
-    trace_lines,
 )
 from simnmt.workload.errors import ArrivalsError
 from simnmt.workload.text_lines import json_object
@@ -33,52 +32,52 @@ from simnmt.workload.text_lines import json_object
 Form = Literal["auto", "azure", "mooncake", "counts", "times"]
 
 MAX_REQUESTS = 50_000_000
-"""So that no file fills the memory; a request takes 16 bytes."""
+"""Most requests of a file, since each takes 16 bytes of memory."""
 TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp")
-"""In seconds, or as date-times like 2023-11-16 18:15:46.6805900."""
+"""Names of a column of times, in seconds or as date-times like 2023-11-16 18:15:46.6805900."""
 SIZE_COLUMNS = ("in_tokens", "ContextTokens", "input_tokens", "input_length")
-"""Tokens of the request; what was generated is not read."""
+"""Names of a column of input tokens; the generated tokens are not read."""
 COUNT_COLUMNS = ("requests",)
 
 _SHARED = 0.05
-"""Share of the requests that must come at the very time of another before times are taken as rounded to a grid."""
+"""Least share of requests at the time of another one for which times are taken as rounded to a grid."""
 _GRID_SLACK = 0.01
-"""How far two times may lie from a whole number of steps, in steps: Mooncake's stray by a thousandth."""
+"""Tolerance of the distance of two times from a whole number of steps, in steps; Mooncake's times are off by a thousandth."""
 _ROUNDING = 0.002
-"""How far off a window's width may be for rounded times, in widths: thirds of a second in milliseconds are by a thousandth."""
+"""Tolerance of a window's width for rounded times, in widths: thirds of a second in milliseconds are off by a thousandth."""
 _JSON_REMEDY = 'write {"timestamp": 0, "input_length": 12} on each line'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """One request a row, in the order of their times."""
+    """A recorded trace: one row per request, in the order of the times."""
 
     form: str
-    """As what the file was read."""
+    """Form in which the file was read."""
     kind: str
-    """`measured` or `synthetic` as the file says; `unstated` where it says nothing."""
+    """`measured` or `synthetic` as stated in the file; `unstated` without a statement."""
     source: str
     time_s: Times
     """From the trace's start, shape (requests,), ascending; at least two requests."""
     size_tokens: Times | None
-    """Input tokens, shape (requests,); None where the file does not tell."""
+    """Input tokens, shape (requests,); None if the file has none."""
     step_s: float
-    """The grid that times were rounded down to, 0 where they are exact: a request came at most so long after its time."""
+    """Step of the grid to which times were rounded down; 0 if they are exact."""
     duration_s: float
-    """After which the trace begins anew: a step after the last time, or the mean gap where there is no grid."""
+    """Length of a lap: it ends a step after the last time, or the mean gap if there is no grid."""
 
 
 def read_recording(path: str | os.PathLike[str], form: Form = "auto") -> Recording:
-    """Read a trace; `auto` tells its form by the first line.
+    """Read a trace; `auto` detects its form in the first line.
 
     `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` (ms) and
-    `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; a window is as long
-    as two rows are apart at least, all others being multiples of that, and those without a row had none. `times`: CSV with
-    the time of each request.
+    `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; the width of a window is
+    the least distance of two rows, all distances are multiples of it, and windows without a row had no requests. `times`: CSV
+    with the time of each request.
 
-    Raises `ArrivalsError`, with line and column, for times that run backwards and for whatever else is none of these.
+    Raises `ArrivalsError`, with line and column, for times that decrease and for a file of none of these forms.
     """
-    lines = trace_lines(path)
+    lines = TraceLines(path)
     rows = iter(lines)
     first = next(rows, b"")
     if form == "mooncake" or (form == "auto" and first.lstrip().startswith(b"{")):
@@ -92,9 +91,9 @@ def read_recording(path: str | os.PathLike[str], form: Form = "auto") -> Recordi
 
 
 def granularity_s(time_s: Times) -> float:
-    """The step of the grid that ascending times were rounded to; 0 where they show none.
+    """Return the step of the grid to which ascending times were rounded; 0 without a grid.
 
-    They show one if requests share their times, and all times lie a whole number of equal steps apart.
+    There is a grid if requests share their times, and all distances are multiples of one step.
     """
     apart = np.diff(time_s)
     apart = apart[apart > 0]
@@ -107,12 +106,11 @@ def granularity_s(time_s: Times) -> float:
 
 
 def _least(apart: Times) -> float:
-    """The least distance; the median of those like it, since one alone would stray with the two times it is of."""
+    """Return the median of the least distances, which are rounded and so less exact one by one."""
     return float(np.median(apart[apart < 1.5 * apart.min()]))
 
 
 def _detect_form(table: TraceTable) -> Literal["azure", "counts", "times"]:
-    """The form of a table by its columns."""
     if table.index(*COUNT_COLUMNS) is not None:
         return "counts"
     if table.index(*SIZE_COLUMNS) is not None:
@@ -161,7 +159,7 @@ def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
 
 
 def _window_s(lines: TraceLines, begin_s: Times, rows: array[int]) -> float:
-    """The width of a window: the least distance of two; all others must be multiples of it."""
+    """Return the width of a window: the least distance of two rows, of which all others must be multiples."""
     apart = np.diff(begin_s)
     least = _least(apart)
     steps = np.round(apart / least)
@@ -179,7 +177,7 @@ def _kind_and_source(lines: TraceLines, notes: dict[str, str]) -> tuple[str, str
 
 
 def _columns(table: TraceTable, *, with_sizes: bool) -> tuple[array[float], array[float]]:
-    """Time and size of each request; no sizes where they are not asked for."""
+    """Return the times of the requests and, `with_sizes`, their sizes."""
     time_at = table.require(*TIME_COLUMNS)
     size_at = table.require(*SIZE_COLUMNS) if with_sizes else 0
     times, sizes = array("d"), array("d")
@@ -191,7 +189,7 @@ def _columns(table: TraceTable, *, with_sizes: bool) -> tuple[array[float], arra
 
 
 def _ascending(table: TraceTable, time_at: int) -> Iterator[tuple[float, list[str]]]:
-    """Time and cells of each row, no time before the last."""
+    """Yield the time and the cells of each row. Raises `ArrivalsError` for times that decrease."""
     rows = iter(table)
     first = next(rows, None)
     if first is None:
@@ -247,22 +245,22 @@ def _check_number(lines: TraceLines, requests: int) -> None:
 
 
 class Recorded(ArrivalsConfiguration):
-    """The requests of a recorded trace, which begins anew after its last; each further replication starts elsewhere on it."""
+    """The requests of a recorded trace, repeated for ever; each further replication starts elsewhere on the trace."""
 
     kind: Literal["recorded"]
     file: str = Field(min_length=1)
     """Path, relative to the scenario file; plain or gzip."""
     form: Form = "auto"
-    """What the file holds: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, `times` alone."""
+    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, or `times`."""
     lengths: Literal["independent", "rank"] = "independent"
-    """Lengths drawn from the corpus whatever the trace says, or the corpus's at the `rank` of the request's input tokens."""
+    """Lengths drawn from the corpus `independent` of the trace, or those at the `rank` of the request's input tokens."""
     speed: float | None = Field(default=None, ge=1e-6, le=1e6)
-    """How many times faster than recorded; 1 when left out."""
+    """Factor of speed over the recorded one; 1 when left out."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
-    """Instead of `speed`: as fast as makes this the mean rate over the trace."""
+    """Mean rate over the trace, requests per second, in place of `speed`."""
     spread_s: float | None = Field(default=None, ge=0, le=1e9)
     """Recorded seconds over which requests of one time are spread evenly, at most to the next time; left out: the width of a
-    window of counts, or of the grid that the times are rounded to."""
+    window of counts, or the step of the grid to which the times are rounded."""
 
     @model_validator(mode="after")
     def _one_speed(self) -> Recorded:
@@ -271,7 +269,7 @@ class Recorded(ArrivalsConfiguration):
         return self
 
     def process(self, base: Path) -> RecordedProcess:
-        """The process, its trace read. Raises `ArrivalsError`."""
+        """Return the process after reading its trace. Raises `ArrivalsError`."""
         recording = read_recording(base / self.file, self.form)
         if self.lengths == "rank" and recording.size_tokens is None:
             what = f"lengths: rank needs the tokens of each request, the trace ({recording.form}) has none"
@@ -290,28 +288,28 @@ class Recorded(ArrivalsConfiguration):
         )
 
     def input_paths(self, base: Path) -> list[Path]:
-        """The trace."""
+        """Return the file of the trace."""
         return [base / self.file]
 
     def resolved(self, base: Path) -> Recorded:
-        """The same with an absolute path."""
+        """Return the configuration with an absolute path."""
         return self.model_copy(update={"file": str((base / self.file).absolute())})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedProcess(OpenProcess):
-    """The trace as it is played."""
+    """A trace at the speed at which it is replayed."""
 
     time_s: Times
     """Shape (requests,), ascending."""
     width_s: Times | None
-    """Over how long after its time each request may have come, the same for all of one time; None where times are exact."""
+    """Longest delay of each request after its time, equal for all requests of one time; None if times are exact."""
     duration_s: float
-    """After which the trace begins anew."""
+    """Length of a lap."""
     rank: tuple[Times, Times] | None
-    """Share of the trace's requests that are shorter than each, and of those as long as it; None for independent lengths."""
+    """(share of the trace's requests that are shorter, share that are as long) for each; None for independent lengths."""
     account: str
-    """One sentence for a reader."""
+    """Description of the process in one sentence."""
 
     def __post_init__(self) -> None:
         for column in (self.time_s, self.width_s, *(self.rank or ())):
@@ -320,30 +318,29 @@ class RecordedProcess(OpenProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Over a whole lap."""
+        """Mean rate over a lap."""
         return len(self.time_s) / self.duration_s
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
+        """Return arrival times in seconds, shape (size,), sorted."""
         first, begin_s = self._start(seed, replication, stream_name)
         if self.width_s is None:
             return self._laid(np.zeros(size), first, begin_s)
-        # Requests of one time are sorted among each other, so all of the last time are drawn: else a longer run would differ.
+        # All requests of the last time are drawn, since requests of one time are sorted: else a longer run would differ.
         drawn = self._whole_times(first + size) - first if size else 0
-        within = random_streams.draw(seed, replication, stream_name, drawn, lambda generator, count: generator.random(count))
+        within = random_streams.uniform(seed, replication, stream_name, drawn)
         return self._laid(within, first, begin_s)[:size]
 
     def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """The rank in [0, 1) of each request's input tokens within the trace, ties broken at random, shape (size,).
+        """Return the rank in [0, 1) of each request's input tokens within the trace, ties broken at random, shape (size,).
 
-        Over a lap the ranks are spread evenly, so that the corpus's own lengths come out, in the trace's order of sizes.
+        The ranks of a lap are uniform, so a lap has the lengths of the corpus, in the trace's order of sizes.
         """
         if self.rank is None:
             return None
         below, equal = self.rank
         first, _ = self._start(seed, replication, stream_name)
-        name = f"{stream_name}/size ties"
-        rank = random_streams.draw(seed, replication, name, size, lambda generator, count: generator.random(count))
+        rank = random_streams.uniform(seed, replication, f"{stream_name}/size ties", size)
         for start in range(0, size, random_streams.BLOCK):
             block = rank[start : start + random_streams.BLOCK]
             request = np.arange(first + start, first + start + len(block)) % len(self.time_s)
@@ -352,9 +349,9 @@ class RecordedProcess(OpenProcess):
         return np.minimum(rank, np.nextafter(1.0, 0.0), out=rank)
 
     def _start(self, seed: int, replication: int, stream_name: str) -> tuple[int, float]:
-        """The first request of a run and the moment on the trace that is its time 0: any moment of the trace alike.
+        """Draw (first request of a run, moment of the trace that is its time 0); all moments are equally likely.
 
-        A run that would begin within a window begins with it, since nobody knows which of its requests are over.
+        A run that would begin within a window begins with the window, since the order of the window's requests is unknown.
         """
         if replication == 0:
             return 0, 0.0
@@ -366,12 +363,12 @@ class RecordedProcess(OpenProcess):
         return after, moment_s
 
     def _whole_times(self, end: int) -> int:
-        """The least number of requests, from the trace's start, that is at least `end` and cuts no time apart."""
+        """Return the least number of requests from the trace's start, at least `end`, that divides no time."""
         laps, last = divmod(end - 1, len(self.time_s))
         return laps * len(self.time_s) + int(np.searchsorted(self.time_s, self.time_s[last], side="right"))
 
     def _laid(self, within: Times, first: int, begin_s: float) -> Times:
-        """When requests `first` and on come, each at its share `within` of its width; written over `within`."""
+        """Return the times of the requests from `first` on, each at the share `within` of its width; overwrites `within`."""
         for start in range(0, len(within), random_streams.BLOCK):
             block = within[start : start + random_streams.BLOCK]
             lap, request = np.divmod(np.arange(first + start, first + start + len(block)), len(self.time_s))
@@ -379,12 +376,12 @@ class RecordedProcess(OpenProcess):
                 block *= self.width_s[request]
             block += self.time_s[request] + (lap * self.duration_s - begin_s)
         if self.width_s is not None:
-            within.sort(kind="stable")  # nearly sorted, which it takes five times faster than the default
+            within.sort(kind="stable")  # nearly sorted, so five times faster than the default
         return within
 
 
 def _widths(recording: Recording, step_s: float) -> Times:
-    """Each request's width: a step, at most to the next time of the trace."""
+    """Return each request's width: a step, at most to the next time of the trace."""
     time_s, of_request = np.unique(recording.time_s, return_inverse=True)
     to_next = np.diff(time_s, append=recording.duration_s)
     widths: Times = np.minimum(to_next, step_s)[of_request]

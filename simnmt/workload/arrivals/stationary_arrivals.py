@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -25,15 +24,11 @@ def _unit_gaps(generator: np.random.Generator, count: int) -> Times:
 
 
 class Poisson(OpenProcess, ArrivalsConfiguration):
-    """Requests arrive independently of each other at a constant mean rate; the first comes one gap after the start."""
+    """Independent requests at a constant mean rate; the first arrives one gap after the start."""
 
     kind: Literal["poisson"]
     rate_rps: float = Field(ge=1e-6, le=1e9)
     """Mean requests per second, over all end nodes."""
-
-    def process(self, base: Path) -> Poisson:
-        """Return the configuration itself: nothing is read."""
-        return self
 
     @property
     def mean_rate_rps(self) -> float:
@@ -42,14 +37,14 @@ class Poisson(OpenProcess, ArrivalsConfiguration):
 
     @property
     def account(self) -> str:
-        """Describe the process in one sentence."""
+        """Description of the process in one sentence."""
         return f"assumed Poisson arrivals, {self.rate_rps:g} requests/s, coefficient of variation of the gaps 1"
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds, shape (size,), sorted."""
         gap_s = random_streams.draw(seed, replication, stream_name, size, _unit_gaps)
         gap_s /= self.rate_rps
-        # cumsum adds one after another, so that the times of a prefix are the prefix of the times, to the bit.
+        # cumsum adds one after another, so a longer run begins with the times of a shorter one, to the bit.
         return np.cumsum(gap_s, out=gap_s)
 
 
@@ -60,7 +55,7 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
     distribution: DistributionName
     """Name of a distribution in scipy.stats, e.g. gamma, lognorm, weibull_min, pareto."""
     parameters: Parameters = Field(default={}, validate_default=True)
-    """Its shape parameters by scipy's names, e.g. {a: 0.5}; the location stays 0."""
+    """Shape parameters of the distribution by scipy's names, e.g. {a: 0.5}; the location is 0."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
     """Mean requests per second; the distribution is scaled to it."""
     scale_s: float | None = Field(default=None, ge=1e-9, le=1e9)
@@ -70,10 +65,6 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
     def _one_measure(self) -> Renewal:
         if (self.rate_rps is None) == (self.scale_s is None):
             raise PydanticCustomError("rate_or_scale", "give either rate_rps or scale_s")
-        return self
-
-    def process(self, base: Path) -> Renewal:
-        """Return the configuration itself: nothing is read."""
         return self
 
     @property
@@ -89,7 +80,7 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
 
     @property
     def account(self) -> str:
-        """Describe the process in one sentence."""
+        """Description of the process in one sentence."""
         finite = math.isfinite(self.gap.cv)
         infinite = "of infinite variance, so that a run's rate may stray"
         spread = f"coefficient of variation {self.gap.cv:.3g}" if finite else infinite
@@ -102,13 +93,13 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
 
 
 _LEAST_PER_CYCLE = 0.01
-"""Requests in an on and an off phase together; with fewer, nearly all time is spent on phases that hold none."""
+"""Least requests of an on and an off phase together; with fewer, most phases have no request and take all the time."""
 
 
 class OnOff(OpenProcess, ArrivalsConfiguration):
     """Poisson arrivals at a rate that alternates between on and off, each for exponentially distributed times.
 
-    The process starts in its steady state: on with the share of time that it is on.
+    The process starts in its steady state: on with the probability of the share of time that it is on.
     """
 
     kind: Literal["on_off"]
@@ -117,9 +108,9 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
     off_rate_rps: float = Field(default=0.0, ge=0, le=1e9)
     """Requests per second while off, below `on_rate_rps`."""
     mean_on_s: float = Field(ge=1e-6, le=1e9)
-    """Mean seconds that a burst lasts."""
+    """Mean length of a burst, seconds."""
     mean_off_s: float = Field(ge=1e-6, le=1e9)
-    """Mean seconds between two bursts."""
+    """Mean time between two bursts, seconds."""
 
     @model_validator(mode="after")
     def _bursts(self) -> OnOff:
@@ -131,13 +122,9 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
             raise PydanticCustomError("no_burst", what, {"per_cycle": f"{per_cycle:.2g}"})
         return self
 
-    def process(self, base: Path) -> OnOff:
-        """Return the configuration itself: nothing is read."""
-        return self
-
     @property
     def on_share(self) -> float:
-        """Share of time that it is on."""
+        """Share of the time that the process is on."""
         return self.mean_on_s / (self.mean_on_s + self.mean_off_s)
 
     @property
@@ -157,7 +144,7 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
 
     @property
     def account(self) -> str:
-        """Describe the process in one sentence."""
+        """Description of the process in one sentence."""
         return (
             f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
             f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average; "
@@ -182,7 +169,7 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
         return np.maximum.accumulate(expected, out=expected)
 
     def _phases(self, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, Times, Times]]:
-        """Without end, a block of phases at a time: when each ends, how many requests are expected by then, and its rate."""
+        """Yield endless blocks of phases: (end of each phase, requests expected until then, rate in the phase)."""
         is_on = random_streams.stream(seed, replication, f"{stream_name}/on at the start").random() < self.on_share
         order = [0, 1] if is_on else [1, 0]
         # A block holds whole pairs of phases, so that each block begins with the same one.

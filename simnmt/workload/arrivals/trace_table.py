@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -11,32 +10,34 @@ from datetime import date
 from simnmt.base.csv_table import CsvTable, parse_number
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.errors import ArrivalsError
-from simnmt.workload.text_lines import ByteLines, Kept
+from simnmt.workload.text_lines import Lines
 
 KINDS = ("measured", "synthetic", "unstated")
-"""What a file may say of itself, after `# kind:`."""
+"""Values of `# kind:` in the header of a file."""
 MAX_TIME_S = 1e11
 """Seconds since 1970 reach it in the year 5138; milliseconds did in 1973."""
 _MAX_SHOWN = 40
 
 
-TraceLines = ByteLines[ArrivalsError]
+class TraceLines(Lines[ArrivalsError, bytes]):
+    """A single pass over the lines of a file of arrivals."""
 
+    error = ArrivalsError
+    content = "one row"
 
-def trace_lines(path: str | os.PathLike[str], *, kept: Kept = "nothing") -> TraceLines:
-    """The lines of a file of arrivals; `kept`: what of them the caller keeps in memory."""
-    return ByteLines(path, ArrivalsError, "one row", kept=kept)
+    def _decode(self, raw: bytes) -> bytes:
+        return raw
 
 
 class TraceTable(CsvTable):
     """A CSV file whose first row names its columns; commas, semicolons or tabs separate the cells.
 
-    It may open with `#` lines, of which `# kind: ...` and `# source: ...` are kept in `notes`. Raises `ArrivalsError` for a
-    file without such a row, for a row of another width, and for a kind that is none of `KINDS`.
+    It may begin with `#` lines, of which `# kind: ...` and `# source: ...` are kept in `notes`. Raises `ArrivalsError` for a
+    file without such a row, a row of another width, and a kind that is none of `KINDS`.
     """
 
     def __init__(self, lines: TraceLines, rows: Iterator[bytes], first: bytes) -> None:
-        """`first`: the line that `rows` has just handed out."""
+        """Read the header; `first`: the line that `rows` yielded last."""
         self.lines = lines
         self.notes: dict[str, str] = {}
         self._rows = rows
@@ -57,11 +58,11 @@ class TraceTable(CsvTable):
         if key == "kind" and (value := value.lower()) not in KINDS:
             what = f"kind {cell_text(value)} is none"
             raise self.lines.fault(what, remedy="write # kind: measured or synthetic, or leave it out")
-        if key in ("kind", "source"):  # the others might be any number
+        if key in ("kind", "source"):  # others could fill the memory
             self.notes.setdefault(key, value)
 
     def index(self, *wanted: str) -> int | None:
-        """Where the column of one of these names stands, whatever its case; None where there is none."""
+        """Return the position of the first of these columns that the table has, in any case; None if it has none."""
         folded = [name.lower() for name in self.names]
         for name in wanted:
             if name.lower() in folded:
@@ -69,7 +70,7 @@ class TraceTable(CsvTable):
         return None
 
     def require(self, *wanted: str) -> int:
-        """Return the index as `index` does, or raise if there is none; call it before reading the first row."""
+        """Return the position as `index` does, or raise `ArrivalsError`; call it before reading the first row."""
         position = self.index(*wanted)
         if position is not None:
             return position
@@ -84,7 +85,7 @@ class TraceTable(CsvTable):
                 yield self.cells
 
     def number(self, index: int) -> float:
-        """A cell of the current row as a finite number of at least 0."""
+        """Return a cell of the current row as a finite number of at least 0."""
         cell = self.cells[index]
         number = parse_number(cell)
         if number is not None and 0.0 <= number < math.inf:
@@ -92,7 +93,7 @@ class TraceTable(CsvTable):
         raise self.wrong(f"{self.names[index]} is {cell_text(cell)}", index, "give a number, 0 or above, with a decimal point")
 
     def seconds(self, index: int) -> float:
-        """The same, as a time."""
+        """Return a cell of the current row as a time in seconds."""
         time_s = self.number(index)
         if time_s > MAX_TIME_S:
             raise self.wrong(f"{self.names[index]} is {cell_text(self.cells[index])}", index, other_unit(time_s, "seconds"))
@@ -110,7 +111,7 @@ def cell_text(cell: str) -> str:
 
 
 def other_unit(time: float, unit: str) -> str:
-    """The remedy for a time that is too great for its unit."""
+    """Return the remedy for a time that is too great for its unit."""
     for end, looks_like in ((1e14, "milliseconds"), (1e17, "microseconds"), (1e20, "nanoseconds")):
         if time < end:
             return f"give {unit}, these look like {looks_like}"
@@ -118,7 +119,7 @@ def other_unit(time: float, unit: str) -> str:
 
 
 Clock = Callable[[list[str]], float]
-"""The cells of the table's current row -> seconds."""
+"""Function from the cells of a row to seconds."""
 
 _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(0\d|1[0-4]):?([0-5]\d))?", re.ASCII
@@ -126,14 +127,14 @@ _MOMENT = re.compile(
 
 
 def row_clock(table: TraceTable, time_at: int, first: list[str]) -> Clock:
-    """The clock of the column `time_at`, known by the first row. It raises `ArrivalsError` for what it cannot tell."""
+    """Return the clock of the column `time_at`, chosen by the first row; it raises `ArrivalsError` for unreadable times."""
     if _MOMENT.match(first[time_at].strip(' "')):
         return _calendar(table, time_at)
     return lambda cells: table.seconds(time_at)
 
 
 def _calendar(table: TraceTable, time_at: int) -> Clock:
-    """Seconds since the day before the first: a Unix time in a float would lose the tenths of a microsecond."""
+    """Return a clock of the seconds since the day before the first: a float Unix time would lose tenths of microseconds."""
     days: dict[str, float] = {}
     eve = 0
 

@@ -20,7 +20,7 @@ from simnmt.base import random_streams
 from simnmt.base.configuration import Configuration, form_by_key
 from simnmt.base.random_streams import BLOCK
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
-from simnmt.workload.arrivals.trace_table import TraceTable, cell_text, trace_lines
+from simnmt.workload.arrivals.trace_table import TraceLines, TraceTable, cell_text
 from simnmt.workload.errors import ArrivalsError
 
 DAY_S = 86_400.0
@@ -29,12 +29,12 @@ _MINUTES = 1440
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RateCurve:
-    """Piece k lasts from `edge_s[k]` to `edge_s[k + 1]` and has `rate_rps[k]`; after the last comes the first again."""
+    """A periodic rate in pieces: piece k lasts from `edge_s[k]` to `edge_s[k + 1]` and has `rate_rps[k]`."""
 
     edge_s: Times
     """Shape (pieces + 1,), ascending from 0."""
     rate_rps: Times
-    """Shape (pieces,), none negative, one at least positive."""
+    """Shape (pieces,), none negative, at least one positive."""
 
     def __post_init__(self) -> None:
         self.edge_s.setflags(write=False)
@@ -42,20 +42,20 @@ class RateCurve:
 
     @property
     def duration_s(self) -> float:
-        """One lap."""
+        """Length of a period."""
         return float(self.edge_s[-1])
 
     @property
     def mean_rps(self) -> float:
-        """Over time, not over requests."""
+        """Mean rate over time."""
         return float(self.rate_rps @ np.diff(self.edge_s)) / self.duration_s
 
     def scaled_to(self, mean_rps: float) -> RateCurve:
-        """The same shape with another mean."""
+        """Return the curve scaled to another mean."""
         return RateCurve(self.edge_s, self.rate_rps * (mean_rps / self.mean_rps))
 
     def begun_at(self, start_s: float) -> RateCurve:
-        """The same curve read from `start_s` (in [0, duration_s)) on."""
+        """Return the curve that begins at `start_s`, in [0, duration_s)."""
         if start_s == 0.0:
             return self
         first = int(np.searchsorted(self.edge_s, start_s, side="right")) - 1
@@ -64,33 +64,32 @@ class RateCurve:
         return RateCurve(edge_s - start_s, np.concatenate((self.rate_rps[first:], self.rate_rps[: first + 1])))
 
     def moments_s(self, expected: Times) -> Times:
-        """When the expected number of requests since the start reaches `expected`: exact, and written over it.
+        """Return the moments at which the expected number of requests since the start reaches `expected`, in place.
 
-        `expected`: shape (n,), sorted, from 0. Where the curve is zero no moment lies.
+        `expected`: shape (n,), sorted, from 0. The moments are exact; none lies where the rate is zero.
         """
-        # Cumulated counts of one lap, and their inverse piece by piece: a zero piece takes no share of the counts, and side
-        # "right" steps over it.
+        # Cumulated counts of one period, inverted by piece: a piece of rate zero has no counts, and side "right" skips it.
         counts = np.concatenate(([0.0], np.cumsum(self.rate_rps * np.diff(self.edge_s))))
         for start in range(0, len(expected), BLOCK):
             block = expected[start : start + BLOCK]
             laps = np.floor(block / counts[-1])
-            # Rounding may leave a lap's last count at its end or a hair below its start.
+            # Rounding may put a period's last count at its end or slightly below its start.
             rest = np.clip(block - laps * counts[-1], 0.0, np.nextafter(counts[-1], 0.0))
             piece = np.searchsorted(counts, rest, side="right") - 1
             block[:] = laps * self.duration_s + (self.edge_s[piece] + (rest - counts[piece]) / self.rate_rps[piece])
-        # A hair too low at a piece's end, as sums of floats are, no request may come before the one it follows.
+        # Sums of floats may be slightly too low at a piece's end, but no request may precede the one before it.
         return np.maximum.accumulate(expected, out=expected)
 
 
 def daily(mean_rps: float, swing: float, peak_hour: float) -> RateCurve:
-    """A day whose rate follows a cosine of relative amplitude `swing`, in each minute held at the cosine's mean over it."""
+    """Return a day whose rate follows a cosine of relative amplitude `swing`; each minute has the mean of the cosine."""
     edge = np.linspace(0.0, 2 * math.pi, _MINUTES + 1)
     area = np.diff(np.sin(edge - 2 * math.pi * peak_hour / 24)) / np.diff(edge)
     return RateCurve(np.linspace(0.0, DAY_S, _MINUTES + 1), np.maximum(mean_rps * (1 + swing * area), 0.0))
 
 
 def pieces(piece_s: Sequence[float], rate_rps: Sequence[float]) -> RateCurve:
-    """A curve of pieces by how long each lasts."""
+    """Return the curve of pieces with these lengths and rates."""
     return RateCurve(np.concatenate(([0.0], np.cumsum(piece_s))), np.asarray(rate_rps, dtype=np.float64))
 
 
@@ -99,30 +98,29 @@ Zeros = Literal["quiet", "hold"]
 MAX_RATE_RPS = 1e9
 _LEAST_WINDOW_S = 1e-6
 _LEAST_RATE_RPS = 1e-9
-"""Of the busiest window: with less, no run sees a request."""
+"""Least rate of the busiest window; with less, no run has a request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RateSeries:
-    """The rate of each window, and where it comes from."""
+    """The rate of each window, and its origin."""
 
     curve: RateCurve
     kind: str
-    """`measured` or `synthetic` as the file says; `unstated` where it says nothing."""
+    """`measured` or `synthetic` as stated in the file; `unstated` without a statement."""
     source: str
     silent: int
-    """Windows whose rate is zero or missing in the file."""
+    """Number of windows whose rate is zero or missing in the file."""
 
 
 def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_column: str, zeros: Zeros) -> RateSeries:
-    """Read a series whose first row names its columns; each rate holds until the next row's time, the last as long as the
-    one before it, and time 0 becomes the first row's.
+    """Read a series whose first row names its columns; the time of the first row becomes 0.
 
-    An empty cell is a window without data; it holds the rate of the last window that has some (the leading ones that of
-    the first), and so does a zero where `zeros` is `hold`; else a zero says that nothing arrived. Raises `ArrivalsError`
-    with line and column.
+    Each rate holds until the time of the next row, the last rate as long as the one before it. An empty cell is a window
+    without data; it has the rate of the last window with data (leading ones that of the first). A zero means that nothing
+    arrived or, if `zeros` is `hold`, a window without data. Raises `ArrivalsError` with line and column.
     """
-    lines = trace_lines(path, kept="all")
+    lines = TraceLines(path, kept="all")
     rows = iter(lines)
     table = TraceTable(lines, rows, next(rows, b""))
     time_at, rate_at = table.require(time_column), table.require(rate_column)
@@ -131,9 +129,8 @@ def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_col
     for cells in table:
         time_s = table.seconds(time_at)
         if times and time_s <= times[-1]:
-            raise table.wrong(
-                f"{time_column} {time_s:g} is not after the row before", time_at, "sort the rows, one for each time"
-            )
+            what = f"{time_column} {time_s:g} is not after the row before"
+            raise table.wrong(what, time_at, "sort the rows, one for each time")
         if times and time_s - times[-1] < _LEAST_WINDOW_S:
             what = f"{time_column} {time_s:g} is less than a microsecond after the row before"
             raise table.wrong(what, time_at, "give seconds")
@@ -157,7 +154,7 @@ def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_col
 
 
 def _held(rate_rps: Times, zeros: Zeros) -> tuple[Times, int]:
-    """The rates with no window left without data, and how many were zero or missing."""
+    """Return the rates with a value for every window, and the number of windows whose rate was zero or missing."""
     silent = ~(rate_rps > 0)
     missing = silent if zeros == "hold" else np.isnan(rate_rps)
     if missing.all():
@@ -183,23 +180,37 @@ class DailyCurve(Configuration):
     start_hour: float = Field(default=0.0, ge=0, lt=24)
     """Hour of the day at which a run begins."""
 
+    def curve(self) -> RateCurve:
+        """Return the rate from midnight on."""
+        return daily(self.rate_rps, self.swing, self.peak_hour)
+
+    def __str__(self) -> str:
+        return f"daily curve, swing {self.swing:g}, peak at hour {self.peak_hour:g}"
+
 
 class HourlyRates(Configuration):
-    """A day by its hours."""
+    """A day given by the rates of its hours."""
 
     hourly_rps: list[Rate] = Field(min_length=24, max_length=24)
     """Requests per second in each of the 24 hours from midnight on."""
     start_hour: float = Field(default=0.0, ge=0, lt=24)
     """Hour of the day at which a run begins."""
 
+    def curve(self) -> RateCurve:
+        """Return the rate from midnight on."""
+        return pieces([DAY_S / 24] * 24, self.hourly_rps)
+
+    def __str__(self) -> str:
+        return "day by its hours"
+
 
 class Step(Configuration):
     """A time of constant rate."""
 
     for_s: float = Field(ge=1e-6, le=1e9)
-    """How long it lasts, seconds."""
+    """Length of the step, seconds."""
     rate_rps: Rate
-    """Mean requests per second meanwhile; 0 for none."""
+    """Mean requests per second during the step; 0 for none."""
 
 
 class SeriesFile(Configuration):
@@ -212,9 +223,9 @@ class SeriesFile(Configuration):
     rate_column: str = "rate_rps"
     """Name of the column of rates in requests per second."""
     zeros: Zeros = "quiet"
-    """What a zero means: that nothing arrived (`quiet`), or that nothing was recorded and the rate before it holds (`hold`)."""
+    """Meaning of a zero: nothing arrived (`quiet`), or nothing was recorded and the rate before it holds (`hold`)."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
-    """Multiply the series so that its mean over time is this; as it is when left out."""
+    """Multiply the series so that its mean over time is this; left out, the series is unchanged."""
 
 
 Daily = Annotated[
@@ -250,17 +261,10 @@ class Varying(ArrivalsConfiguration):
         return self
 
     def process(self, base: Path) -> VaryingProcess:
-        """The process, its series read. Raises `ArrivalsError`."""
-        if isinstance(self.daily, DailyCurve):
-            day = self.daily
-            curve = daily(day.rate_rps, day.swing, day.peak_hour).begun_at(day.start_hour * 3600)
-            what = (
-                f"an assumed daily curve, swing {day.swing:g}, peak at hour {day.peak_hour:g}, begun at hour {day.start_hour:g}"
-            )
-            return VaryingProcess(curve, self.gap_cv, what)
-        if isinstance(self.daily, HourlyRates):
-            curve = pieces([DAY_S / 24] * 24, self.daily.hourly_rps).begun_at(self.daily.start_hour * 3600)
-            return VaryingProcess(curve, self.gap_cv, f"an assumed day by its hours, begun at hour {self.daily.start_hour:g}")
+        """Return the process after reading its series, if any. Raises `ArrivalsError`."""
+        if self.daily is not None:
+            what = f"an assumed {self.daily}, begun at hour {self.daily.start_hour:g}"
+            return VaryingProcess(self.daily.curve().begun_at(self.daily.start_hour * 3600), self.gap_cv, what)
         if self.steps is not None:
             curve = pieces([step.for_s for step in self.steps], [step.rate_rps for step in self.steps])
             count = len(self.steps)
@@ -283,48 +287,45 @@ class Varying(ArrivalsConfiguration):
         return VaryingProcess(curve, self.gap_cv, f"{what}; each further replication begins elsewhere on it", moves=True)
 
     def input_paths(self, base: Path) -> list[Path]:
-        """The series, if it is one."""
+        """Return the file of the series, if there is one."""
         return [] if self.series is None else [base / self.series.csv]
 
     def resolved(self, base: Path) -> Varying:
-        """The same with an absolute path."""
+        """Return the configuration with an absolute path."""
         if self.series is None:
             return self
-        return self.model_copy(
-            update={"series": self.series.model_copy(update={"csv": str((base / self.series.csv).absolute())})}
-        )
+        series = self.series.model_copy(update={"csv": str((base / self.series.csv).absolute())})
+        return self.model_copy(update={"series": series})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VaryingProcess(OpenProcess):
-    """Gaps of mean one, laid along the expected number of requests, so that a change of the rate needs no approximation."""
+    """Gaps of mean one in the expected number of requests, so that a change of the rate needs no approximation."""
 
     curve: RateCurve
     gap_cv: float
     what: str
-    """For the account."""
+    """Description of the curve."""
     moves: bool = False
     """Whether replications other than 0 begin elsewhere on the curve."""
 
     @property
     def mean_rate_rps(self) -> float:
-        """Over time, through a whole lap."""
+        """Mean rate over a period."""
         return self.curve.mean_rps
 
     @property
     def account(self) -> str:
-        """One sentence for a reader."""
+        """Description of the process in one sentence."""
         low, high = self.curve.rate_rps.min(), self.curve.rate_rps.max()
-        around = (
-            "Poisson around it" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g} around it"
-        )
+        gaps = "Poisson" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g}"
         return (
             f"arrivals at a rate that changes over time: {self.what}; {self.mean_rate_rps:.4g} requests/s on average over "
-            f"{self.curve.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {around}"
+            f"{self.curve.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {gaps} around it"
         )
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Arrival times in seconds, shape (size,), sorted."""
+        """Return arrival times in seconds, shape (size,), sorted."""
         curve = self.curve
         if self.moves and replication:
             share = random_streams.stream(seed, replication, f"{stream_name}/series start").random()
