@@ -79,7 +79,7 @@ def calibrate(
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
-            parts = Parts(settings, engine, journal, listener, folder, replaced=path if loses_overrun else None)
+            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None)
             blocks: profile_assembly.Blocks = parts.blocks(plans)
             after = profile_assembly.state(describe(libraries=False))
             conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus)

@@ -1,48 +1,48 @@
-"""What an energy meter answers, and a meter that integrates a sampled power. What cannot be read is None, never 0."""
+"""The interface of energy meters, and a meter that integrates a sampled power. An unreadable energy is None, never 0."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 STILL_S = 0.25
-"""A counter that has not moved after this long stands still: RAPL counts every millisecond, NVML every 20 to 100 ms."""
+"""Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
 
 
 class EnergyMeter(Protocol):
     """A counter of the energy that a device has used since the meter was opened.
 
-    Ask it at least once a minute: between two readings a counter may wrap around once, not twice.
+    Read it at least once a minute: between two readings a counter may wrap around once, not twice.
     """
 
     source: str
     """rapl, ina3221 or nvml."""
     scope: str
-    """What the joules are of, for a reader: the processor packages, the whole module, the GPU."""
+    """Parts whose joules are counted, for a reader: the processor packages, the whole module, the GPU."""
     domains: tuple[str, ...]
     """The counters or rails that are summed, by the system's names."""
     resolution_s: float
-    """The counter moves, or is sampled, this often: measure at least a hundred times as long."""
+    """Seconds between two updates or samples: measure at least a hundred times as long."""
 
     def read_j(self) -> float | None:
-        """Joules since the meter was opened; None from the first failed reading on, never 0 for unknown."""
+        """Return the joules since the meter was opened; None after the first failed reading, never 0 for unknown."""
 
     def close(self) -> None:
-        """Let go of the counter; a sampling thread ends. Twice does no harm."""
+        """Release the counter and end a sampling thread. A second call has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why one source gives no energy."""
+    """The reason why a source gives no energy."""
 
     source: str
     why: str
     remedy: str | None = None
-    """What the user can do, as an imperative; None where nothing helps."""
+    """Action of the user, as an imperative; None if there is none."""
 
     def __str__(self) -> str:
         return f"{self.source}: {self.why}" + (f" ({self.remedy})" if self.remedy else "")
@@ -50,15 +50,15 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class FoundMeter:
-    """A meter, or the reasons why there is none."""
+    """A meter, or the obstacles to it."""
 
     meter: EnergyMeter | None
     obstacles: tuple[Obstacle, ...] = ()
-    """Of the sources that were tried in vain."""
+    """Obstacles of the sources that failed."""
 
 
 def moves(read: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether a counter changes within `STILL_S`: one that stands still would give 0 J for everything."""
+    """Return whether a counter changes within `STILL_S`: a counter that does not would give 0 J for everything."""
     first = read()
     for _ in range(25):
         sleep(STILL_S / 25)
@@ -68,78 +68,61 @@ def moves(read: Callable[[], float], sleep: Callable[[float], None] = time.sleep
 
 
 class PowerIntegral:
-    """Joules under a power that is taken to be a straight line from each sample to the next."""
+    """Joules of a power that is linear from each sample to the next."""
 
     def __init__(self) -> None:
         self.joules = 0.0
-        self.longest_gap_s = 0.0
-        """Between two samples: what happened within was not seen."""
         self._last: tuple[float, float] | None = None
 
     def add(self, at_s: float, watts: float) -> None:
-        """Take in a sample; times must not go back."""
+        """Add a sample; times must not go back."""
         if self._last is not None:
-            gap_s = at_s - self._last[0]
-            self.joules += gap_s * (watts + self._last[1]) / 2
-            self.longest_gap_s = max(self.longest_gap_s, gap_s)
+            self.joules += (at_s - self._last[0]) * (watts + self._last[1]) / 2
         self._last = (at_s, watts)
 
 
+@dataclass
 class SampledMeter:
-    """Integrates a power in a thread of its own, from when it is made until it is closed.
+    """A meter that integrates a power in a thread, from its creation until it is closed.
 
-    The thread takes some of the interpreter's time: measure seconds without it, joules with it.
+    The thread takes some of the interpreter's time: measure seconds without it, joules with it. `read_w` may fail with any
+    exception, which ends the counting; the constructor raises it if the first reading fails.
     """
 
-    def __init__(
-        self,
-        source: str,
-        scope: str,
-        domains: Sequence[str],
-        read_w: Callable[[], float],
-        interval_s: float,
-        *,
-        now: Callable[[], float] = time.perf_counter,
-        closing: Callable[[], object] | None = None,
-        in_thread: bool = True,
-    ) -> None:
-        """`read_w` may fail with any exception, which ends the counting; raises it if the first reading fails."""
-        self.source = source
-        self.scope = scope
-        self.domains = tuple(domains)
-        self.resolution_s = interval_s
-        self._read_w = read_w
-        self._now = now
-        self._closing = closing
-        self._integral = PowerIntegral()
-        self._failed = False
-        self._lock = threading.Lock()
-        self._end = threading.Event()
-        self._integral.add(now(), read_w())
-        self._thread = threading.Thread(target=self._run, name=f"simnmt-{source}", daemon=True)
-        if in_thread:
+    source: str
+    scope: str
+    domains: tuple[str, ...]
+    read_w: Callable[[], float]
+    resolution_s: float
+    now: Callable[[], float] = time.perf_counter
+    closing: Callable[[], object] | None = None
+    in_thread: bool = True
+    _integral: PowerIntegral = field(default_factory=PowerIntegral, init=False)
+    _failed: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _end: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._integral.add(self.now(), self.read_w())
+        self._thread = threading.Thread(target=self._run, name=f"simnmt-{self.source}", daemon=True)
+        if self.in_thread:
             self._thread.start()
 
-    @property
-    def longest_gap_s(self) -> float:
-        """The longest time between two samples so far."""
-        return self._integral.longest_gap_s
-
     def read_j(self) -> float | None:
-        """Joules since the meter was opened, up to this very moment; None from the first failed sample on."""
+        """Return the joules since the meter was opened, up to this moment; None after the first failed sample."""
         self._sample()
         return None if self._failed else self._integral.joules
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and release the source."""
         if self._end.is_set():
             return
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._closing is not None:
+        if self.closing is not None:
             with suppress(Exception):
-                self._closing()
+                self.closing()
 
     def _run(self) -> None:
         while not self._end.wait(self.resolution_s):
@@ -150,8 +133,8 @@ class SampledMeter:
             if self._failed or self._end.is_set():
                 return
             try:
-                watts = self._read_w()
-            except Exception:  # the source is gone, in whatever way it says so
+                watts = self.read_w()
+            except Exception:  # the exceptions depend on the source
                 self._failed = True
                 return
-            self._integral.add(self._now(), watts)
+            self._integral.add(self.now(), watts)

@@ -1,13 +1,14 @@
-"""The measuring loop: follows the plan, keeps each result at once, repeats disturbed stretches, and reports the time left.
+"""The measuring loop: follow the plan, keep each result at once, repeat disturbed stretches, and report the time left.
 
-The engine holds the only clock.
+Only the engine reads a clock.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from simnmt.calibrate import processor_use
@@ -19,13 +20,13 @@ from simnmt.nmt.errors import OutOfMemory
 
 
 class Listener(Protocol):
-    """Is told how far a calibration is."""
+    """Receiver of the messages and the progress of a calibration."""
 
     def say(self, text: str) -> None:
-        """One line that a reader should not miss."""
+        """Show one important line."""
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
-        """One more measurement of a part is done; seconds of measuring since the start, and left by what is known now."""
+        """Note a further measurement of a part; seconds of measuring since the start, and the estimate of those left."""
 
 
 class _Silent:
@@ -40,7 +41,7 @@ Silent: Listener = _Silent()
 
 
 class Estimate:
-    """Learns as it goes; knows nothing before the first measurement."""
+    """Estimate of the time of works from those measured so far."""
 
     def __init__(self) -> None:
         self._by_work: dict[Work, float] = {}
@@ -48,13 +49,13 @@ class Estimate:
         self._effort = 0.0
 
     def learn(self, work: Work, seconds: float) -> None:
-        """This work took so long."""
+        """Note the time that a work took."""
         self._by_work[work] = seconds
         self._seconds += seconds
         self._effort += _effort(work)
 
     def seconds(self, works: Iterable[Work]) -> float:
-        """What these would take one after another; 0 as long as nothing is known."""
+        """Return the estimated seconds of these works one after another; 0 before the first measurement."""
         if self._effort == 0.0:
             return 0.0
         rate = self._seconds / self._effort
@@ -62,25 +63,25 @@ class Estimate:
 
 
 def _effort(work: Work) -> float:
-    """Time in units of a decode step of one sentence, as a server processor has it: a row more costs a tenth of a step."""
+    """Return a rough time in decode steps of one sentence on a server processor: a further row costs a tenth of a step."""
     rows = work.batch * work.beam
     return work.tgt_len * (0.9 + 0.1 * rows) + 0.03 * work.src_len * work.batch + 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that the engine was timed for."""
+    """All timings of the engine."""
 
     cells: dict[str, list[Cell]]
-    """By bench."""
+    """Cells by bench."""
     too_large: dict[str, list[Work]]
-    """Work that memory had no room for, and what was therefore not tried, by bench; each once."""
+    """Works that did not fit into memory, and those skipped because of them, by bench; each once."""
     drift: Drift
     repeated: int
     """Stretches that were measured again."""
     stretches: int
     frequencies_mhz: tuple[float, ...] = ()
-    """Of the CPUs that we run on, right after each reading of the reference cell; empty where the box does not tell."""
+    """Clock of the CPUs of this process after each reading of the reference cell; empty if unknown."""
 
 
 def measure(
@@ -91,41 +92,36 @@ def measure(
     bound: float = BOUND,
     frequency_mhz: Callable[[], float | None] | None = None,
 ) -> Measured:
-    """Do what the plans say and the journal does not hold yet. `frequency_mhz`: of the CPUs that we run on, at this moment."""
+    """Measure the works of the plans that the journal does not hold yet.
+
+    `frequency_mhz`: returns the present clock of the CPUs of this process.
+    """
     return _Measuring(engine, plans, journal, listener, bound, frequency_mhz or processor_use.own_frequency_mhz).all()
 
 
+@dataclass
 class _Measuring:
-    def __init__(
-        self,
-        engine: Engine,
-        plans: Sequence[BenchPlan],
-        journal: Journal,
-        listener: Listener,
-        bound: float,
-        frequency_mhz: Callable[[], float | None],
-    ) -> None:
-        self._engine = engine
-        self._plans = plans
-        self._journal = journal
-        self._listener = listener
-        self._bound = bound
-        self._frequency_mhz = frequency_mhz
-        self._estimate = Estimate()
-        self._done_s = 0.0
-        """Of measuring in this session."""
-        self._spent_s = 0.0
-        """In all sessions: what decides must not depend on where it was interrupted."""
-        self._before_s = 0.0
-        """The part of `_spent_s` that the plans before the present one took."""
-        self._again_s: dict[str, float] = {}
-        """Foretold of what was measured again, by bench."""
-        self._order: dict[tuple[str, int], list[int]] = {}
-        """Stretches of each (bench, attempt) as they were measured."""
-        self._readings: list[Reading] = []
-        self._samples: dict[str, list[Sample]] = {bench: [] for plan in plans for bench in plan.benches}
-        self._too_large: dict[str, list[Work]] = {bench: [] for plan in plans for bench in plan.benches}
-        self._warm: set[Work] = set()
+    _engine: Engine
+    _plans: Sequence[BenchPlan]
+    _journal: Journal
+    _listener: Listener
+    _bound: float
+    _frequency_mhz: Callable[[], float | None]
+    _estimate: Estimate = field(default_factory=Estimate)
+    _done_s: float = 0.0
+    """Seconds of measuring in this session."""
+    _spent_s: float = 0.0
+    """Seconds of measuring in all sessions: decisions must not depend on the place of an interruption."""
+    _before_s: float = 0.0
+    """The part of `_spent_s` that earlier plans took."""
+    _again_s: dict[str, float] = field(default_factory=dict)
+    """Estimated seconds of measuring again, by bench."""
+    _order: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    """Stretches of each (bench, attempt) in the order of measuring."""
+    _readings: list[Reading] = field(default_factory=list)
+    _samples: dict[str, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    _too_large: dict[str, list[Work]] = field(default_factory=lambda: defaultdict(list))
+    _warm: set[Work] = field(default_factory=set)
 
     def all(self) -> Measured:
         """Measure all plans and return the result."""
@@ -168,7 +164,7 @@ class _Measuring:
         )
 
     def _disturbed(self, plan: BenchPlan) -> list[Stretch]:
-        """Stretches without an undisturbed attempt so far, of those that were measured at all."""
+        """Return the measured stretches without an undisturbed attempt so far."""
         drift = judge_drift(self._readings, self._order, self._bound)
         calm = {
             stretch
@@ -200,12 +196,13 @@ class _Measuring:
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
                 self._sample(plan, attempt, stretch, index, work)
-                within_s = math.inf if attempt else plan.rounds_within_s - (self._spent_s - self._before_s)
-                self._tell(stretch.bench, [*stretch.works[index + 1 :], *after], within_s)
+                within_s = math.inf if attempt else max(plan.rounds_within_s - (self._spent_s - self._before_s), 0.0)
+                left_s = self._estimate.seconds([*stretch.works[index + 1 :], *after])
+                self._listener.measured(stretch.bench, self._done_s, min(left_s, within_s))
             self._read(plan, attempt, position)
 
     def _takes_too_long(self, plan: BenchPlan, number: int) -> bool:
-        """Whether a round, and all after it, is left out for its time."""
+        """Return whether a round, and all rounds after it, are left out because of their time."""
         if number < LEAST_ROUNDS:
             return False
         round_s = self._estimate.seconds(
@@ -257,16 +254,12 @@ class _Measuring:
         return Sample(stretch.bench, attempt, stretch.number, index, work, timing)
 
     def _warm_up(self, work: Work) -> None:
-        """Before the first work of a batch size in this session: a little of it, untimed."""
+        """Run a small work twice, untimed, before the first work of a batch size in this session."""
         small = Work(work.src_len if work.batch > 1 else 8, min(3, work.tgt_len), work.batch, work.beam)
         if not any(warm.batch == work.batch and warm.beam == work.beam for warm in self._warm):
             self._engine.run(small)
             self._engine.run(small)
             self._warm.add(small)
-
-    def _tell(self, bench: str, left: list[Work], within_s: float) -> None:
-        """`within_s`: until no further round is begun."""
-        self._listener.measured(bench, self._done_s, min(self._estimate.seconds(left), max(within_s, 0.0)))
 
 
 def _describe_work(work: Work) -> str:

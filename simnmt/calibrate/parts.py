@@ -1,11 +1,11 @@
-"""The parts of a profile, measured one after another; a part that cannot be measured is remarked, and the others go on."""
+"""The parts of a profile, measured one after another; a part that cannot be measured gives a remark."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -36,15 +36,15 @@ from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
-from simnmt.profile.blocks import BeamOverrun, DiskBlock, EnergyBlock, Overhead, Overheads, StepBlock
+from simnmt.profile.blocks import BeamOverrun, DiskBlock, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.workload.length_units import tokeniser_in
 
 Result = TypeVar("Result")
 RESOLUTIONS = 100
-"""A span must be so many times the counter's resolution."""
+"""Least ratio of a span to the counter's resolution."""
 QUICK_SPAN_S = 2.5
-"""No span of a quick calibration is longer, however coarse the counter."""
+"""Longest span of a quick calibration, however coarse the counter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,8 @@ def measure_energy(
 ) -> EnergyBlock | None:
     """Return the `energy` block of a profile, or None if the counter fails during the measurement.
 
-    The device rests for a while, then does each corner cell over and over, for long enough that the counter's resolution
-    does not matter; in quick mode for a few seconds at most. The joules are of all that the counter sees, what the box draws
-    at rest included.
+    The device rests for a while, then repeats each corner cell for long enough that the counter's resolution does not
+    matter; in quick mode for a few seconds at most. The joules include the power of the box at rest.
     """
     span_s = max(1.0 if settings.mode == "quick" else 3.0, RESOLUTIONS * meter.resolution_s)
     if settings.mode == "quick":
@@ -105,7 +104,7 @@ def measure_energy(
 
 
 def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], float]) -> _Span | None:
-    """Time and energy of doing something; None where the counter does not tell."""
+    """Measure time and energy of an activity; None if the counter fails."""
     before_j, begin_s = meter.read_j(), clock()
     doing()
     seconds, after_j = clock() - begin_s, meter.read_j()
@@ -119,40 +118,33 @@ QUICK_READS: tuple[tuple[int, ...], int] = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 """Sizes in bytes, and repeats."""
 
 
+@dataclass
 class Parts:
-    """One calibration's measuring, with what fell short."""
+    """The measurements of one calibration, with remarks on those that failed."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        engine: Engine,
-        journal: Journal,
-        listener: Listener,
-        folder: Path,
-        replaced: Path | None = None,
-    ) -> None:
-        """`folder`: whose disk is read; `replaced`: a profile with `beam_overrun`, which the new one must have too."""
-        self._settings = settings
-        self._engine = engine
-        self._journal = journal
-        self._listener = listener
-        self._folder = folder
-        self._replaced = replaced
-        self.remarks: list[str] = []
-        """What could not be measured, one sentence each."""
-        self.measured: Measured | None = None
-        """What was timed, after `blocks`."""
+    _settings: Settings
+    _engine: Engine
+    _journal: Journal
+    _listener: Listener
+    _folder: Path
+    """Folder on the disk that is read."""
+    _replaced: Path | None = None
+    """A profile with `beam_overrun`, which the new profile must have too."""
+    remarks: list[str] = field(default_factory=list)
+    """Sentences on parts that could not be measured."""
+    measured: Measured | None = None
+    """Timings, once `blocks` returned."""
 
     def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Configuration | None]:
-        """Measure the parts that were asked for and return the blocks of a profile by name.
+        """Measure the parts of the settings and return the blocks of a profile by name.
 
-        Raises `CalibrationError` before anything is timed where `replaced` would lose its `beam_overrun`.
+        Raises `CalibrationError` before any timing if the replaced profile would lose its `beam_overrun`.
         """
         settings = self._settings
         blocks: dict[str, Configuration | None] = {}
         if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
             overrun = self._once("beam_overrun", BeamOverrun, self._beam_overrun)
-            # Where it could not be measured, a profile that is completed keeps what it has.
+            # If it could not be measured, a completed profile keeps its own.
             blocks |= {} if overrun is None else {"beam_overrun": overrun}
         if plans:
             self.measured = measure(self._engine, plans, self._journal, self._listener)
@@ -172,9 +164,9 @@ class Parts:
         return blocks
 
     def _once(self, name: str, kind: type[Result], do: Callable[[], tuple[Result | None, list[str]]]) -> Result | None:
-        """Return the result of a part, unless an earlier session kept one without remarks: then that one.
+        """Return the result of a part, from the journal if an earlier session kept one without remarks.
 
-        `do`: measures the part, returns the result and remarks on what fell short.
+        `do`: measures the part; returns the result and remarks on failures.
         """
         adapter: TypeAdapter[Result | None] = TypeAdapter(kind | None)  # type: ignore[arg-type]
         if name not in self._journal.findings or self._journal.findings[name][1]:
@@ -191,7 +183,7 @@ class Parts:
             cells = measured.cells["execution"]
             if len(cells) < 4:
                 raise CalibrationError(
-                    f"{len(cells)} cells could be measured, which determine no plane",
+                    f"only {len(cells)} cells could be measured, too few for a plane",
                     remedy="free memory, or give smaller --max-src-len and --max-tgt-len",
                 )
             blocks["execution"] = cost_blocks.execution_block(cells, self._settings)
@@ -205,7 +197,11 @@ class Parts:
                 mixed = self._once("padding", Mixed, lambda: (mixed_encodings(self._engine, self._settings, most), [])) or []
                 encoder = encoder.model_copy(update={"padding_share": padding_share(mixed, step, encoder)})
             if step is not None:
-                step = self._under_long_sources(step)
+                largest = step.batch[-1]
+                pairs = self._once("sources", Pairs, lambda: (source_pairs(self._engine, self._settings, largest), [])) or []
+                seconds, note = per_row_src_token_s(pairs)
+                notes = (*step.notes, *([note] if note else []))
+                step = step.model_copy(update={"s_per_row_src_token": seconds, "notes": notes})
             blocks |= {"step": step, "encoder": encoder}
             self.remarks += [
                 f"no cost of the {name} by batch: fewer than two batch sizes could be measured"
@@ -214,15 +210,10 @@ class Parts:
             ]
         return blocks
 
-    def _under_long_sources(self, step: StepBlock) -> StepBlock:
-        pairs = self._once("sources", Pairs, lambda: (source_pairs(self._engine, self._settings, step.batch[-1]), []))
-        seconds, note = per_row_src_token_s(pairs or [])
-        notes = (*step.notes, *([note] if note else []))
-        return step.model_copy(update={"s_per_row_src_token": seconds, "notes": notes})
-
     def _overheads(self) -> tuple[dict[str, Overhead], list[str]]:
-        decision = overheads.decision_s()
-        by_name = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
+        by_name = {
+            "decision_s": overheads.overhead(overheads.decision_s(), "length regression and two planes, one request at a time")
+        }
         remarks = []
         tokenisation, note = None, "no sentencepiece model belongs to this model"
         tokeniser = tokeniser_in(self._settings.model, "src")
@@ -247,7 +238,7 @@ class Parts:
         return cost_blocks.gap_overheads(cells["step"], cells["encoder"]) | (refilling or {})
 
     def _of_singles(self) -> dict[str, Overhead]:
-        """Return the gap from whole translations of single sentences, where those are measured."""
+        """Return the gap from whole translations of single sentences, if those were measured."""
         if self.measured is None or "execution" not in self.measured.cells:
             return {}
         return cost_blocks.lone_gap_overheads(self.measured.cells["execution"])
@@ -258,14 +249,14 @@ class Parts:
     def _beam_overrun(self) -> tuple[BeamOverrun | None, list[str]]:
         block = measure_overrun(self._settings)
         if block is None and self._replaced is not None:
-            what = "the profile there would lose its beam_overrun: the model ended too few of the text's sentences itself"
+            what = "the profile to replace would lose its beam_overrun: the model ended too few of the text's sentences"
             remedy = "give another --text, choose another --out, or remove it"
             raise CalibrationError(what, path=self._replaced, remedy=remedy)
-        short = "no steps of the beam beyond its best output: the model ended too few of the text's sentences itself"
+        short = "no steps of the beam beyond its best output: the model ended too few of the text's sentences"
         return block, [] if block else [short]
 
     def _most(self) -> int:
-        """Sentences of the largest batch whose steps there was room for."""
+        """Return the largest batch whose steps fitted into memory."""
         cells = [] if self.measured is None else self.measured.cells.get("step", [])
         return max((cell.work.batch for cell in cells), default=batches(self._settings)[-1])
 

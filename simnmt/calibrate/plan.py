@@ -1,4 +1,4 @@
-"""What is measured, and in which order: cells, rounds and stretches between two readings of a reference cell. Pure."""
+"""The plan of a calibration: cells, rounds, and stretches between two readings of a reference cell. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Work
 
 Bench = Literal["execution", "step", "encoder"]
-"""What the engine is timed for."""
+"""The three benches that time the engine."""
 BENCHES: tuple[Bench, ...] = ("execution", "step", "encoder")
 ROUNDS, QUICK_ROUNDS = 5, 3
-"""In which whole executions, decode steps and encoders are measured together."""
+"""Rounds of whole executions, decode steps and encoders."""
 LEAST_ROUNDS, ROUNDS_WITHIN_S = 3, 420.0
-"""Of a full calibration: so many in any case; no further one is begun that would end later."""
+"""Least rounds of a full calibration; no further round is begun that would end later."""
 LARGE_ROWS, LARGE_ROUNDS = 32, 3
-"""Batches of more rows are measured in the first rounds alone: they take long, and no sentence alone rests on them."""
+"""Batches of more rows are measured only in the first rounds: they take long, and are not needed for single sentences."""
 
 CELLS_A_STRETCH = 10
 INFERENCES_A_STRETCH = 40
-"""Of paper mode, whose cells are single inferences of moderate length."""
+"""Cells of a stretch in paper mode, which are single inferences of moderate length."""
 QUICK_WITHIN_S = 60.0
-"""Of measuring, all in all: a quick calibration measures nothing again that would take longer."""
+"""Bound of all measuring in a quick calibration; stretches that would exceed it are not measured again."""
 AGAIN_AT_LEAST_S, AGAIN_SHARE = 60.0, 0.25
-"""A full one may spend on measuring again, bench by bench, so long or that share of the bench's own time, whichever is more: on
-a box whose neighbours never rest, measuring again without end makes nothing calmer."""
+"""A full calibration may spend this time, or this share of a bench's time if that is more, on measuring the bench again: on a
+box with permanent neighbours, further repeats would not help."""
 QUICK_FITTED = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 FITTED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024)
-"""Batch sizes that costs are fitted to, up to the largest asked for. Dense at the low end: from one row to two a library may
-change its kernel, and a step may then take twice as long."""
+"""Batch sizes that costs are fitted to, up to the largest of the settings. They are dense at the low end: a library may change
+its kernel from one row to two, and a step may then take twice as long."""
 QUICK_JUDGING = (7, 10, 40, 224, 896)
 JUDGING = (7, 10, 20, 40, 112, 224, 448, 896)
-"""Batch sizes that are measured to judge by, and never fitted; those below the largest that is."""
+"""Batch sizes that only judge the fits; those below the largest fitted size are measured."""
 QUICK_MOST_BATCH, MOST_BATCH = 16, 64
-"""Unless told otherwise."""
+"""Default largest batch."""
 SHORTENED = ((128, 64), (384, 36), (1_024, 18))
-"""(rows, hypotheses counted; steps timed in a run) and beyond these `LEAST_STEPS`: long runs of large batches take minutes, and
-how a step grows with the position is known from smaller ones. Each run ends where a window of positions does."""
+"""(most rows, hypotheses counted; steps of a run); above these `LEAST_STEPS`. Long runs of large batches take minutes, and the
+growth of a step with the position is known from smaller batches. Each run ends where a window of positions ends."""
 LEAST_STEPS = 10
 STEP_SRC_LEN = 20
-"""Source tokens under the decode steps: near the mean sentence of news."""
+"""Source tokens of the decode steps: near the mean sentence of news."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Work done between two readings of the reference cell."""
+    """Works between two readings of the reference cell."""
 
     bench: Bench
     number: int
@@ -60,48 +60,47 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """All stretches of one bench, or of several that are measured in the same rounds, in order."""
+    """All stretches of one bench, or of several benches measured in the same rounds, in order."""
 
     bench: Bench | Literal["rounds"]
-    """`rounds`: each stretch says its own."""
+    """`rounds`: each stretch names its bench."""
     stretches: tuple[Stretch, ...]
     reference: Work
     """Read before the first stretch and after each."""
     readings: int
-    """Repeats of a reading, of which the least counts."""
+    """Repeats of a reading; the least counts."""
     again: int
-    """How often a disturbed stretch is measured again at most."""
+    """Most further attempts at a disturbed stretch."""
     within_s: float = math.inf
-    """Only as long as all measuring, of all benches, takes no longer."""
+    """Bound of all measuring, of all benches, beyond which nothing is measured again."""
     again_at_least_s: float = math.inf
     again_share: float = 0.0
-    """Only as long as measuring this bench again takes no longer than the one, or than that share of its first time, in
-    which rounds that were left out do not count."""
+    """Bound of measuring this bench again: these seconds, or this share of its first time without left-out rounds, whichever
+    is more."""
     rounds_within_s: float = math.inf
-    """No round after the least number of them is begun with which these rounds would take longer; what was measured before
-    them, such as the inferences of paper mode, does not count."""
+    """Bound of all rounds, beyond which only the least number of rounds is measured; earlier plans do not count."""
     drawn: bool = False
-    """The works are draws from a distribution: each counts once, disturbed or not, or the distribution would be another."""
+    """True if the works are draws from a distribution: each counts once, disturbed or not, to keep the distribution."""
 
     def again_within_s(self, first_s: float) -> float:
-        """Seconds for measuring again where the whole bench took `first_s`."""
+        """Return the bound of measuring again if the whole bench took `first_s`."""
         return max(self.again_at_least_s, self.again_share * first_s)
 
     @property
     def benches(self) -> tuple[Bench, ...]:
-        """Whose stretches these are."""
+        """The benches of the stretches."""
         return tuple(bench for bench in BENCHES if any(stretch.bench == bench for stretch in self.stretches))
 
     @property
     def works(self) -> list[Work]:
-        """Every work, repeats too, in order."""
+        """All works in order, with repeats."""
         return [work for stretch in self.stretches for work in stretch.works]
 
 
 def corner_cells(settings: Settings) -> list[Work]:
-    """The six cells of quick mode: shortest and longest source by shortest, middling and longest target.
+    """Return the six cells of quick mode: shortest and longest source by shortest, middle and longest target.
 
-    Lengths of 2 and not of 1, so that what happens once is not mistaken for what a token costs.
+    The shortest length is 2, so that one-time costs are not mistaken for the cost of a token.
     """
     longest_src, longest_tgt = settings.max_src_len, settings.max_tgt_len
     tgt_lens = (2, _between(2, longest_tgt, 3)[1], longest_tgt)
@@ -109,36 +108,39 @@ def corner_cells(settings: Settings) -> list[Work]:
 
 
 def judging_cells(settings: Settings) -> list[Work]:
-    """Four cells inside the six: quick mode measures them to judge the plane by, and does not fit it to them."""
+    """Return four cells between the six: quick mode measures them to judge the plane, and does not fit them."""
     src_lens, tgt_lens = (_between(2, longest, 4)[1:-1] for longest in (settings.max_src_len, settings.max_tgt_len))
     return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
 
 
 def grid_cells(settings: Settings) -> list[Work]:
-    """The full grid: six lengths a side, evenly spaced in their logarithm; holds the corner cells of the same settings."""
+    """Return the full grid: six lengths a side, evenly spaced in their logarithm, with the corner cells of the settings."""
     src_lens = _between(2, settings.max_src_len, 6)
     tgt_lens = sorted({*_between(2, settings.max_tgt_len, 6), _between(2, settings.max_tgt_len, 3)[1]})
     return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
 
 
 def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None = None) -> BenchPlan:
-    """Single inferences; `drawn` are the (src_len, tgt_len) of paper mode, taken in their order."""
+    """Plan single inferences; `drawn`: the (src_len, tgt_len) of paper mode in their order."""
     reference = _reference(settings)
     if settings.mode == "paper":
         assert drawn is not None
         works = [Work(src, tgt, 1, settings.beam) for src, tgt in drawn]
         return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, 3, again=1, drawn=True)
-    quick = settings.mode == "quick"
-    return _interleaved("execution", execution_cells(settings), 4 if quick else 7, settings, reference, again=1 if quick else 2)
+    cells, (rounds, again) = execution_cells(settings), (4, 1) if settings.mode == "quick" else (7, 2)
+    # Each round does every cell once, in a new order, so that drift affects all cells alike.
+    orders = [_shuffled(settings.seed, number, "execution", len(cells)) for number in range(rounds)]
+    stretches = _cut("execution", [[cells[at] for at in order] for order in orders], CELLS_A_STRETCH)
+    return _bounded(BenchPlan("execution", stretches, reference, readings=3, again=again), settings)
 
 
 def execution_cells(settings: Settings) -> list[Work]:
-    """What is executed alone: in quick mode the corners and what judges them, else the grid."""
+    """Return the cells of single executions: in quick mode the corners and the judging cells, else the grid."""
     return corner_cells(settings) + judging_cells(settings) if settings.mode == "quick" else grid_cells(settings)
 
 
 def step_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
-    """Decode steps by batch size. An engine that does not tell single steps is timed for several target lengths instead."""
+    """Return the cells of decode steps by batch size; several target lengths for an engine that does not report steps."""
     quick = settings.mode == "quick"
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     cells = []
@@ -150,9 +152,9 @@ def step_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
 
 
 def encoder_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
-    """Encoders by batch size and source length, each with a single decode step behind it.
+    """Return the cells of encoders by batch size and source length, each with a single decode step.
 
-    Where that step can only be subtracted, short sources, whose encoders drown in its noise, are left out.
+    For an engine that does not report steps, short sources are left out, whose encoders are below the noise of that step.
     """
     shortest = 4 if tells_steps else min(10, settings.max_src_len // 2)
     quick = settings.mode == "quick"
@@ -161,10 +163,10 @@ def encoder_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
 
 
 def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
-    """Whole executions, where they are asked for, decode steps and encoders, each round of all of them.
+    """Plan rounds of decode steps, encoders and, if the settings include them, whole executions.
 
-    A box's speed wanders over minutes by more than the parts of an execution may differ from the whole. Within a round
-    stretches of all benches take turns in an order of its own, each beside the same reference cell.
+    The speed of a box varies over minutes by more than the parts of an execution may differ from the whole. Each round
+    measures stretches of all benches in a new order, next to the same reference cell.
     """
     quick = settings.mode == "quick"
     cells: dict[Bench, list[Work]] = {
@@ -177,21 +179,20 @@ def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
         parts = list[tuple[Bench, tuple[Work, ...]]]()
         for bench, works in cells.items():
             chosen = [work for work in works if number < LARGE_ROUNDS or work.batch * work.beam <= LARGE_ROWS]
-            order = random_streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(chosen)).tolist()
+            order = _shuffled(settings.seed, number, bench, len(chosen))
             parts += [
                 (bench, tuple(chosen[at] for at in order[start : start + CELLS_A_STRETCH]))
                 for start in range(0, len(order), CELLS_A_STRETCH)
             ]
-        turns = random_streams.stream(settings.seed, number, "calibrate_rounds").permutation(len(parts)).tolist()
+        turns = _shuffled(settings.seed, number, "rounds", len(parts))
         stretches += [Stretch(parts[at][0], len(stretches) + place, parts[at][1], number) for place, at in enumerate(turns)]
-    plan = BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1)
-    if quick:
-        return replace(plan, within_s=QUICK_WITHIN_S)
-    return replace(plan, again_at_least_s=AGAIN_AT_LEAST_S, again_share=AGAIN_SHARE, rounds_within_s=ROUNDS_WITHIN_S)
+    within_s = math.inf if quick else ROUNDS_WITHIN_S
+    plan = BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1, rounds_within_s=within_s)
+    return _bounded(plan, settings)
 
 
 def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:
-    """The benches of the parts that were asked for; all in the same rounds but the drawn inferences of paper mode."""
+    """Plan the benches of the settings' parts: in the same rounds, except the drawn inferences of paper mode."""
     if "step" not in settings.parts:
         return [plan_execution(settings, drawn)] if "execution" in settings.parts else []
     alone = [plan_execution(settings, drawn)] if settings.mode == "paper" and "execution" in settings.parts else []
@@ -199,7 +200,7 @@ def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *,
 
 
 def batches(settings: Settings) -> tuple[int, ...]:
-    """Batch sizes at which steps and encoders are measured, rising; the largest is not one that judges."""
+    """Return the batch sizes of steps and encoders, rising; the largest is fitted."""
     quick = settings.mode == "quick"
     most = settings.max_batch or (QUICK_MOST_BATCH if quick else MOST_BATCH)
     fitted = [size for size in (QUICK_FITTED if quick else FITTED) if size <= most]
@@ -207,7 +208,7 @@ def batches(settings: Settings) -> tuple[int, ...]:
 
 
 def out_of_reach(work: Work, too_large: Sequence[Work]) -> bool:
-    """Whether some work that memory had no room for asks for no more than this one in any respect."""
+    """Return whether some work that did not fit into memory is at most as large as this one in every respect."""
     return any(
         all(getattr(small, name) <= getattr(work, name) for name in ("batch", "beam", "src_len", "tgt_len"))
         for small in too_large
@@ -223,30 +224,21 @@ def _steps(rows: int) -> int:
 
 
 def _between(low: int, high: int, count: int) -> list[int]:
-    """`count` lengths evenly spaced in their logarithm, fewer where whole tokens coincide."""
+    """Return `count` lengths evenly spaced in their logarithm, fewer if whole tokens coincide."""
     return sorted({round(length) for length in np.geomspace(low, high, count).tolist()})
 
 
-def _interleaved(
-    bench: Bench, cells: Sequence[Work], rounds: int, settings: Settings, reference: Work, *, again: int
-) -> BenchPlan:
-    """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
-    orders = (
-        random_streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds)
-    )
-    shuffled = [[cells[at] for at in order.tolist()] for order in orders]
-    stretches = _cut(bench, shuffled, CELLS_A_STRETCH)
+def _shuffled(seed: int, number: int, bench: str, count: int) -> list[int]:
+    """Return the numbers below `count` in the random order of one round."""
+    order: list[int] = random_streams.stream(seed, number, f"calibrate_{bench}").permutation(count).tolist()
+    return order
+
+
+def _bounded(plan: BenchPlan, settings: Settings) -> BenchPlan:
+    """Bound the time of measuring disturbed stretches again."""
     if settings.mode == "quick":
-        return BenchPlan(bench, stretches, reference, readings=3, again=again, within_s=QUICK_WITHIN_S)
-    return BenchPlan(
-        bench,
-        stretches,
-        reference,
-        readings=3,
-        again=again,
-        again_at_least_s=AGAIN_AT_LEAST_S,
-        again_share=AGAIN_SHARE,
-    )
+        return replace(plan, within_s=QUICK_WITHIN_S)
+    return replace(plan, again_at_least_s=AGAIN_AT_LEAST_S, again_share=AGAIN_SHARE)
 
 
 def _cut(bench: Bench, rounds: Sequence[Sequence[Work]], size: int) -> tuple[Stretch, ...]:
