@@ -32,13 +32,13 @@ LoadEngine = Callable[..., Engine]
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What came of a calibration."""
+    """Result of a calibration."""
 
     profile: DeviceProfile
     warnings: tuple[str, ...]
-    """The profile's doubts, and what was left out; one sentence each."""
+    """The profile's doubts and remarks on left-out parts; one sentence each."""
     replaced: bool
-    """Whether another profile stood at the same place before."""
+    """True if the profile replaced another one."""
 
 
 def calibrate(
@@ -52,11 +52,20 @@ def calibrate(
 ) -> Calibrated:
     """Measure a model on this box and write its device profile to `out`.
 
-    Each measurement is kept at once in `OUT.journal.jsonl`; the same call after an interruption goes on from there, and the
-    journal goes when the profile is written. `name` and `device_name`: of the profile and of the box, by default the file's
-    and the processor's. Without the part `execution`, the profile at `out` is completed: what is neither measured nor named
-    anew stays. `load`: how the engine is had. Raises `CalibrationError`, `NmtError` and `ProfileError`, in each case with
-    what was measured kept.
+    Each measurement is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there, and the
+    journal is removed once the profile is written. Without the part `execution`, the profile at `out` is completed: blocks
+    and names that are not given stay.
+
+    Args:
+        settings: parts to measure, and how.
+        out: path of the profile.
+        name: name of the profile; by default that of the file.
+        device_name: name of the box; by default that of the processor.
+        listener: receives messages and progress.
+        load: loads the engine.
+
+    Raises:
+        CalibrationError, NmtError, ProfileError: with the measurements so far kept in the journal.
     """
     path = Path(out)
     there = preconditions.profile_there(path, settings)
@@ -103,7 +112,7 @@ def calibrate(
                 profile = profile_assembly.completed(
                     completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
                 )
-            # Drawn inferences, and those of an earlier session, are measured at another time than steps and encoders.
+            # Drawn inferences, and those of an earlier session, were not measured in the same rounds as steps and encoders.
             together = before is None and settings.mode != "paper"
             if before is None or "step" in settings.parts:
                 profile = reconcile(profile, kind="measured" if together else "inferred")
@@ -116,10 +125,10 @@ def calibrate(
 def _completable(
     before: DeviceProfile, settings: Settings, account: EngineAccount, blocks: profile_assembly.Blocks
 ) -> tuple[DeviceProfile, profile_assembly.Blocks]:
-    """Return the profile to complete, and the blocks, without what would contradict or lose figures of the other."""
+    """Return the profile to complete, and the blocks, changed so that neither contradicts or loses figures of the other."""
     update: dict[str, object] = {}
     if isinstance(measured := blocks.get("overheads"), Overheads):
-        # Overheads of parts that are not measured now stay.
+        # Keep the overheads of parts that are not measured now.
         earlier = before.overheads or Overheads()
         merged = {name: getattr(measured, name) for name in measured.model_fields_set}
         blocks = {**blocks, "overheads": earlier.model_copy(update=merged)}
@@ -128,7 +137,7 @@ def _completable(
         clipping = {"clipped_weights": block.clipped_weights, "product_weights": block.product_weights}
         update["engine"] = before.engine.model_copy(update=clipping)
     if "step" in settings.parts and before.reconciliation is not None:
-        # The new steps are compared with the same whole executions, not with the result of the old reconciliation.
+        # Compare the new steps with the whole executions, not with the result of the old reconciliation.
         plane = before.reconciliation.measured_plane
         update |= {"execution": before.execution.model_copy(update={"plane": plane}), "reconciliation": None}
     return before.model_copy(update=update), blocks
@@ -165,7 +174,7 @@ def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterat
 
 @contextmanager
 def _kept(journal: Journal, listener: Listener) -> Iterator[Journal]:
-    """Keep the journal if an exception ends the calibration, and tell the user so."""
+    """Keep the journal if an exception ends the calibration, with a message to the user."""
     try:
         if len(journal):
             listener.say(f"going on from {journal.path}: {len(journal):,} measurements are there")
@@ -179,13 +188,13 @@ def _kept(journal: Journal, listener: Listener) -> Iterator[Journal]:
 
 
 def _named(account: EngineAccount, box: BoxDescription) -> EngineAccount:
-    """Return the engine's account with the CPU's name from the box: an engine has none for an Arm processor."""
+    """Return the engine's account with the CPU's name from the box: engines do not know the name of an Arm processor."""
     name = (box.board or box.cpu_model) if account.device == "cpu" else None
     return replace(account, device_name=name) if name else account
 
 
 def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
-    """Lengths of paper mode."""
+    """Draw the lengths of paper mode."""
     if settings.mode != "paper" or not settings.whole:
         return None
     from simnmt.base.shipped_files import find
@@ -204,6 +213,6 @@ def _header(settings: Settings, account: EngineAccount, box: BoxDescription, pla
         "box": {name: getattr(box, name) for name in names},
         "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
         "simnmt": VERSION,
-        # Samples stand by their place in the plan: in another one, the places mean other works.
+        # The place of a sample in the plan identifies its work; another plan has other works there.
         "plan": hashlib.sha256(repr(plans).encode()).hexdigest()[:16],
     }

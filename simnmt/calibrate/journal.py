@@ -1,4 +1,4 @@
-"""The journal: every measurement is appended as soon as it is made, so that an interrupted calibration resumes."""
+"""The journal: a file that gets every measurement at once, so that an interrupted calibration resumes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import MeasuringConditions
 
 Header = Mapping[str, object]
-"""What must be the same for measurements to belong to one profile."""
+"""Settings and box, which must be the same for all measurements of one profile."""
 _SAMPLE, _READING = TypeAdapter(Sample), TypeAdapter(Reading)
 VERSION = 1
 SYNC_S = 5.0
-"""Seconds of measuring that a crash of the whole box may cost."""
+"""Most seconds of measuring that a crash of the box may lose."""
 
 
 def journal_path(out: str | os.PathLike[str]) -> Path:
-    """Where the journal of a profile lies."""
+    """Return the path of the journal of a profile."""
     return Path(f"{os.fspath(out)}.journal.jsonl")
 
 
 class Journal:
-    """Samples and readings by what they are of, and findings by name; new ones go to the file at once.
+    """Samples and readings by place in the plan, and findings by name; new ones go to the file at once.
 
-    A file with another header (settings, box) is refused: its numbers do not belong to this profile. A line that an
-    interruption cut short is dropped, and so is work that memory had no room for: it is tried again. Raises
-    `CalibrationError` for a journal of other settings, one in use, and one that cannot be written.
+    A file with another header (settings, box) is refused: its numbers do not belong to this profile. A truncated last line is
+    dropped, and so are works that did not fit into memory, which are tried again. Raises `CalibrationError` for a journal of
+    other settings, one in use, and one that cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, object]) -> None:
@@ -46,7 +46,7 @@ class Journal:
         self.readings: dict[tuple[str, int, int], Reading] = {}
         """By (bench, attempt, position)."""
         self.findings: dict[str, Any] = {}
-        """Results of parts that are measured in one go."""
+        """Results of parts that are measured as a whole."""
         self.sessions: list[MeasuringConditions] = []
         """The state of the box before each session."""
         self._synced = monotonic()
@@ -67,7 +67,7 @@ class Journal:
         self.readings[reading.bench, reading.attempt, reading.position] = reading
 
     def finding(self, name: str, result: Any) -> None:
-        """Keep the result of a part, as JSON holds it."""
+        """Keep the result of a part, which is plain JSON."""
         self._append("finding", [name, result])
         self.findings[name] = result
 
@@ -96,7 +96,7 @@ class Journal:
         try:
             if self.path.exists():
                 check_regular(self.path, MOST_TEXT_BYTES)
-            # Unbuffered: what found no room must not be tried once more when the file is closed.
+            # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
             file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
         except OSError as error:
             remedy = "choose another --out"
@@ -145,7 +145,7 @@ class Journal:
             self.readings[reading.bench, reading.attempt, reading.position] = reading
         else:
             sample = _SAMPLE.validate_python(line["sample"])
-            if sample.timing is not None:  # else there may be room for it in this session
+            if sample.timing is not None:  # else it may fit into memory in this session
                 self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
 
     def _compare(self, theirs: Any, ours: Header) -> None:
@@ -185,7 +185,7 @@ class Journal:
 
 
 def _flat(header: Header, above: str = "") -> dict[str, object]:
-    """Return settings and box by single keys, so that a message names the one that differs."""
+    """Return settings and box as a flat mapping, so that a message can name the key that differs."""
     flat: dict[str, object] = {}
     for key, value in header.items():
         flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})

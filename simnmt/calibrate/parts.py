@@ -249,7 +249,7 @@ class Parts:
     def _beam_overrun(self) -> tuple[BeamOverrun | None, list[str]]:
         block = measure_overrun(self._settings)
         if block is None and self._replaced is not None:
-            what = "the profile to replace would lose its beam_overrun: the model ended too few of the text's sentences"
+            what = "the existing profile would lose its beam_overrun: the model ended too few of the text's sentences"
             remedy = "give another --text, choose another --out, or remove it"
             raise CalibrationError(what, path=self._replaced, remedy=remedy)
         short = "no steps of the beam beyond its best output: the model ended too few of the text's sentences"

@@ -1,4 +1,4 @@
-"""What is refused before anything is measured: what could not end well."""
+"""Checks before any measurement that refuse calibrations that would fail at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads",
 
 _TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam", "fused")
 _BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk", "energy": "energy", "overheads": "overheads"}
-"""Where a profile holds a part."""
+"""Block of a profile that holds a part."""
 
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
@@ -33,7 +33,7 @@ def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
         try:
             profile = read_profile(path)
         except ProfileError as error:
-            what = f"stands there and is no device profile: {error.what}"
+            what = f"the existing file is not a device profile: {error.what}"
             raise CalibrationError(what, path=path, remedy="choose another --out, or remove it") from None
     if profile is None and not settings.whole:
         remedy = "add execution to --part, or give as --out a profile to complete"
@@ -42,13 +42,13 @@ def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
 
 
 def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
-    """Raises where the page of a profile could not be written, or would replace what is read or the profile."""
+    """Raise if the page of a profile could not be written, or would replace an input or the profile."""
     refuse_unwritable(page, "--page")
     refuse_replacing(page, out, *_read(settings))
 
 
 def within_positions(account: EngineAccount, plans: Sequence[BenchPlan]) -> None:
-    """Lengths beyond the model's are said at once, not when the longest cell's turn comes."""
+    """Raise `CalibrationError` for lengths beyond the model's positions, before the longest cell is reached."""
     most = account.architecture.get("max_positions")
     longest = max((max(work.src_len, work.tgt_len) for plan in plans for work in plan.works), default=0)
     if most is not None and longest > most:
@@ -66,11 +66,11 @@ def same_engine(before: DeviceProfile, account: EngineAccount, settings: Setting
 
 
 def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
-    """Raise `CalibrationError` where a profile to complete counts lengths otherwise: its costs per token are not converted."""
+    """Raise `CalibrationError` if the profile to complete has other length units: its costs per token are not converted."""
     unit = before.length_unit
     for option, given, kept in (("--src-unit", settings.src_unit, unit.src), ("--tgt-unit", settings.tgt_unit, unit.tgt)):
         if given is not None and given != kept:
-            what = f"the profile to complete has costs per token of unit {kept}, {option} (or --unit) says {given}"
+            what = f"the profile to complete has costs per token of unit {kept}, {option} (or --unit) is {given}"
             remedy = f"leave {option} and --unit out, or choose another --out and add execution to --part"
             raise CalibrationError(what, path=path, remedy=remedy)
 
@@ -82,22 +82,22 @@ def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Setting
     for key, value in ours.items():
         if theirs.get(key) != value:
             of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
-            raise CalibrationError(f"a profile of {of} stands there ({there.model.name})", path=path, remedy=remedy)
+            raise CalibrationError(f"the existing profile is of {of} ({there.model.name})", path=path, remedy=remedy)
     lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
     if lost:
-        what = f"the profile that stands there would lose its {', '.join(lost)}"
+        what = f"the existing profile would lose its {', '.join(lost)}"
         raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --part, or {remedy}")
     if there.beam_overrun is not None and not measures_overrun(settings):
-        what = "the profile that stands there would lose its beam_overrun, how many steps a beam takes for a token"
+        what = "the existing profile would lose its beam_overrun, the steps of a beam per token"
         raise CalibrationError(what, path=path, remedy=f"give --text and no --vocabulary, or {remedy}")
 
 
 def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
-    """Raises for a text that tells nothing of this model, and what reading it raises, before hours of measuring."""
+    """Raise for a text that is useless for this model or cannot be read, before hours of measuring."""
     if settings.text is None:
         return
     if Path(settings.text).is_fifo():
-        what = "a pipe, whose text is there only once; it is read before and after the timing"
+        what = "a pipe can be read only once, but the text is read before and after the timing"
         raise CalibrationError(what, path=settings.text, remedy="give a file")
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import check_vocabularies
@@ -105,7 +105,7 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
         check_vocabularies(settings, account.weights)
         return
     if account.weights != "checkpoint":
-        what = f"{settings.model} has random weights, which say no words that could agree"
+        what = f"{settings.model} has random weights, whose translations cannot be compared"
         raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
     if settings.backend == "torch":
         check_overrun(settings)
@@ -132,7 +132,7 @@ def _facts(
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:
-    """Threads to measure with; by default one for each core that we may use."""
+    """Return the threads to measure with; by default one for each core that this process may use."""
     if settings.device != "cpu":
         return None
     if settings.threads is not None and settings.threads > box.usable_cpus:
@@ -143,7 +143,7 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
 
 
 def refuse_unwritable(path: Path, option: str) -> None:
-    """Raise `CalibrationError` where no file could be written in the end; `option` names it."""
+    """Raise `CalibrationError` if the file of `option` could not be written at the end."""
     if not path.parent.is_dir():
         what = "its folder does not exist"
         raise CalibrationError(what, path=path, remedy=f"make the folder, or choose another {option}")
@@ -154,6 +154,6 @@ def refuse_unwritable(path: Path, option: str) -> None:
 
 
 def _read(settings: Settings) -> tuple[str | None, ...]:
-    """The files that are read."""
+    """Return the input files."""
     lengths = None if settings.lengths.startswith("@") else settings.lengths
     return settings.model, lengths, settings.text, *settings.vocabulary

@@ -1,4 +1,4 @@
-"""Use of this box's processors: load by other programs, clock at this moment, and pinning of the measured threads."""
+"""Use of the processors: load by other programs, present clock, and pinning of the measured threads."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from simnmt.calibrate.box.processor import LogicalCpu, logical_cpus
 from simnmt.calibrate.box.system_files import Tree
 
 SPAN_S = 0.5
-"""A processor's account advances by hundredths of a second: over half a second, a fiftieth of a CPU."""
+"""Seconds of watching. The system counts hundredths of a second: over half a second, a fiftieth of a CPU."""
 QUIET_SHARE = 0.1
-"""Above this share of the CPUs in use by others, repeats of a short cell are visibly disturbed."""
+"""Share of the CPUs in use by other programs above which repeats of a short cell are visibly disturbed."""
 
 
 def counted_cpus(box: BoxDescription) -> int:
-    """Return the CPUs over which `others_cpus` is counted: all of the box, though this process may be allowed fewer of them."""
+    """Return the CPUs over which `others_cpus` is counted: all CPUs of the box, also those that this process may not use."""
     return box.logical_cores or box.usable_cpus
 
 
 def is_busy(others_cpus: float, box: BoxDescription) -> bool:
-    """Return whether other processes compute on this box; `others_cpus`: CPUs' worth of time that they use."""
+    """Return whether other processes load this box; `others_cpus`: CPUs' worth of time that they use."""
     return others_cpus > QUIET_SHARE * counted_cpus(box)
 
 
 class BusyWatch:
-    """Processor time that other processes use, counted from the moment when the watch is made."""
+    """Counter of the processor time that other processes use, from its creation on."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class BusyWatch:
         self._busy_s, self._used_s, self._begin_s = _busy_s(self._tree), process_s(), clock()
 
     def others_cpus(self) -> float | None:
-        """Return the CPUs' worth of time that all but this process used; None if the box keeps no account of it.
+        """Return the CPUs' worth of time that other processes used; None if the system does not count it.
 
-        Time that a hypervisor gave to its other guests counts.
+        Time that a hypervisor gave to its other guests is included.
         """
         busy_s, used_s, now_s = _busy_s(self._tree), self._process_s(), self._clock()
         if self._busy_s is None or busy_s is None or now_s <= self._begin_s:
@@ -53,25 +53,18 @@ class BusyWatch:
         return max((busy_s - self._busy_s - (used_s - self._used_s)) / (now_s - self._begin_s), 0.0)
 
 
-def others_cpus(
-    root: str | os.PathLike[str] = "/",
-    *,
-    span_s: float | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-    own_s: Callable[[], float] = time.process_time,
-) -> float | None:
-    """CPUs' worth of time that all but this process use, watched for `span_s`; None where the box does not tell.
+def others_cpus() -> float | None:
+    """Watch for `SPAN_S`; return the CPUs' worth of time that other processes use, None if the system does not count it.
 
-    Unlike the load average it forgets at once what we ourselves have just done.
+    Unlike the load average, it does not include what this process did before.
     """
-    watch = BusyWatch(root, clock=clock, process_s=own_s)
-    sleep(SPAN_S if span_s is None else span_s)
+    watch = BusyWatch()
+    time.sleep(SPAN_S)
     return watch.others_cpus()
 
 
 def own_frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:
-    """Mean clock of the CPUs that this process may run on, while it is bound those; None where the box does not tell."""
+    """Return the mean clock of the CPUs that this process may run on, or is bound to; None if unknown."""
     tree = Tree.at(root)
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     khz = [tree.number(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in sorted(ours)]
@@ -80,9 +73,9 @@ def own_frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:
 
 
 def _busy_s(tree: Tree) -> float | None:
-    """Seconds of all CPUs in which they were neither idle nor waiting for a disk, since the box was started."""
+    """Return the seconds since boot in which the CPUs were neither idle nor waiting for a disk, over all CPUs."""
     words = (tree.text("proc/stat") or "").partition("\n")[0].split()
-    # user nice system idle iowait irq softirq steal; what guests had is within user already
+    # user nice system idle iowait irq softirq steal; user includes the time of guests
     if len(words) < 8 or words[0] != "cpu" or not all(word.isdecimal() for word in words[1:]):
         return None
     ticks = [int(word) for word in words[1:9]]
@@ -90,7 +83,7 @@ def _busy_s(tree: Tree) -> float | None:
 
 
 def _cpuinfo_mhz(tree: Tree, cpus: set[int]) -> list[float]:
-    """From /proc/cpuinfo, where there is no cpufreq."""
+    """Read the clocks from /proc/cpuinfo, for systems without cpufreq."""
     speeds, ours = [], False
     for line in (tree.text("proc/cpuinfo") or "").splitlines():
         key, _, value = (part.strip() for part in line.partition(":"))
@@ -102,9 +95,9 @@ def _cpuinfo_mhz(tree: Tree, cpus: set[int]) -> list[float]:
 
 
 def choose_cpus(cpus: Sequence[LogicalCpu], threads: int) -> list[int]:
-    """As many CPUs, ascending: one of each core before a second of any, the fastest first, among equals the last.
+    """Choose as many CPUs as threads, ascending: one of each core before a second of any, the fastest first.
 
-    The first CPUs serve most interrupts.
+    Among equals the last is chosen, because the first CPUs serve most interrupts.
     """
     taken: Counter[tuple[int, ...]] = Counter()
     ranked = []
@@ -116,9 +109,9 @@ def choose_cpus(cpus: Sequence[LogicalCpu], threads: int) -> list[int]:
 
 @contextmanager
 def pinned(threads: int | None) -> Iterator[tuple[int, ...]]:
-    """Bind this process, its threads to come too, to as many CPUs; gives them, empty where nothing is bound.
+    """Bind this process and its later threads to as many CPUs; yield the CPUs, none if nothing is bound.
 
-    Nothing is where the threads take all CPUs that are allowed, on a system without affinity, and for None.
+    Nothing is bound if the threads take all allowed CPUs, on a system without affinity, and for None.
     """
     if threads is None or not hasattr(os, "sched_setaffinity"):
         yield ()
@@ -136,9 +129,9 @@ def pinned(threads: int | None) -> Iterator[tuple[int, ...]]:
 
 
 def _bind(cpus: set[int]) -> None:
-    """Of every thread: affinity is a thread's, and pools that stand already would keep theirs."""
+    """Bind every thread: affinity belongs to a thread, and existing pools would keep theirs."""
     tasks = Path("/proc/self/task")
     numbers = [int(task.name) for task in tasks.iterdir()] if tasks.is_dir() else [0]
     for number in numbers:
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the thread has ended
             os.sched_setaffinity(number, cpus)

@@ -21,12 +21,14 @@ from simnmt.profile.doubts import busy_message
 from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")
+_ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fused", "weights", "architecture", "versions")
+"""Fields of an engine's account that `engine` of a profile has too."""
 Blocks = Mapping[str, Configuration | None]
-"""Measured blocks of a profile, by their names; None: it could not be measured."""
+"""Measured blocks of a profile by name; None for a block that could not be measured."""
 
 
 def state(box: BoxDescription) -> MeasuringConditions:
-    """Return what may change from one moment to the next. Watches the box for half a second."""
+    """Return the present load, clock and governor of the box, which is watched for half a second."""
     others = processor_use.others_cpus()
     return MeasuringConditions(
         others_cpus=others,
@@ -40,7 +42,7 @@ def state(box: BoxDescription) -> MeasuringConditions:
 def conditions_block(
     sessions: Sequence[MeasuringConditions], after: MeasuringConditions, measured: Measured | None, pinned_cpus: Sequence[int]
 ) -> Conditions:
-    """Return `conditions` of a profile: the states before each session and after the last, and the drift of the reference."""
+    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference."""
     states = [*sessions, after]
     others = [state.others_cpus for state in states if state.others_cpus is not None]
     clocks = [state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)]
@@ -73,7 +75,7 @@ def conditions_block(
 
 
 def busy_warnings(states: Sequence[MeasuringConditions], activity: str) -> list[str]:
-    """Return a warning if other programs used the box in one of these states, which lie around `activity`."""
+    """Return a warning if other programs used the box in one of these states, before or after `activity`."""
     if not any(state.busy for state in states):
         return []
     return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)]
@@ -90,7 +92,7 @@ def disturbed_works(measured: Measured) -> list[str]:
 
 
 def remarks(block: Conditions, measured: Measured | None, *, on_cpu: bool) -> list[str]:
-    """Return what a reader of a new profile should know beside its doubts: an unsteady governor, and cells left out."""
+    """Return remarks on a new profile beside its doubts: an unsteady governor, and cells that were left out."""
     governor, messages = block.governor, []
     if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
         messages.append(f"the clock governor is {governor}: under performance, times vary less")
@@ -137,9 +139,9 @@ def completed(
     device_name: str | None,
     tool: str,
 ) -> DeviceProfile:
-    """Return a profile with further blocks; date, tool and conditions of its execution stay as they are.
+    """Return a profile with further blocks; date, tool and conditions of its execution do not change.
 
-    When and how the blocks came is added to `conditions.later`. A name that is given replaces the profile's.
+    Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's.
     """
     earlier = before.conditions or Conditions()
     later = LaterConditions(**conditions.model_dump(exclude={"later"}), parts=tuple(parts), date=now(), tool=tool)
@@ -167,24 +169,16 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
     """Return `engine` of a profile."""
     clipping = account.clipping
     return EngineBlock(
-        backend=account.backend,
-        compute_type=account.compute_type,
-        device=account.device,
-        device_name=account.device_name,
-        threads=account.threads,
+        **{name: getattr(account, name) for name in _ACCOUNT},
         beam=beam,
-        fused=account.fused,
         decoder=None if account.decoder is None else DecoderOptions(**account.decoder),
-        weights=account.weights,
         clipped_weights=None if clipping is None else clipping.clipped,
         product_weights=None if clipping is None else clipping.weights,
-        architecture=account.architecture,
-        versions=account.versions,
     )
 
 
 def describe_weights(account: EngineAccount) -> str:
-    """Return where the weights come from, for provenance."""
+    """Return the origin of the weights, for provenance."""
     return "random weights" if account.weights == "random" else "weights of a checkpoint"
 
 

@@ -1,15 +1,14 @@
-"""Timed rounds guarded against disturbance, as the studies of papers measure them.
+"""Timed rounds guarded against disturbance, for the studies of papers.
 
-A round times several methods one after the other, and the ratios of their times count. Two signs make a round disturbed: other
-processes used more than `QUIET_SHARE` of the CPUs while it ran, or reference work that is timed before, within and after it
-changed its speed. A disturbed round is rejected and measured again.
+A round times several methods one after the other, and the ratios of their times count. A round is disturbed if other processes
+used more than `QUIET_SHARE` of the CPUs meanwhile, or if the speed of reference work, timed before, within and after the round,
+changed. A disturbed round is rejected and measured again.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -23,7 +22,7 @@ from simnmt.calibrate.box import BoxDescription, describe
 REFERENCE_BOUND = 0.10
 """Largest relative difference of the reference readings of one round. A quiet virtual machine stays within 0.02 for seconds."""
 MOST_ATTEMPTS = 3
-"""Times that one round is measured at most."""
+"""Most attempts at one round."""
 
 T = TypeVar("T")
 Checkpoint = Callable[[], None]
@@ -35,11 +34,11 @@ class RoundCheck:
     """Conditions under which one round was measured."""
 
     others_cpus: float | None
-    """CPUs' worth of time that other processes used meanwhile; None if the box keeps no account of it."""
+    """CPUs' worth of time that other processes used meanwhile; None if unknown."""
     reference_spread: float
     """Greatest over least reading of the reference work in this round, less 1."""
     busy: bool
-    """Other processes used more than their share."""
+    """True if other processes used more than `QUIET_SHARE` of the CPUs."""
 
     @property
     def disturbed(self) -> bool:
@@ -52,7 +51,7 @@ class GuardedRound(Generic[T]):
     """A round that was measured until an attempt was undisturbed, or `MOST_ATTEMPTS` times."""
 
     result: T
-    """The last attempt's."""
+    """Result of the last attempt."""
     checks: tuple[RoundCheck, ...]
     """Conditions of each attempt."""
 
@@ -62,60 +61,51 @@ class GuardedRound(Generic[T]):
         return not self.checks[-1].disturbed
 
 
+@dataclass
 class RoundGuard:
-    """Measures a round again while it is disturbed, `MOST_ATTEMPTS` times at most."""
+    """A loop that measures a round again while it is disturbed, `MOST_ATTEMPTS` times at most."""
 
-    def __init__(
-        self,
-        reference: Callable[[], float] | None = None,
-        *,
-        root: str | os.PathLike[str] = "/",
-        watch: Callable[[], processor_use.BusyWatch] | None = None,
-        box: BoxDescription | None = None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """`reference`: times the reference work once, in seconds; by default products of a matrix that caches hold in part."""
-        self._reference = reference or matrix_reference()
-        self._watch = watch or (lambda: processor_use.BusyWatch(root))
-        self._box = box or describe(libraries=False)
-        self._say = say
+    reference: Callable[[], float] = field(default_factory=lambda: matrix_reference())
+    """Times the reference work once, in seconds; by default products of a matrix that caches hold in part."""
+    watch: Callable[[], processor_use.BusyWatch] = processor_use.BusyWatch
+    box: BoxDescription = field(default_factory=lambda: describe(libraries=False))
+    say: Callable[[str], None] = lambda _: None
 
     def measure(self, run_round: Callable[[Checkpoint], T], name: str = "round") -> GuardedRound[T]:
-        """Measure a round with `run_round(checkpoint)`; `name` stands for the round in messages."""
+        """Measure a round with `run_round(checkpoint)`; `name`: name of the round in messages."""
         checks: list[RoundCheck] = []
         while not checks or (checks[-1].disturbed and len(checks) < MOST_ATTEMPTS):
             readings: list[float] = []
-            watch = self._watch()
+            watch = self.watch()
             checkpoint = partial(self._read, readings)
             checkpoint()
             result = run_round(checkpoint)
             checkpoint()
             checks.append(self._check(readings, watch.others_cpus()))
             if checks[-1].disturbed:
-                self._say(f"{name}, attempt {len(checks)} was disturbed ({describe_check(checks[-1])})")
+                self.say(f"{name}, attempt {len(checks)} was disturbed ({describe_check(checks[-1])})")
         return GuardedRound(result, tuple(checks))
 
     def _read(self, readings: list[float]) -> None:
-        readings.append(self._reference())
+        readings.append(self.reference())
 
     def _check(self, readings: Sequence[float], others_cpus: float | None) -> RoundCheck:
         least, greatest = min(readings), max(readings)
         spread = greatest / least - 1.0 if least > 0.0 else 0.0
-        return RoundCheck(others_cpus, spread, others_cpus is not None and processor_use.is_busy(others_cpus, self._box))
+        return RoundCheck(others_cpus, spread, others_cpus is not None and processor_use.is_busy(others_cpus, self.box))
 
 
 def describe_check(check: RoundCheck) -> str:
-    """State the conditions of a round, as `others used 0.8 CPUs, reference work varied by 12 %`."""
+    """Describe the conditions of a round: `others used 0.8 CPUs, reference work varied by 12 %`."""
     others = [] if check.others_cpus is None else [f"others used {check.others_cpus:.1f} CPUs"]
     return ", ".join([*others, f"reference work varied by {100 * check.reference_spread:.0f} %"])
 
 
 def matrix_reference(rows: int = 4_096, columns: int = 512, repeats: int = 25) -> Callable[[], float]:
-    """Make reference work: products of an 8 MB matrix with a vector, as a small decoder's output layer does them.
+    """Return a function that times products of an 8 MB matrix with a vector, the median of three repeats in seconds.
 
-    Returns:
-        A function that times the products three times and returns the median in seconds. The matrix does not fit a core's own
-        cache, so that neighbours on shared caches and memory show.
+    A small decoder's output layer computes such products. The matrix does not fit into the private cache of a core, so that
+    neighbours on shared caches and memory change the time.
     """
     random = np.random.default_rng(0)
     matrix, vector = random.standard_normal((rows, columns), np.float32), random.standard_normal(columns, np.float32)

@@ -1,4 +1,4 @@
-"""Timed samples, readings of the reference cell, repeats grouped into cells, and the drift of the box between readings."""
+"""Timed samples, readings of the reference cell, cells of repeats, and the drift of the box between readings."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from simnmt.nmt.engine import Timing, Work
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One work, timed once."""
+    """One timing of a work."""
 
     bench: Bench
     attempt: int
     stretch: int
     index: int
-    """Within the stretch."""
+    """Place within the stretch."""
     work: Work
     timing: Timing | None
-    """None where memory did not suffice."""
+    """None if memory did not suffice."""
 
 
 def reduce_timing(bench: Bench, timing: Timing) -> Timing:
-    """Return the used part of a timing: single steps of the step bench alone, elsewhere their sum, which gives the gaps."""
+    """Return the used part of a timing: single steps for the step bench, else only their sum, which gives the gaps."""
     if bench == "step" or timing.steps_s is None:
         return timing
     return Timing(timing.total_s, timing.encode_s, (sum(timing.steps_s),))
@@ -35,19 +35,19 @@ def reduce_timing(bench: Bench, timing: Timing) -> Timing:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The reference cell, timed a few times on end."""
+    """A few consecutive timings of the reference cell."""
 
     bench: Bench | Literal["rounds"]
     attempt: int
     position: int
-    """0 before the first stretch of the attempt, k after its k-th."""
+    """0 before the first stretch of the attempt, k after the k-th."""
     total_s: tuple[float, ...]
     frequency_mhz: float | None = None
-    """Mean clock, right afterwards, of the CPUs that we run on; None where the box does not tell."""
+    """Mean clock of the CPUs of this process right afterwards; None if unknown."""
 
     @property
     def least_s(self) -> float:
-        """The least repeat, which counts."""
+        """The least repeat."""
         return min(self.total_s)
 
 
@@ -67,10 +67,10 @@ class Cell:
 
 
 def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *, every: bool = False) -> list[Cell]:
-    """Repeats by work, sorted by it. `disturbed`: (attempt, stretch).
+    """Group repeats by work, sorted by work. `disturbed`: (attempt, stretch) pairs.
 
-    Of several attempts at the same place of the plan a calm one counts, else the last. A place without a calm attempt does not
-    count where its work has others; with `every` it does, so that there are as many inferences as were planned.
+    Of several attempts at the same place of the plan an undisturbed one counts, else the last. A place with disturbed attempts
+    only is dropped if its work has other places; with `every` it is kept, so that all planned inferences count.
     """
     spoilt = set(disturbed)
     places: dict[tuple[int, int], tuple[bool, Sample, Timing]] = {}
@@ -90,27 +90,27 @@ def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]
 
 
 BOUND = 0.05
-"""Share by which a reading may differ from the usual one. A quiet box stays within 0.01 to 0.02."""
+"""Largest relative difference of a reading from the usual one. A quiet box stays within 0.01 to 0.02."""
 BASE = "the lower quartile of all readings"
-"""Base of drift: a disturbance only slows, and a single lucky reading is not the rule."""
+"""Description of the base of drift: disturbances only slow a reading, but a single fast reading may be exceptional."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How steady the reference cell was."""
+    """Steadiness of the reference cell."""
 
     usual_s: float
-    """As `BASE` says."""
+    """The usual reading, see `BASE`."""
     largest: float
-    """The largest share by which a reading differs from it, with its sign."""
+    """Largest relative difference of a reading from the usual one, with its sign."""
     disturbed: frozenset[tuple[str, int, int]]
     """(bench, attempt, stretch) with a disturbed reading before or after."""
 
 
 def judge_drift(readings: Sequence[Reading], order: Mapping[tuple[str, int], Sequence[int]], bound: float = BOUND) -> Drift:
-    """Compare all readings. `order`: the stretches of each (bench, attempt) as they were measured.
+    """Compare all readings. `order`: the stretches of each (bench, attempt) in the order of measuring.
 
-    A stretch is disturbed where a reading at either of its ends is off by more than `bound`, or is missing.
+    A stretch is disturbed if a reading before or after it differs by more than `bound` from the usual one, or is missing.
     """
     usual_s = float(np.quantile([reading.least_s for reading in readings], 0.25)) if readings else 0.0
     off: dict[tuple[str, int, int], float] = {

@@ -1,4 +1,4 @@
-"""Settings of a calibration: everything that decides which numbers come out, and the error of an impossible calibration."""
+"""Settings of a calibration, which decide its numbers, and the error of an impossible calibration."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
 class CalibrationError(InputError):
-    """A measurement that cannot be begun, or gone on with: says why, and the remedy."""
+    """A measurement that cannot begin or continue, with the reason and a remedy."""
 
 
 Mode = Literal["quick", "full", "paper"]
 Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
 PARTS: tuple[Part, ...] = ("execution", "step", "decoder", "disk", "energy", "overheads")
-"""What may be measured; `step` is decode steps and encoders over batch sizes, `decoder` steps by how the decoder is written."""
+"""Parts of a calibration; `step` is decode steps and encoders over batch sizes, `decoder` steps by variant of the decoder."""
 WORD_MODELS = ("bilstm", "gru")
-"""Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); others read subwords."""
+"""Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); other models read subwords."""
 PAPER_INFERENCES = 10_000
-"""Of CNMT-05 and CNMT-14."""
+"""Number of inferences in CNMT-05 and CNMT-14."""
 MOST_LENGTH = 4_096
 LEAST_BATCH, MOST_BATCH = 8, 1_024
-"""Bounds of the largest batch: below the least no batch size is left to judge by."""
+"""Bounds of the largest batch: with a smaller one, no batch size would judge the fits."""
 LEAST_PACE_BYTES_PER_S = 1e6
-"""A full measurement reads 574 MB: some ten minutes."""
+"""Least pace: a full measurement reads 574 MB, in some ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One calibration: the same settings on the same box make the same plan.
+    """Settings of one calibration; the same settings on the same box give the same plan.
 
-    Raises `CalibrationError` for what makes no plan.
+    Raises `CalibrationError` for impossible settings.
     """
 
     model: str
@@ -49,28 +49,28 @@ class Settings:
     """quick: six corner cells; full: the whole grid; paper: many single inferences with the lengths of a corpus."""
     parts: tuple[Part, ...] = PARTS
     max_batch: int | None = None
-    """Largest batch of steps and encoders: the sizes of a fixed ladder up to it; None: 64, in quick mode 16."""
+    """Largest batch of steps and encoders, whose sizes are a fixed ladder up to it; None: 64, in quick mode 16."""
     max_src_len: int = 100
     max_tgt_len: int = 100
     lengths: str = "@de-en-news"
     """Length table from which paper mode draws: a shipped `@name`, or a file."""
     inferences: int = PAPER_INFERENCES
-    """Of paper mode."""
+    """Number of inferences in paper mode."""
     src_unit: str | None = None
-    """What a source token is; None: a piece of the sentencepiece model in the model's folder, named by its content; without one
+    """Unit of source tokens; None: a piece of the sentencepiece model in the model's folder, named by its content; without one,
     word for bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
     disk_bytes_per_s: float | None = None
-    """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
+    """Pace of the disk reads, to imitate a slower flash; None: the speed of the disk."""
     text: str | None = None
-    """Sentences, one a line, of a trained model's folder alone: on which the sharp backend's part `decoder` tells the agreement
-    of what rounds, torch's what `vocabulary` takes and changes, and torch's `beam` how many steps it takes for a token."""
+    """File with one sentence per line, for a trained model's folder. The part `decoder` uses it for the agreement of rounding
+    variants (sharp) or the costs and effects of `vocabulary` (torch); torch with a beam, to count steps per token."""
     vocabulary: tuple[str, ...] = ()
     """Bundles of `simnmt vocab build`, one of each kind, for the part `decoder` with torch."""
     direction: str | None = None
-    """Which clusters of a bundle with several."""
+    """Name of the clusters to use from a bundle with several."""
     seed: int = 0
-    """Of the order of measuring, the drawn lengths, the token ids and random weights."""
+    """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -80,12 +80,12 @@ class Settings:
         for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
             if not 8 <= length <= MOST_LENGTH:
                 remedy = f"give 8 to {MOST_LENGTH} tokens"
-                raise CalibrationError(f"a longest {name} of {length} tokens makes no grid", remedy=remedy)
+                raise CalibrationError(f"a longest {name} of {length} tokens cannot make a grid", remedy=remedy)
         if self.max_batch is not None and not LEAST_BATCH <= self.max_batch <= MOST_BATCH:
             remedy = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
             raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
         if self.inferences < 6:
-            raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
+            raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
         self._check_vocabulary()
         rounds = self.backend == "sharp" and "decoder" in self.parts
         searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
@@ -93,39 +93,39 @@ class Settings:
             remedy = (
                 "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
             )
-            what = "a text tells how the sharp decoder rounds, how far a beam runs on, or what a part of the vocabulary changes"
-            raise CalibrationError(f"{what}, and nothing else", remedy=remedy)
+            what = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
+            raise CalibrationError(what, remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             reads = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
             raise CalibrationError(f"{reads} would take too long", remedy="give 1MB/s or more")
 
     def _check_vocabulary(self) -> None:
-        """Raises `CalibrationError` for a part of the vocabulary that could not be measured."""
+        """Raise `CalibrationError` for a restricted vocabulary that could not be measured."""
         if self.direction is not None and not self.vocabulary:
             raise CalibrationError("a direction without a bundle of clusters", remedy="give --vocabulary, or leave it out")
         if not self.vocabulary:
             return
         if self.text is None:
             raise CalibrationError(
-                "what is active of a vocabulary hangs on the text", remedy="give --text, with one sentence a line"
+                "the active share of a vocabulary depends on a text", remedy="give --text, with one sentence per line"
             )
         if self.backend != "torch" or "decoder" not in self.parts:
             remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
-            raise CalibrationError("a part of the vocabulary is measured with torch's decoder alone", remedy=remedy)
+            raise CalibrationError("a restricted vocabulary is only measured with torch's decoder", remedy=remedy)
         if self.compute_type not in (None, "float32"):
             raise CalibrationError(
-                f"a part of the vocabulary is measured in float32, not in {self.compute_type}",
+                f"a restricted vocabulary is measured in float32, not in {self.compute_type}",
                 remedy="leave --compute-type out, or --vocabulary",
             )
 
     @property
     def whole(self) -> bool:
-        """Whether a profile comes of it; without the part execution, it completes one."""
+        """True if the calibration makes a new profile; without the part execution, it completes one."""
         return "execution" in self.parts
 
     @property
     def units(self) -> tuple[str, str]:
-        """What a source and a target token is. Raises `CorpusError` for a tokeniser that cannot be read."""
+        """Units of source and target tokens. Raises `CorpusError` for a tokeniser that cannot be read."""
         return self.src_unit or self._unit("src"), self.tgt_unit or self._unit("tgt")
 
     def _unit(self, side: Side) -> str:
@@ -135,7 +135,7 @@ class Settings:
         return "subword" if tokeniser is None else unit_of(tokeniser)
 
     def as_json(self) -> dict[str, Any]:
-        """As the journal's first line holds it."""
+        """Return the settings as the first line of the journal holds them."""
         return asdict(self) | {"parts": list(self.parts), "vocabulary": list(self.vocabulary)}
 
 
@@ -145,42 +145,37 @@ MOST_POSITIONS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class StiSettings:
-    """One calibration of a streamed model. Raises `CalibrationError` for what cannot be measured."""
+    """Settings of one calibration of a streamed model. Raises `CalibrationError` for impossible settings."""
 
     lengths: tuple[int, ...] = STI_LENGTHS
-    """Padded tokens of a text; rising."""
+    """Padded lengths of a text in tokens, rising."""
     pace_bytes_per_s: float | None = None
-    """Of a slower storage to be imitated; None: as fast as the disk gives."""
+    """Rate of a slower storage to be imitated; None: the speed of the disk."""
     repeats: int = 9
-    """Of each read and of each layer's width and length."""
+    """Repeats of each read, and of each width and length of a layer."""
     threads: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
             raise CalibrationError("no lengths, or some twice or out of order", remedy="give rising --lengths, as in 16,32")
-        for length in self.lengths:
-            self._positive("--lengths", length)
-        self._positive("--repeats", self.repeats)
-        self._positive("--threads", self.threads)
+        counts = [*(("--lengths", length) for length in self.lengths), ("--repeats", self.repeats), ("--threads", self.threads)]
+        for name, value in counts:
+            if not 1 <= value <= MOST_POSITIONS:
+                raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
         if self.pace_bytes_per_s is not None and not (math.isfinite(self.pace_bytes_per_s) and self.pace_bytes_per_s > 0.0):
-            raise CalibrationError("--pace: no pace", remedy="give a positive rate such as 20MB/s, or leave it out")
+            raise CalibrationError("--pace: not a rate", remedy="give a positive rate such as 20MB/s, or leave it out")
 
     def within(self, positions: int) -> None:
-        """Raise `CalibrationError` where a text of the greatest length is longer than the model takes."""
+        """Raise `CalibrationError` if the greatest length exceeds the model's positions."""
         if self.lengths[-1] > positions:
             raise CalibrationError(
                 f"--lengths: {self.lengths[-1]} tokens where the model takes {positions}", remedy="give smaller ones"
             )
 
-    @staticmethod
-    def _positive(name: str, value: int) -> None:
-        if not 1 <= value <= MOST_POSITIONS:
-            raise CalibrationError(f"{name}: {value}", remedy="give 1 or more")
-
 
 def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:
-    """Return the parts by their names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
+    """Return the parts with these names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
     if unknown := [name for name in names if name not in PARTS]:
-        raise CalibrationError(f"no part is called {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
+        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
     return tuple(part for part in PARTS if part in names)

@@ -10,7 +10,7 @@ import pytest
 
 from simnmt.calibrate import doctor, profile_assembly
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.processor_use import is_busy, others_cpus, own_frequency_mhz
+from simnmt.calibrate.processor_use import BusyWatch, is_busy, own_frequency_mhz
 from simnmt.calibrate.round_guard import RoundGuard
 
 HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -24,15 +24,16 @@ def stat(root: Path, busy_s: float, *, idle_s: float = 50.0, steal_s: float = 0.
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Callable[..., float | None]:
-    """One second in which all together and we alone used so much; the hypervisor gave `steal_s` to others."""
+    """Watch one second in which all processes and this process used some time, and the hypervisor gave `steal_s` away."""
 
-    def watch(all_s: float, own_s: float, steal_s: float = 0.0) -> float | None:
+    def watch_one_second(all_s: float, own_s: float, steal_s: float = 0.0) -> float | None:
         stat(tmp_path, 10.0)
         own, now = iter([100.0, 100.0 + own_s]), iter([0.0, 1.0])
-        wait = lambda _: stat(tmp_path, 10.0 + all_s, idle_s=51.0, steal_s=steal_s)  # noqa: E731
-        return others_cpus(tmp_path, sleep=wait, clock=lambda: next(now), own_s=lambda: next(own))
+        watch = BusyWatch(tmp_path, clock=lambda: next(now), process_s=lambda: next(own))
+        stat(tmp_path, 10.0 + all_s, idle_s=51.0, steal_s=steal_s)
+        return watch.others_cpus()
 
-    return watch
+    return watch_one_second
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_only_the_work_of_others_counts(
 
 
 def test_a_box_without_an_account_tells_nothing(tmp_path: Path) -> None:
-    assert others_cpus(tmp_path, span_s=0.0) is None
+    assert BusyWatch(tmp_path).others_cpus() is None
     assert own_frequency_mhz(tmp_path) is None
 
 

@@ -81,7 +81,7 @@ def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None
 def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> None:
     (finding,) = doctor.energy("cpu", x86_server(tmp_path), sleep=lambda seconds: None)
     assert finding.verdict == "cannot"
-    assert "stand still" in finding.what
+    assert "do not move" in finding.what
 
 
 @pytest.mark.parametrize("boxes", [graviton, tx2, lambda root: root])

@@ -77,7 +77,7 @@ def test_no_profile_is_replaced_by_one_that_says_less(measured: Any, tmp_path: P
 def test_no_profile_is_replaced_by_one_of_another_engine(measured: Any, tmp_path: Path) -> None:
     measured()
     kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"a profile of beam 1 stands there \(gru\)"):
+    with pytest.raises(CalibrationError, match=r"the existing profile is of beam 1 \(gru\)"):
         measured(replace(QUICK, beam=5))
     assert (tmp_path / "box.json").read_bytes() == kept
 
@@ -160,7 +160,7 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> No
     assert done.disk is not None
     assert done.overheads.step_gap_s == whole.overheads.step_gap_s
     assert done.overheads.step_gap_s.value == pytest.approx(0.001, rel=0.1)
-    assert done.conditions.drift == whole.conditions.drift, "of the execution that still stands there"
+    assert done.conditions.drift == whole.conditions.drift, "of the execution that is still in the profile"
     (later,) = done.conditions.later
     assert (later.parts, later.governor) == (("disk", "overheads"), "performance")
     assert done.provenance.source == f"{whole.provenance.source}; later: disk, overheads"
@@ -226,7 +226,7 @@ def test_completing_refuses_another_unit_because_costs_per_token_are_not_convert
     measured: Any, tmp_path: Path, side: str
 ) -> None:
     before = measured(replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char"))
-    message = rf"costs per token of unit char, --{side}-unit \(or --unit\) says word \(leave --{side}-unit and --unit out"
+    message = rf"costs per token of unit char, --{side}-unit \(or --unit\) is word \(leave --{side}-unit and --unit out"
     with pytest.raises(CalibrationError, match=message):
         measured(replace(QUICK, parts=("overheads",), **{f"{side}_unit": "word"}))
     (there,) = tmp_path.glob("*.json")
@@ -249,14 +249,14 @@ def test_parts_of_a_decoder_written_otherwise_complete_and_replace_no_profile(me
     measured(replace(QUICK, parts=("execution",)))
     with pytest.raises(CalibrationError, match="the profile to complete is of fused False, this is True"):
         measured(replace(QUICK, parts=("step",)), FakeEngine(fused=True))
-    with pytest.raises(CalibrationError, match="a profile of fused False stands there"):
+    with pytest.raises(CalibrationError, match="the existing profile is of fused False"):
         measured(replace(QUICK, parts=("execution",)), FakeEngine(fused=True))
     (tmp_path / "box.json").unlink()
     measured(replace(QUICK, parts=("execution",)), FakeEngine(decoder=CANDIDATES))
     other = FakeEngine(decoder=CANDIDATES | {"candidates": 200})
     with pytest.raises(CalibrationError, match=r"to complete is of decoder\.candidates 500, this is 200"):
         measured(replace(QUICK, parts=("step",)), other)
-    with pytest.raises(CalibrationError, match=r"a profile of decoder\.candidates 500 stands there"):
+    with pytest.raises(CalibrationError, match=r"the existing profile is of decoder\.candidates 500"):
         measured(replace(QUICK, parts=("execution",)), other)
     assert measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile.overheads is not None
 

@@ -100,7 +100,7 @@ def test_a_text_that_could_tell_nothing_is_refused_before_anything_is_measured(f
     (tmp_path / "small.json").write_text(SMALL.model_dump_json())
     (empty := tmp_path / "empty.txt").write_text("\n")
     cases = {
-        (str(tmp_path / "small.json"), str(folder / "text.txt")): "random weights, which say no words that could agree",
+        (str(tmp_path / "small.json"), str(folder / "text.txt")): "random weights, whose translations cannot be compared",
         (str(folder), str(tmp_path / "none.txt")): "none.txt",
         (str(folder), str(empty)): "no sentence",
     }

@@ -118,7 +118,7 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
             self._most_batch = 0 if work.tgt_len > 10 or work.src_len > 20 else 8
             return super().run(work)
 
-    with pytest.raises(CalibrationError, match="determine no plane"):
+    with pytest.raises(CalibrationError, match="too few for a plane"):
         measured(engine=Cramped())
     assert not (tmp_path / "box.json").exists()
 
@@ -253,7 +253,7 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
     [
         ((), "none/box.json", {}, "its folder does not exist"),
         (("box.json/",), "box.json", {}, "not a file"),
-        (("box.json",), "box.json", {}, "stands there and is no device profile"),
+        (("box.json",), "box.json", {}, "the existing file is not a device profile"),
         ((), ".", {}, "not a file"),
         ((), "box.json", {"threads": 5}, "5 threads on 4 CPUs would wait for each other (give --threads 4 or fewer)"),
         ((), "box.json", {"mode": "paper", "lengths": "@de-en-nws"}, "did you mean @de-en-news?"),

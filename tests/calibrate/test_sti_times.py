@@ -245,8 +245,8 @@ def test_a_translator_that_cannot_be_measured_is_refused_at_once(
         ({"lengths": (0, 16)}, "--lengths: 0"),
         ({"repeats": 0}, "--repeats: 0"),
         ({"threads": 0}, "--threads: 0"),
-        ({"pace_bytes_per_s": 0.0}, "--pace: no pace"),
-        ({"pace_bytes_per_s": float("nan")}, "--pace: no pace"),
+        ({"pace_bytes_per_s": 0.0}, "--pace: not a rate"),
+        ({"pace_bytes_per_s": float("nan")}, "--pace: not a rate"),
     ],
 )
 def test_settings_that_make_no_measurement_are_refused(told: dict[str, Any], says: str) -> None:

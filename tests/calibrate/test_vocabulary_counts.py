@@ -16,6 +16,7 @@ pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are 
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate.processor_use import BusyWatch  # noqa: E402
 from simnmt.calibrate.round_guard import Checkpoint, RoundGuard  # noqa: E402
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.kernels.columns import Centroids  # noqa: E402
@@ -232,7 +233,7 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second(
 def test_a_disturbed_stretch_alone_is_measured_again(made: Path, translator: Translator) -> None:
     sentences = development(made, translator, 10)
     readings = iter([1.0, 1.0, 2.0, 1.0, *[1.0] * 100])  # 2 and 1 beside the second stretch
-    guard = RoundGuard(lambda: next(readings), root="no-such-box")
+    guard = RoundGuard(lambda: next(readings), watch=lambda: BusyWatch("no-such-box"))
     calls: list[tuple[int, int]] = []
 
     def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:
@@ -250,7 +251,7 @@ def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translatio
 ) -> None:
     sentences = development(made, translator, 10)
     reference_s = [1.0]
-    guard = RoundGuard(lambda: reference_s[0], root="no-such-box")
+    guard = RoundGuard(lambda: reference_s[0], watch=lambda: BusyWatch("no-such-box"))
 
     def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
         if number == 0:

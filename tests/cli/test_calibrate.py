@@ -119,10 +119,10 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--quick", "--paper"), "choose one of --quick and --paper"),
         (
             ("--part", "step", "--part", "disc"),
-            "no part is called disc (known: execution, step, decoder, disk, energy, overheads)",
+            "unknown part disc (known: execution, step, decoder, disk, energy, overheads)",
         ),
         (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
-        (("--out", "small.yaml"), "small.yaml: stands there and is no device profile"),
+        (("--out", "small.yaml"), "small.yaml: the existing file is not a device profile"),
         (("--threads", "5000"), "would wait for each other"),
         (("--page", "box.json"), "box.json would replace what is read"),
         (("--page", "none/p.html"), "none/p.html: its folder does not exist (make the folder, or choose another --page)"),
@@ -132,7 +132,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--out", "."), ".: not a file (choose another --out)"),
         (("--pace", "200"), "'200' is not a rate in bytes; write it as 200MB/s, with kB, MB or GB"),
         (("--pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
-        (("--max-tgt-len", "3"), "a longest target of 3 tokens makes no grid (give 8 to 4096 tokens)"),
+        (("--max-tgt-len", "3"), "a longest target of 3 tokens cannot make a grid (give 8 to 4096 tokens)"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
 def test_a_vocabulary_without_a_text_is_refused_in_one_line(folder: Path, simnmt: Any) -> None:
     done = simnmt("calibrate", "--model", "trained", "--vocabulary", "a.clusters", "--quick", "--out", "box.json")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("simnmt: what is active of a vocabulary hangs on the text (give --text")
+    assert done.err.startswith("simnmt: the active share of a vocabulary depends on a text (give --text")
     assert done.err.count("\n") == 1
 
 

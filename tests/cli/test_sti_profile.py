@@ -164,7 +164,7 @@ REFUSED = [
     (("s", "--lengths", "8,4"), "out of order"),
     (("s", "--lengths", "four"), "give whole numbers"),
     (("s", "--lengths", "8,99"), "--lengths: 99 tokens where the model takes 40"),
-    (("s", "--pace", "0MB/s"), "--pace: no pace"),
+    (("s", "--pace", "0MB/s"), "--pace: not a rate"),
     (("s", "--threads", "4096"), "CPUs may be used"),
     (("s", "--into", "dev.tsv"), "dev.tsv"),
     (("s", "--into", "@cpu1-marian"), "is the profile of a model that translates"),

@@ -152,7 +152,7 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
     [
         (("--text", "a", "--task", "b"), "--text and --task: both say what is classified"),
         (("--length", "99"), "99 tokens where the model takes 40"),
-        (("--pace", "0MB/s"), "--pace: no pace"),
+        (("--pace", "0MB/s"), "--pace: not a rate"),
         (("--deadline-ms", "0"), "'0' is not a time"),
         (("--deadline-ms", "nan"), "'nan' is not a time"),
         (("--deadline-ms", "inf"), "'inf' is not a time"),

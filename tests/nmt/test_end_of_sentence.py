@@ -125,7 +125,7 @@ def test_without_a_trained_model_a_beam_says_that_its_steps_were_not_measured(tm
     asked = replace(settings, text=str(tmp_path / "text.txt"))
     with pytest.raises(CalibrationError, match="random weights"):
         calibrate(asked, tmp_path / "other.json", load=lambda *_, **__: FakeEngine())
-    with pytest.raises(CalibrationError, match="how far a beam runs on"):
+    with pytest.raises(CalibrationError, match="only serves to judge"):
         replace(asked, beam=1)
 
 
@@ -194,7 +194,7 @@ def one_line_of_nothing(folder: Path) -> dict[str, Any]:
         (no_subwords, r"model: cannot .* source\.model is missing \(give the --out of .*, or leave --text out\)$"),
         (lambda folder: {"beam": 100_000}, r"steps: a beam of 100,000 with a vocabulary of \d+ \(give a smaller one\)$"),
         (lambda folder: {"text": "/dev/zero"}, "/dev/zero: a device, not a file"),
-        (a_pipe, "a pipe, whose text is there only once"),
+        (a_pipe, "a pipe can be read only once"),
         (few_sentences, "2 sentences"),
         (one_line_of_nothing, "a line of more than 1,048,576 bytes"),
         (lambda folder: {"text": str(folder / "none.txt")}, "no such file"),

@@ -1,4 +1,4 @@
-"""The box at hand: what stands in it, what bounds its speed, and what runs on it. Needs neither torch nor numpy."""
+"""Description of this box: its hardware, the limits of its speed, and its software. Needs neither torch nor numpy."""
 
 from __future__ import annotations
 

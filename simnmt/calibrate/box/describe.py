@@ -1,4 +1,4 @@
-"""Description of the box at hand, from its system's files and the installed libraries; None wherever the box does not tell.
+"""Description of this box, from its system's files and the installed libraries; None for what is unknown.
 
 GPU paths are untested on a box that has one.
 """
@@ -10,7 +10,7 @@ import platform
 import re
 import warnings
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from math import isfinite
 from typing import Any
@@ -25,19 +25,19 @@ class GpuDescription:
     """One GPU as the CUDA runtime or NVML shows it."""
 
     index: int
-    """N of `cuda:N`; NVML's own number where torch is not there."""
+    """N of `cuda:N`; NVML's number without torch."""
     name: str
     memory_bytes: int | None = None
     compute_capability: str | None = None
     """Such as 8.7."""
     driver: str | None = None
     seen_by: tuple[str, ...] = ()
-    """Which of torch and nvml see it."""
+    """The libraries that see it: torch, nvml."""
 
 
 @dataclass(frozen=True, slots=True)
 class JetsonDescription:
-    """What NVIDIA's Linux for Tegra says of itself."""
+    """Release and power mode of NVIDIA's Linux for Tegra."""
 
     l4t: str
     """Release, such as 36.4.3."""
@@ -61,49 +61,49 @@ class BoxDescription:
     physical_cores: int | None = None
     logical_cores: int | None = None
     allowed_cpus: tuple[int, ...] = ()
-    """Numbers of the logical CPUs that this process may run on; empty where the system does not tell."""
+    """Numbers of the logical CPUs that this process may run on; empty if unknown."""
     allowed_cores: int | None = None
-    """Cores that these are threads of; None where the system does not tell."""
+    """Number of cores of these CPUs; None if unknown."""
     cpu_quota: float | None = None
     """CPUs' worth of time that the control group grants; None without a quota."""
     simd: tuple[str, ...] = ()
-    """Vector extensions that matter to matrix products, in the kernel's spelling."""
+    """Vector extensions used by matrix products, in the kernel's spelling."""
     memory_bytes: int | None = None
     memory_available_bytes: int | None = None
     memory_limit_bytes: int | None = None
     """The control group's limit; None without one."""
     governor: str | None = None
-    """Of the clock; several are joined by +."""
+    """Clock governor; several are joined by +."""
     frequency_mhz: float | None = None
-    """Mean over the CPUs at this moment."""
+    """Present mean over the CPUs."""
     frequency_min_mhz: float | None = None
     frequency_max_mhz: float | None = None
     on_battery: bool | None = None
-    """None where the box tells of no mains supply, as servers do not."""
+    """None for a box without a known mains supply, such as a server."""
     load_average: tuple[float, float, float] | None = None
     """Over 1, 5 and 15 minutes."""
     virtualisation: str | None = None
-    """A hint at the hypervisor or container."""
+    """Name of the hypervisor or container, as far as known."""
     jetson: JetsonDescription | None = None
     gpus: tuple[GpuDescription, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-    """Python's, and those of the libraries that decide the speed, by name; one that is not installed is not named."""
+    """Versions of Python and of the installed libraries that decide the speed, by name."""
 
     @property
     def usable_cpus(self) -> int:
-        """Threads that can truly run at once: allowed CPUs, less where a quota is smaller; at least 1."""
+        """Number of threads that can run at once: allowed CPUs, or a smaller quota; at least 1."""
         return self._granted(len(self.allowed_cpus) or self.logical_cores or 1)
 
     @property
     def usable_cores(self) -> int:
-        """Threads that can run at once without sharing a core's vector units; at least 1."""
+        """Number of threads that can run at once without sharing a core's vector units; at least 1."""
         return min(self.usable_cpus, self._granted(self.allowed_cores or self.physical_cores or self.usable_cpus))
 
     def _granted(self, cpus: int) -> int:
         return max(1, cpus if self.cpu_quota is None else min(cpus, int(self.cpu_quota)))
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in a profile and in `simnmt doctor --json`."""
+        """Return the description as `simnmt doctor --json` prints it."""
         return asdict(self) | {"usable_cpus": self.usable_cpus, "usable_cores": self.usable_cores}
 
 
@@ -111,7 +111,7 @@ NAMES = ("simnmt", "torch", "transformers", "ctranslate2", "numpy", "sentencepie
 
 
 def versions() -> dict[str, str]:
-    """Python's version and those of the installed libraries, by name; nothing is imported."""
+    """Return the versions of Python and the installed libraries by name; import nothing."""
     installed = {name: version for name in NAMES if (version := _version(name)) is not None}
     return {"python": platform.python_version()} | installed
 
@@ -131,9 +131,7 @@ def gpus() -> tuple[GpuDescription, ...]:
         same = next((other for other, nvml_uuid in by_nvml if uuid is not None and uuid in nvml_uuid), None)
         if same is not None:
             by_nvml = [(other, nvml_uuid) for other, nvml_uuid in by_nvml if other is not same]
-            gpu = GpuDescription(
-                gpu.index, gpu.name, gpu.memory_bytes, gpu.compute_capability, same.driver, (*gpu.seen_by, *same.seen_by)
-            )
+            gpu = replace(gpu, driver=same.driver, seen_by=(*gpu.seen_by, *same.seen_by))
         by_torch.append(gpu)
     return (*by_torch, *(gpu for gpu, _ in by_nvml))
 
@@ -141,7 +139,7 @@ def gpus() -> tuple[GpuDescription, ...]:
 def torch_gpus() -> list[tuple[GpuDescription, str | None]]:
     """Return the GPUs that torch can compute on, with the UUID where this torch reports it; empty without torch."""
     descriptions: list[tuple[GpuDescription, str | None]] = []
-    # A driver that does not fit, a library that cannot be loaded: whatever the reason, there is no GPU to measure.
+    # With a driver that does not match or a library that cannot be loaded, there is no GPU to measure.
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
@@ -187,17 +185,17 @@ def _text(value: str | bytes) -> str:
 _SERIES = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 """L4T's major release -> JetPack's (https://developer.nvidia.com/embedded/jetpack-archive)."""
 _NO_BOARD = "linux,dummy-virt"
-"""What virtual machines on Arm call theirs, whatever they run on."""
+"""Name of the board in virtual machines on Arm."""
 
 
 def board(tree: Tree) -> str | None:
-    """The model in the device tree, such as `Raspberry Pi 5 Model B Rev 1.0`."""
+    """Return the model in the device tree, such as `Raspberry Pi 5 Model B Rev 1.0`."""
     model = tree.text("proc/device-tree/model") or tree.text("sys/firmware/devicetree/base/model")
     return None if model == _NO_BOARD else model
 
 
 def jetson(tree: Tree) -> JetsonDescription | None:
-    """L4T's release, JetPack and power mode; None on any other box."""
+    """Return L4T's release, JetPack and power mode; None on any other box."""
     release = re.match(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([\d.]+)", tree.text("etc/nv_tegra_release") or "")
     if release is None:
         return None
@@ -209,7 +207,7 @@ def jetson(tree: Tree) -> JetsonDescription | None:
 
 
 def _installed_jetpack(tree: Tree) -> str | None:
-    """Exact version of the package `nvidia-jetpack`, which not every box has."""
+    """Return the exact version of the package `nvidia-jetpack`, which not every box has."""
     for package in (tree.text("var/lib/dpkg/status") or "").split("\n\n"):
         if package.startswith("Package: nvidia-jetpack\n"):
             version = re.search(r"^Version: (\d+(?:\.\d+)*)", package, re.MULTILINE)
@@ -218,7 +216,7 @@ def _installed_jetpack(tree: Tree) -> str | None:
 
 
 def _power_mode(tree: Tree) -> str | None:
-    """Name of the mode that nvpmodel noted as its last; its number where the name is not to be found."""
+    """Return the name of nvpmodel's last mode, or its number if the name is unknown."""
     mode = re.search(r"pmode:(\d+)", tree.text("var/lib/nvpmodel/status") or "")
     if mode is None:
         return None
@@ -230,12 +228,11 @@ def _power_mode(tree: Tree) -> str | None:
 def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> BoxDescription:
     """Describe the box whose `/proc` and `/sys` lie under `root`.
 
-    Another root than `/` is a recorded tree: the running process (its libraries, its GPUs) then tells nothing and is not
-    asked. `libraries`: whether torch and NVML are loaded and asked for GPUs, which takes seconds; versions are named anyway.
+    Another root than `/` is a recorded tree, to which the libraries and GPUs of this process do not belong. `libraries`:
+    load torch and NVML to find the GPUs, which takes seconds; versions are included anyway.
     """
     tree = Tree.at(root)
     cpus = processor.processors(tree)
-    clock = processor.clocks(tree, cpus)
     allowed = system_files.allowed_cpus(tree)
     known: dict[str, Any] = {
         "machine": processor.machine(cpus) or "unknown",
@@ -251,10 +248,7 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
         "memory_bytes": _memory(tree, "MemTotal"),
         "memory_available_bytes": _memory(tree, "MemAvailable"),
         "memory_limit_bytes": system_files.memory_limit_bytes(tree),
-        "governor": clock.governor,
-        "frequency_mhz": clock.frequency_mhz,
-        "frequency_min_mhz": clock.min_mhz,
-        "frequency_max_mhz": clock.max_mhz,
+        **processor.clocks(tree, cpus),
         "on_battery": processor.on_battery(tree),
         "load_average": _load_average(tree),
         "virtualisation": processor.virtualisation(tree, cpus),

@@ -63,9 +63,9 @@ _MAKERS = {
 
 
 def arm_core(implementer: str | None, part: str | None) -> str | None:
-    """Name of the core with these numbers of /proc/cpuinfo, such as `Arm Cortex-A78AE`; None where it is no Arm core.
+    """Return the name of a core by its numbers in /proc/cpuinfo, such as `Arm Cortex-A78AE`; None if it is not an Arm core.
 
-    A core that is not in the table goes by its numbers.
+    A core that is not in the table is named by its numbers.
     """
     try:
         maker, model = int(implementer or "", 0), int(part or "", 0)
@@ -81,7 +81,7 @@ SIMD_X86 = (
     *("amx_tile", "amx_int8", "amx_bf16", "amx_fp16"),
 )
 SIMD_ARM = ("neon", "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "svebf16", "sme")
-"""asimddp is what Arm calls dotprod, asimdhp arithmetic on float16."""
+"""asimddp is Arm's dotprod, asimdhp arithmetic on float16."""
 
 Processor = dict[str, str]
 
@@ -98,7 +98,7 @@ def processors(tree: Tree) -> list[Processor]:
 
 
 def machine(cpus: list[Processor]) -> str | None:
-    """Instruction set that these processors' lines are written for."""
+    """Return the instruction set of these processors."""
     if not cpus:
         return None
     if "vendor_id" in cpus[0]:
@@ -108,7 +108,7 @@ def machine(cpus: list[Processor]) -> str | None:
 
 
 def cpu_model(cpus: list[Processor]) -> str | None:
-    """The processor's name; on Arm those of its cores, with their numbers where they differ."""
+    """Return the processor's name; on Arm the names of its cores, with their numbers if they differ."""
     if not cpus:
         return None
     cores = Counter(name for cpu in cpus if (name := arm_core(cpu.get("cpu implementer"), cpu.get("cpu part"))))
@@ -120,7 +120,7 @@ def cpu_model(cpus: list[Processor]) -> str | None:
 
 
 def simd(cpus: list[Processor]) -> tuple[str, ...]:
-    """The vector extensions that every logical CPU has."""
+    """Return the vector extensions of all logical CPUs."""
     if not cpus:
         return ()
     flags = set.intersection(*(set(f"{cpu.get('flags', '')} {cpu.get('features', '')}".split()) for cpu in cpus))
@@ -128,7 +128,7 @@ def simd(cpus: list[Processor]) -> tuple[str, ...]:
 
 
 def physical_cores(tree: Tree, cpus: list[Processor]) -> int | None:
-    """Cores, however many threads each runs; None where the box does not tell."""
+    """Return the number of cores, whatever their number of threads; None if unknown."""
     siblings = {tree.text(name) for name in tree.names("sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list")}
     if siblings - {None}:
         return len(siblings - {None})
@@ -141,19 +141,19 @@ _CPU = "sys/devices/system/cpu/cpu"
 
 @dataclass(frozen=True, slots=True)
 class LogicalCpu:
-    """One of the CPUs that the system counts."""
+    """One CPU as the system counts them."""
 
     number: int
     core: tuple[int, ...]
-    """Numbers of all threads of its core, its own among them."""
+    """Numbers of all logical CPUs of its core, with its own."""
     speed: int
-    """Greater is faster, among the CPUs of one box; 0 where it does not tell."""
+    """Speed compared with other CPUs of the box, greater is faster; 0 if unknown."""
 
 
 def logical_cpus(tree: Tree, numbers: Iterable[int]) -> list[LogicalCpu]:
-    """These CPUs; where the box does not tell, each is a core of its own and all are as fast as one another."""
+    """Return these CPUs; if the system has no topology, each is a core, and all have the same speed."""
     numbers = list(numbers)
-    # Arm and newer x86 kernels rate their cores (1,024 the fastest); elsewhere the highest clock tells P- from E-cores.
+    # Arm and newer x86 kernels rate their cores (1,024 the fastest); otherwise the highest clock separates P- from E-cores.
     speeds = [tree.number(f"{_CPU}{number}/cpu_capacity") for number in numbers]
     if None in speeds:
         speeds = [tree.number(f"{_CPU}{number}/cpufreq/cpuinfo_max_freq") for number in numbers]
@@ -161,36 +161,25 @@ def logical_cpus(tree: Tree, numbers: Iterable[int]) -> list[LogicalCpu]:
     return [LogicalCpu(*cpu) for cpu in zip(numbers, cores, (speed or 0 for speed in speeds), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Of all logical CPUs together; None where the box does not tell."""
-
-    governor: str | None
-    frequency_mhz: float | None
-    """Mean at this moment."""
-    min_mhz: float | None
-    max_mhz: float | None
-
-
-def clocks(tree: Tree, cpus: list[Processor]) -> Clocks:
-    """Read cpufreq, and the speeds in /proc/cpuinfo where there is no cpufreq."""
+def clocks(tree: Tree, cpus: list[Processor]) -> dict[str, str | float | None]:
+    """Return the clock fields of a `BoxDescription`, from cpufreq or else the speeds in /proc/cpuinfo."""
     governors = [tree.text(name) for name in tree.names("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")]
     now = _mhz(tree, "scaling_cur_freq") or [speed for cpu in cpus if (speed := _number(cpu.get("cpu mhz")))]
-    return Clocks(
-        governor="+".join(dict.fromkeys(filter(None, governors))) or None,
-        frequency_mhz=round(sum(now) / len(now), 1) if now else None,
-        min_mhz=min(_mhz(tree, "scaling_min_freq"), default=None),
-        max_mhz=max(_mhz(tree, "scaling_max_freq"), default=None),
-    )
+    return {
+        "governor": "+".join(dict.fromkeys(filter(None, governors))) or None,
+        "frequency_mhz": round(sum(now) / len(now), 1) if now else None,
+        "frequency_min_mhz": min(_mhz(tree, "scaling_min_freq"), default=None),
+        "frequency_max_mhz": max(_mhz(tree, "scaling_max_freq"), default=None),
+    }
 
 
 def governors_offered(tree: Tree) -> tuple[str, ...]:
-    """Governors that the first CPU's driver knows."""
+    """Return the governors that the driver of the first CPU offers."""
     return tuple((tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors") or "").split())
 
 
 def on_battery(tree: Tree) -> bool | None:
-    """Whether no mains supply is connected, though the box has one; None where it tells of none."""
+    """Return whether the box has a mains supply that is not connected; None if it has none."""
     supplies = [name.rpartition("/")[0] for name in tree.names("sys/class/power_supply/*/type") if tree.text(name) == "Mains"]
     connected = [tree.number(f"{supply}/online") for supply in supplies]
     return None if not connected or None in connected else not any(connected)
@@ -211,11 +200,11 @@ def _number(text: str | None) -> float | None:
 
 _MACHINES = ("qemu", "kvm", "vmware", "virtualbox", "innotek", "xen", "bochs", "parallels", "virtual machine", "hvm domu")
 _CLOUDS = ("google compute engine", "amazon ec2", "openstack", "alibaba cloud", "digitalocean", "hetzner")
-"""Makers whose name alone is a sign, except on what they call metal."""
+"""Makers whose name alone indicates a virtual machine, except for products called metal."""
 
 
 def virtualisation(tree: Tree, cpus: list[Processor]) -> str | None:
-    """Such as `virtual machine (QEMU Standard PC)` or `container (docker)`; None where nothing hints at either."""
+    """Describe the virtual machine or container: `virtual machine (QEMU Standard PC)`, `container (docker)`; None if none."""
     hints = []
     maker = " ".join(filter(None, (tree.text(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))))
     hypervisor = tree.text("sys/hypervisor/type")

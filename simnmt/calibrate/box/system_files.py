@@ -1,8 +1,9 @@
-"""The text files in which Linux describes itself, under any root: the reader, limits of this process, and mounts."""
+"""Linux's text files about itself, under any root: the reader, limits of this process, and mounts."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,33 +11,33 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """`/proc`, `/sys` and `/etc` of the box at hand, or a recorded copy of another's."""
+    """`/proc`, `/sys` and `/etc` of this box, or a recorded copy of another box's."""
 
     root: Path
 
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> Tree:
-        """The tree under `root`."""
+        """Return the tree under `root`."""
         return cls(Path(root))
 
     @property
     def is_this_box(self) -> bool:
-        """Whether what the running process knows of itself belongs to this tree."""
+        """True if this process runs on the box of the tree."""
         return self.root == Path("/")
 
     def path(self, name: str) -> Path:
-        """Where the file lies that the box calls `/name`."""
+        """Return the path of the file `/name` of the box."""
         return self.root / name.lstrip("/")
 
     def text(self, name: str) -> str | None:
-        """The file's text without the blanks and NULs around it; None where it is missing, closed to us or empty."""
+        """Return the file's text without blanks and NULs around it; None if it is missing, unreadable or empty."""
         try:
             return self.path(name).read_text(encoding="utf-8", errors="replace").strip("\0 \t\r\n") or None
         except OSError:
             return None
 
     def number(self, name: str) -> int | None:
-        """The file's whole number; None where it holds none."""
+        """Return the file's whole number; None if it holds none."""
         try:
             return int(self.text(name) or "")
         except ValueError:
@@ -49,22 +50,12 @@ class Tree:
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """cpu2 before cpu10."""
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for char in f"{name}\0":
-        if char.isdecimal() and char.isascii():
-            digits += char
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, char))
-    return parts
+    """Return a sort key that puts cpu2 before cpu10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
 def parse_ranges(ranges: str) -> tuple[int, ...]:
-    """CPU numbers of the kernel's list format, `0-3,8`; empty where it is not one."""
+    """Return the CPU numbers of the kernel's list format, `0-3,8`; empty for another format."""
     numbers: list[int] = []
     for part in ranges.split(","):
         first, dash, last = part.strip().partition("-")
@@ -76,11 +67,11 @@ def parse_ranges(ranges: str) -> tuple[int, ...]:
 
 
 _NO_LIMIT_BYTES = 1 << 60
-"""Version 1 of control groups writes a number near 2^63 where there is no limit."""
+"""Version 1 of control groups writes a number near 2^63 for no limit."""
 
 
 def allowed_cpus(tree: Tree) -> tuple[int, ...]:
-    """Numbers of the logical CPUs that we may run on."""
+    """Return the numbers of the logical CPUs that this process may run on."""
     for line in (tree.text("proc/self/status") or "").splitlines():
         key, _, value = line.partition(":")
         if key == "Cpus_allowed_list":
@@ -89,7 +80,7 @@ def allowed_cpus(tree: Tree) -> tuple[int, ...]:
 
 
 def cpu_quota(tree: Tree) -> float | None:
-    """CPUs' worth of time granted, the least on the way from our control group to the root; None without a quota."""
+    """Return the least quota, in CPUs, of this process's control group and those above it; None without a quota."""
     quotas = []
     for folder in _groups(tree, ""):
         quota, _, period = (tree.text(f"{folder}/cpu.max") or "").partition(" ")
@@ -103,16 +94,16 @@ def cpu_quota(tree: Tree) -> float | None:
 
 
 def memory_limit_bytes(tree: Tree) -> int | None:
-    """The least limit on the way from our control group to the root; None without one."""
+    """Return the least limit of this process's control group and those above it; None without a limit."""
     limits = [tree.number(f"{folder}/memory.max") for folder in _groups(tree, "")]
     limits += [tree.number(f"{folder}/memory.limit_in_bytes") for folder in _groups(tree, "memory")]
     return min((limit for limit in limits if limit is not None and limit < _NO_LIMIT_BYTES), default=None)
 
 
 def _groups(tree: Tree, controller: str) -> Iterator[str]:
-    """Folders of our control group and of those it lies in; `controller` is empty for version 2.
+    """Yield the folders of this process's control group and of those above it; `controller` is empty for version 2.
 
-    In a container the group's path may be one of the host, which is not there; its root is.
+    In a container the path of the group may be one of the host, which does not exist there; its root does.
     """
     for line in (tree.text("proc/self/cgroup") or "0::/").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
@@ -126,7 +117,7 @@ def _groups(tree: Tree, controller: str) -> Iterator[str]:
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 OWN_CACHE = frozenset({"zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph"})
-"""File systems that hold files in memory apart from the page cache, often another machine's."""
+"""File systems that cache files outside the page cache, often on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +134,9 @@ class Mount:
 
 
 def mount_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Mount | None:
-    """The mount that `folder` lies on; None where the system does not tell.
+    """Return the mount of `folder`; None if unknown.
 
-    Of several that fit, the longest name wins, and among equals the one mounted last, which covers the others.
+    Of several matching mounts, the longest path counts, and among equals the last one, which covers the others.
     """
     real = Path(os.path.realpath(folder))
     best: Mount | None = None
@@ -154,7 +145,7 @@ def mount_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/")
         left, right = before.split(), after.split()
         if not dash or len(left) < 5 or len(right) < 2:
             continue
-        point = left[4].encode().decode("unicode_escape") if "\\" in left[4] else left[4]  # blanks stand as \040
+        point = left[4].encode().decode("unicode_escape") if "\\" in left[4] else left[4]  # a blank is written as \040
         if real.is_relative_to(point) and (best is None or len(point) >= len(best.point)):
             best = Mount(kind=right[0], source=right[1], point=point)
     return best
