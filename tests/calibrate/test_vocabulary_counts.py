@@ -267,7 +267,7 @@ def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translatio
 def test_two_undisturbed_stretches_of_three_suffice_and_one_does_not(disturbed: tuple[int, ...], conclusive: bool) -> None:
     """Without a conclusion the last measurement of every stretch is kept, to be shown."""
     reference_s = [1.0]
-    guard = RoundGuard(lambda: reference_s[0], root="no-such-box")
+    guard = RoundGuard(lambda: reference_s[0], watch=lambda: BusyWatch("no-such-box"))
 
     def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
         reference_s[0] *= 1.5 if number in disturbed else 1.0
