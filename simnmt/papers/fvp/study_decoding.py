@@ -6,8 +6,10 @@ After a disturbance of the machine only the disturbed stretches are measured aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import ceil
 from statistics import median
@@ -45,6 +47,7 @@ LEAST_STRETCH_SIZE = 10
 MakeVocabulary = Callable[[bool, SubsetAccount], RestrictedVocabulary]
 """Makes a part of the vocabulary, audited or not, that records its work in an account."""
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class VocabularyPart(NamedTuple):
@@ -160,7 +163,7 @@ class Runner:
         self.beam, self.batch = beam, batch
 
     def run(
-        self, method: Method, *, audit: bool = False, account: SubsetAccount | None = None, sentences: Sentences | None = None
+        self, method: Method, sentences: Sentences | None = None, *, audit: bool = False, account: SubsetAccount | None = None
     ) -> BatchedRun:
         """Decode these sentences or others once; `account` records the work of a part."""
         decoded = sentences or self._sentences
@@ -275,6 +278,20 @@ def measure_stretches(
     return StretchedRounds(enough, [stretch.result for stretch in measured[0]], kept)
 
 
+def alternating(jobs: Mapping[Key, Callable[[Sentences], T]]) -> Callable[[int, Sentences, Checkpoint], dict[Key, T]]:
+    """Return a function for `measure_stretches` that runs all jobs on a stretch; its number chooses which job is first."""
+
+    def run(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Key, T]:
+        order, results = deque(jobs), dict[Key, T]()
+        order.rotate(-number)
+        for name in order:
+            checkpoint()
+            results[name] = jobs[name](stretch)
+        return results
+
+    return run
+
+
 def decode_in_rounds(
     translator: Translator,
     sentences: Sentences,
@@ -311,17 +328,9 @@ def decode_in_rounds(
     ordered = sentences.in_batch_order(batch)
     runner = Runner(translator, ordered, beam, batch, make_vocabulary)
     runner.warm()
-
-    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Method, Watched]:
-        first = number % len(METHODS)
-        decodings: dict[Method, Watched] = {}
-        for method in METHODS[first:] + METHODS[:first]:
-            checkpoint()
-            decodings[method] = runner.watched(method, stretch)
-        return decodings
-
+    jobs = {method: partial(runner.watched, method) for method in METHODS}
     size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(guard or RoundGuard(), ordered, rounds, size, decode)
+    measured = measure_stretches(guard or RoundGuard(), ordered, rounds, size, alternating(jobs))
     runs = {
         method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
         for method in METHODS
@@ -389,8 +398,7 @@ def _ratios(above: Sequence[Watched], below: Sequence[Watched], value: Callable[
 def measure_speeds(
     translator: Translator,
     sentences: Sentences,
-    makers: Sequence[MakeVocabulary],
-    grid: Sequence[tuple[int, int]],
+    makers: Mapping[tuple[int, int], MakeVocabulary],
     *,
     label: str,
     beam: int,
@@ -400,27 +408,22 @@ def measure_speeds(
 ) -> list[Speed]:
     """Measure the tokens per second of parts of the vocabulary over those of plain dense decoding (figure 3).
 
-    `grid`: r and K of each of `makers`.
+    `makers`: by r and K.
     """
     sentences = sentences.in_batch_order(batch)
-    dense = Runner(translator, sentences, beam, batch)
-    runners = [Runner(translator, sentences, beam, batch, make_vocabulary) for make_vocabulary in makers]
-    dense.warm(("dense",))
-    for runner in runners:
-        runner.warm(("part",))
-
-    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> list[BatchedRun]:
-        runs: dict[int, BatchedRun] = {}
-        order = list(enumerate([dense, *runners]))
-        for place, runner in order if number % 2 == 0 else reversed(order):
-            checkpoint()
-            runs[place] = runner.run("part" if place else "dense", sentences=stretch)
-        return [runs[place] for place in sorted(runs)]
-
-    size = dense.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, size, decode)
-    rows = [[tokens_per_s(concatenate_runs(runs)) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
-    baseline, *whole = (concatenate_runs(runs) for runs in zip(*measured.whole, strict=True))
+    jobs: dict[tuple[int, int] | None, Callable[[Sentences], BatchedRun]] = {}
+    for cell, maker in ((None, None), *makers.items()):
+        method: Method = "dense" if cell is None else "part"
+        runner = Runner(translator, sentences, beam, batch, maker)
+        runner.warm((method,))
+        jobs[cell] = partial(runner.run, method)
+    size = runner.stretch_size(LEAST_STRETCH_SIZE)
+    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, size, alternating(jobs))
+    whole = {cell: concatenate_runs([stretch[cell] for stretch in measured.whole]) for cell in jobs}
+    speeds = {
+        cell: [tokens_per_s(concatenate_runs([stretch[cell] for stretch in one_round])) for one_round in measured.rounds]
+        for cell in jobs
+    }
     return [
         Speed(
             label=label,
@@ -429,9 +432,9 @@ def measure_speeds(
             beam=beam,
             batch=batch,
             sentences=len(sentences.sources),
-            ratios=tuple(row[place] / row[0] for row in rows),
-            **similarity(baseline, run)._asdict(),
+            ratios=tuple(part / dense for part, dense in zip(speeds[clusters, top], speeds[None], strict=True)),
+            **similarity(whole[None], whole[clusters, top])._asdict(),
             rounds=measured.kept,
         )
-        for place, ((clusters, top), run) in enumerate(zip(grid, whole, strict=True), 1)
+        for clusters, top in makers
     ]

@@ -6,8 +6,8 @@ A study that was stopped continues with the parts that its file lacks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.slot_decoder import BatchedRun
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
 from simnmt.nmt.vocabulary.builders import Align, build_candidates
@@ -42,32 +43,36 @@ Say = Callable[[str], None]
 _LIBRARIES = ("torch", "numpy", "scikit-learn", "faiss-cpu", "sacrebleu", "sentencepiece")
 
 
+@dataclass(slots=True)
 class StudyBench:
     """Measures the parts of a study for one model and the texts of its directions."""
 
-    def __init__(
-        self,
-        study: Study,
-        translator: Translator,
-        directions: Sequence[Direction],
-        settings: StudySettings,
-        kept: KeptContexts,
-        say: Say,
-        guard: RoundGuard,
-    ) -> None:
-        self.study = study
-        """The results so far, from whose sweep r and K are chosen."""
-        self._translator, self._model, self._settings = translator, translator.model, settings
-        self._directions, self._kept, self._say = {direction.label: direction for direction in directions}, kept, say
-        self._guard = guard
-        self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
-        self._contexts: dict[str, DirectionContexts] = {}
-        self._dense: dict[tuple[str, int, int], tuple[BatchedRun, float | None]] = {}
-        self._cost: ProjectionCost | None = None
+    study: Study
+    """The results so far, from whose sweep r and K are chosen."""
+    translator: Translator
+    directions: Mapping[str, Direction]
+    """Directions by label."""
+    settings: StudySettings
+    kept: KeptContexts
+    say: Say
+    guard: RoundGuard
+    _contexts: dict[str, DirectionContexts] = field(default_factory=dict)
+    _dense: dict[tuple[str, int, int], tuple[BatchedRun, float | None]] = field(default_factory=dict)
+    """Dense decodings of the development half with their BLEU, by direction, beam and batch."""
+    _cost: ProjectionCost | None = None
+
+    @property
+    def _model(self) -> StepModel:
+        return self.translator.model
+
+    @property
+    def _clusterer(self) -> Clusterer:
+        settings = self.settings
+        return Clusterer(settings.seed, settings.clustered_contexts, settings.method, self.kept.folder)
 
     def labels(self, part: Part) -> list[str]:
         """Return the directions for which a part can be measured. Raises `CalibrationError` if there is none."""
-        directions = self._directions.items()
+        directions = self.directions.items()
         labels = [label for label, direction in directions if part != "candidates" or direction.train_targets is not None]
         if not labels:
             problem = "no translations of any training text, which word alignments need"
@@ -85,11 +90,11 @@ class StudyBench:
 
     def notes(self, part: Part, entries: Sequence[Any]) -> Iterator[str]:
         """Describe what was left out or sampled, how r and K were chosen, and what was disturbed, in one sentence each."""
-        if left := sorted(set(self._directions) - set(self.labels(part))):
+        if left := sorted(set(self.directions) - set(self.labels(part))):
             yield f"{', '.join(left)}: left out, since no translations of the training text were given."
         lines = {(text.label, text.role): text.lines for text in self.study.texts}
         for label, contexts in self._contexts.items():
-            read, seen = contexts.training.sentences, self._settings.clustered_contexts
+            read, seen = contexts.training.sentences, self.settings.clustered_contexts
             if read < (available := lines.get((label, "train"), read)):
                 yield f"{label}: the first {read:,} sentences that are not empty, of {available:,} lines of training text."
             if len(contexts.training) > seen and part != "candidates":
@@ -98,7 +103,7 @@ class StudyBench:
                     "their nearest centroid, and active sets are made of all."
                 )
         if part == "chosen":
-            yield from map(self._choice_note, self._directions)
+            yield from map(self._choice_note, self.directions)
             yield (
                 "Scores are log-probabilities among active columns alone: a beam may rank hypotheses otherwise even where no "
                 "token is missed."
@@ -114,7 +119,7 @@ class StudyBench:
             )
 
     def _choice_note(self, label: str) -> str:
-        settings = self._settings
+        settings = self.settings
         if label in settings.chosen:
             return f"{label}: r and K were named."
         tried = self._trials_of(label)
@@ -142,17 +147,17 @@ class StudyBench:
     def _cells(
         self, label: str, clusters: int, training: Contexts, tops: Sequence[int], knowledge: Knowledge = "both"
     ) -> Iterator[Cell]:
-        self._say(f"{label}: {clusters:,} clusters of {training.sentences:,} sentences")
+        self.say(f"{label}: {clusters:,} clusters of {training.sentences:,} sentences")
         return study_clusters.cells(self._model, self._contexts_of(label), training, clusters, tops, self._clusterer, knowledge)
 
     def _sweep(self, label: str) -> Iterator[Cell]:
         """Measure every r and K of the grid (FVP-11)."""
-        for clusters, tops in self._settings.grid.items():
+        for clusters, tops in self.settings.grid.items():
             yield from self._cells(label, clusters, self._contexts_of(label).training, tops)
 
     def _volume(self, label: str) -> Iterator[Cell]:
         """Measure clusters of growing training text."""
-        settings, contexts = self._settings, self._contexts_of(label).training
+        settings, contexts = self.settings, self._contexts_of(label).training
         for halvings in reversed(range(settings.volumes)):
             training = study_clusters.first_sentences(contexts, max(1, contexts.sentences >> halvings))
             for clusters in settings.volume_clusters:
@@ -160,8 +165,8 @@ class StudyBench:
 
     def _by_language(self) -> Iterator[Cell]:
         """Measure clusters of one direction and of all directions into its target (FVP-10)."""
-        settings = self._settings
-        directions = [self._contexts_of(label) for label in self._directions]
+        settings = self.settings
+        directions = [self._contexts_of(label) for label in self.directions]
         mixed = join_contexts([contexts.training for contexts in directions])
         same_size = {contexts.label: _mix(directions, len(contexts.training)) for contexts in directions}
         for clusters in settings.language_clusters:
@@ -176,12 +181,12 @@ class StudyBench:
 
     def _per_cluster(self, label: str) -> Iterator[study_file.ClusterSizes]:
         """Count the active columns of every cluster (figure 4)."""
-        return map(study_clusters.sizes, self._sets(label, self._settings.shown_clusters, self._settings.tops))
+        return map(study_clusters.sizes, self._sets(label, self.settings.shown_clusters, self.settings.tops))
 
     def _memory(self, label: str) -> Iterator[study_file.Memory]:
         """Count the bytes of the shown and of the chosen clusters (FVP-12)."""
         chosen, top = self._choice(label)
-        shown, tops = self._settings.shown_clusters, self._settings.tops
+        shown, tops = self.settings.shown_clusters, self.settings.tops
         for clusters in sorted({chosen, shown}):
             for cluster_set in self._sets(label, clusters, tops if clusters == shown else (top,)):
                 yield study_clusters.memory(self._model, cluster_set)
@@ -196,43 +201,42 @@ class StudyBench:
 
     def _speeds(self, label: str) -> Iterator[study_file.Speed]:
         """Time decoding at many r and K (figure 3)."""
-        settings = self._settings
+        settings = self.settings
         sets = [cluster_set for r in settings.speed_clusters for cluster_set in self._sets(label, r, settings.tops)]
         for beam, batch in settings.searches:
-            self._say(f"{label}: speed of {len(sets)} cluster sets, beam {beam}, batch {batch}")
+            self.say(f"{label}: speed of {len(sets)} cluster sets, beam {beam}, batch {batch}")
             yield from study_decoding.measure_speeds(
-                self._translator,
+                self.translator,
                 self._test_half(label).first(settings.speed_sentences),
-                [self._maker(clustered, cluster_set) for cluster_set in sets],
-                [(len(cluster_set.sets), cluster_set.top) for cluster_set in sets],
+                {(len(cluster_set.sets), cluster_set.top): self._maker(clustered, cluster_set) for cluster_set in sets},
                 label=label,
                 beam=beam,
                 batch=batch,
                 rounds=settings.rounds,
-                guard=self._guard,
+                guard=self.guard,
             )
 
     def _candidates(self, label: str) -> Iterator[study_file.Decoded]:
         """Decode the test half with lists of candidate words (SHARP-02)."""
-        settings, count = self._settings, self._settings.candidates
+        settings, count = self.settings, self.settings.candidates
         blind = isinstance(self._model, RecurrentModel) and self._model.score is None
         aligners: tuple[Align, ...] = ("ibm1",) if blind else ("ibm1", "attention")
-        sources, targets = zip(*study_texts.training_pairs(self._directions[label], settings.train_sentences), strict=True)
+        sources, targets = zip(*study_texts.training_pairs(self.directions[label], settings.train_sentences), strict=True)
         for align in aligners:
             for always in settings.always:
-                self._say(f"{label}: {count} candidates a word by {align}, {always:,} always")
-                lists = build_candidates(self._translator, sources, targets, count=count, align=align, always=always)
+                self.say(f"{label}: {count} candidates a word by {align}, {always:,} always")
+                lists = build_candidates(self.translator, sources, targets, count=count, align=align, always=always)
                 part = VocabularyPart(align, candidates=count, always=always)
                 yield from self._decoded(label, self._maker(listed, lists), part)
 
     def _decoded(
         self, label: str, make_vocabulary: MakeVocabulary, part: VocabularyPart, mass: float | None = None
     ) -> Iterator[study_file.Decoded]:
-        settings = self._settings
-        self._say(f"{label}: decoding with {part.selection} columns, {len(settings.searches)} searches in turn")
+        settings = self.settings
+        self.say(f"{label}: decoding with {part.selection} columns, {len(settings.searches)} searches in turn")
         for beam, batch in settings.searches:
             yield study_decoding.decode_in_rounds(
-                self._translator,
+                self.translator,
                 self._test_half(label),
                 make_vocabulary,
                 part,
@@ -242,26 +246,26 @@ class StudyBench:
                 rounds=settings.rounds,
                 emitted=self._contexts_of(label).emitted,
                 active_mass=mass,
-                guard=self._guard,
+                guard=self.guard,
             )
 
     def _test_half(self, label: str) -> Sentences:
-        return Sentences.of(self._translator, self._heldout(label)[0])
+        return Sentences.of(self.translator, self._heldout(label)[0])
 
     def _heldout(self, label: str) -> tuple[study_texts.Sample, study_texts.Sample]:
-        return study_texts.held_out(self._directions[label], self._settings.heldout_sentences)
+        return study_texts.held_out(self.directions[label], self.settings.heldout_sentences)
 
     def _contexts_of(self, label: str) -> DirectionContexts:
         """Return the contexts of a direction's texts; decode them on first use."""
         if label not in self._contexts:
-            lines = study_texts.training_lines(self._directions[label], self._settings.train_sentences)
-            training = self._kept.of(f"{label}, training", lines, self._settings.most_top)
-            heldout = self._kept.of(f"{label}, held out", self._heldout(label)[1].sources, self._settings.most_top)
+            lines = study_texts.training_lines(self.directions[label], self.settings.train_sentences)
+            training = self.kept.of(f"{label}, training", lines, self.settings.most_top)
+            heldout = self.kept.of(f"{label}, held out", self._heldout(label)[1].sources, self.settings.most_top)
             self._contexts[label] = DirectionContexts(label, training, heldout)
         return self._contexts[label]
 
     def _sets(self, label: str, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
-        self._say(f"{label}: {clusters:,} clusters")
+        self.say(f"{label}: {clusters:,} clusters")
         training = self._contexts_of(label).training
         return study_clusters.cluster_sets(self._model, label, training, clusters, tops, self._clusterer)
 
@@ -270,7 +274,7 @@ class StudyBench:
 
     def _choice(self, label: str) -> tuple[int, int]:
         """Return r and K of a direction: from the settings, from earlier trials, or from trials run now."""
-        settings = self._settings
+        settings = self.settings
         if label in settings.chosen:
             return settings.chosen[label]
         tried = self._trials_of(label)
@@ -286,12 +290,12 @@ class StudyBench:
 
     def _try(self, cell: Cell) -> list[TriedCell]:
         """Try a cell with every search, the widest first, until one is not good; dense decoding runs once a search."""
-        settings, trials = self._settings, list[TriedCell]()
+        settings, trials = self.settings, list[TriedCell]()
         (cluster_set,) = self._sets(cell.label, cell.clusters, (cell.top,))
-        sentences = Sentences.of(self._translator, self._heldout(cell.label)[1]).first(settings.tried_sentences)
+        sentences = Sentences.of(self.translator, self._heldout(cell.label)[1]).first(settings.tried_sentences)
         for beam, batch in reversed(settings.searches):
-            self._say(f"{cell.label}: trying {cell.clusters:,} clusters, K {cell.top}, beam {beam}, batch {batch}")
-            runner = Runner(self._translator, sentences, beam, batch, self._maker(clustered, cluster_set))
+            self.say(f"{cell.label}: trying {cell.clusters:,} clusters, K {cell.top}, beam {beam}, batch {batch}")
+            runner = Runner(self.translator, sentences, beam, batch, self._maker(clustered, cluster_set))
             if (cell.label, beam, batch) not in self._dense:
                 dense = runner.run("dense")
                 self._dense[cell.label, beam, batch] = dense, runner.bleu(dense)
@@ -376,7 +380,8 @@ def run_study(
         translator = Translator.load(folder)
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
-        bench = StudyBench(study, translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
+        by_label = {direction.label: direction for direction in directions}
+        bench = StudyBench(study, translator, by_label, settings, contexts, progress, guard or RoundGuard(say=progress))
         for part in (name for name in PARTS if name in parts):
             clock = PartClock(threads)
             others = clock.others_cpus

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain, product
-from typing import Protocol
 
 import numpy as np
 from pydantic import JsonValue
@@ -29,7 +28,7 @@ from simnmt.papers.sti.study import (
 )
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
-from simnmt.streaming.encoder.evaluation import Evaluation
+from simnmt.streaming.encoder.evaluation import Evaluation, Evaluator
 from simnmt.streaming.plan.baselines import find_exact_plan, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRELOAD_BYTES, Board, board_cost
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
@@ -162,20 +161,10 @@ def _device(name: str, kind: Kind, source: str, cost: StiCost, length: int, base
     )
 
 
-class Evaluates(Protocol):
-    """The part of `simnmt.streaming.encoder.evaluation.Evaluator` that a study needs."""
-
-    geometry: ShardGeometry
-
-    def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
-        """Return the evaluation of the submodel that has these shards at these bits."""
-        ...
-
-
 class Judge:
     """Outcomes by the shards of a submodel and their bits; each submodel is evaluated once."""
 
-    def __init__(self, evaluator: Evaluates) -> None:
+    def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
         self._known: dict[frozenset[tuple[Shard, int]], Outcome] = {}
 
