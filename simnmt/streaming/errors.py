@@ -6,7 +6,7 @@ from simnmt.base.errors import InputError
 
 
 class StreamingError(InputError):
-    """A model, a task or a setting that cannot be used: says which, and the remedy."""
+    """A model, a task or a setting that cannot be used."""
 
 
 class StoreError(StreamingError):

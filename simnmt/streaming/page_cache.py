@@ -10,19 +10,19 @@ import time
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
-def read_only_what_is_asked(file: int) -> None:
-    """Have an open file not read ahead, where the system takes such advice.
+def disable_read_ahead(file: int) -> None:
+    """Disable the read-ahead of an open file if the system supports it.
 
-    Beyond a record lie other fidelities of the same shards: measured, the first read of a layer waited for megabytes of them.
+    Other fidelities of the same shards follow each record: measured, the first read of a layer waited for megabytes of them.
     """
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def drop(file: int, *, tries: int = 20) -> int | None:
-    """Drop all of an open file from memory; pages that still lie there in the end, None where that cannot be told.
+    """Drop an open file from memory; return the number of pages that remain, or None if the system cannot report it.
 
-    What is not yet written, or just being read ahead, stays: flush first; it is tried again a few times.
+    Unwritten pages stay, so flush the file first. Pages under read-ahead stay too, so the call is repeated.
     """
     if not hasattr(os, "posix_fadvise"):
         return None
@@ -38,9 +38,9 @@ def drop(file: int, *, tries: int = 20) -> int | None:
 
 
 def resident_pages(file: int, size: int) -> int | None:
-    """Pages of the first `size` bytes of an open file that lie in memory; None where mincore does not tell.
+    """Return how many pages of the first `size` bytes of an open file are in memory; None if mincore cannot report it.
 
-    Asking loads nothing. The kernel answers truly for files that we own or may write to.
+    The query loads no page. The kernel answers correctly for files that we own or may write to.
     """
     try:
         libc = ctypes.CDLL(None, use_errno=True)

@@ -31,97 +31,87 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerExecution:
-    """One layer, in seconds since the execution began."""
+    """Measured times of one layer, in seconds since the execution began."""
 
     layer: int
     io_begin_s: float
     io_end_s: float
-    """When the last of its shards was in memory; both 0 where all of them were beforehand."""
+    """End of the last read; begin and end are 0 if all shards were in memory before."""
     begin_s: float
-    """When its shards began to be unpacked."""
+    """Begin of unpacking."""
     wait_s: float
-    """How long the processor had waited for its shards: the stall."""
+    """Seconds that the processor waited for the shards: the stall."""
     unpack_s: float
     forward_s: float
     bytes_read: int
 
     @property
     def io_s(self) -> float:
-        """That the disk, or the pace it is held to, took."""
+        """Seconds of the reads, at the pace of the disk or of the reader."""
         return self.io_end_s - self.io_begin_s
 
     @property
     def compute_s(self) -> float:
-        """Unpacking and forward pass together: what T_comp predicts."""
+        """Seconds of unpacking and forward pass, which T_comp predicts."""
         return self.unpack_s + self.forward_s
 
     @property
     def end_s(self) -> float:
-        """When its output stood."""
+        """End of the forward pass."""
         return self.begin_s + self.compute_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Execution:
-    """A plan, executed once."""
+    """Measured times and logits of one execution of a plan."""
 
     logits: Tensor
     """[batch, classes]"""
     layers: tuple[LayerExecution, ...]
     embed_s: float
-    """Before the first layer, while its shards were being read."""
+    """Seconds of computing before the first layer."""
     head_s: float
-    """After the last layer."""
+    """Seconds of computing after the last layer."""
     latency_s: float
     peak_bytes: int
-    """Of compressed shards in memory at once, preloaded ones included: the working buffer comes on top."""
+    """Greatest sum of compressed shards in memory, with preloaded ones, without the working buffer."""
     cold: bool
-    """Whether nothing of the store's file was in this system's memory beforehand."""
+    """True if no page of the store's file was in memory before."""
 
     @property
     def stall_s(self) -> float:
-        """Of all layers together."""
+        """Seconds that the processor waited, over all layers."""
         return sum(layer.wait_s for layer in self.layers)
 
     @property
     def bytes_read(self) -> int:
-        """From the store."""
+        """Bytes read from the store."""
         return sum(layer.bytes_read for layer in self.layers)
 
     @property
     def compute_s(self) -> float:
-        """Of all layers together, unpacking included."""
+        """Seconds of unpacking and forward passes, over all layers."""
         return sum(layer.compute_s for layer in self.layers)
 
     @property
     def timeline(self) -> Timeline:
-        """In the terms of what was predicted; the embedding comes ahead of its rows, the head behind them."""
-        columns = [
-            (layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers
-        ]  # a row per layer
-        load_begin, load_end, begin, end, stall = np.array(columns, np.float64).T
+        """The measured timeline, comparable to the predicted one."""
+        rows = [(layer.io_begin_s, layer.io_end_s, layer.begin_s, layer.end_s, layer.wait_s) for layer in self.layers]
+        load_begin, load_end, begin, end, stall = np.array(rows, np.float64).T
         return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)
 
     def as_json(self) -> dict[str, Any]:
-        """Times alone."""
-        return {
-            "latency_s": self.latency_s,
-            "stall_s": self.stall_s,
-            "embed_s": self.embed_s,
-            "head_s": self.head_s,
-            "bytes_read": self.bytes_read,
-            "peak_bytes": self.peak_bytes,
-            "cold": self.cold,
-            "layers": [asdict(layer) for layer in self.layers],
-        }
+        """Return all measured values except the logits."""
+        names = ("latency_s", "stall_s", "embed_s", "head_s", "bytes_read", "peak_bytes", "cold")
+        return {name: getattr(self, name) for name in names} | {"layers": [asdict(layer) for layer in self.layers]}
 
 
 class Pipeline:
-    """A plan, ready to be executed again and again: a disk, a processor, a preload buffer and one layer's working buffer.
+    """A plan that can be executed many times, with a reader, a preload buffer and a working buffer for one layer.
 
-    A layer is one job of reading and one of computing, in layer order: reads of later layers overlap the computing of
-    earlier ones, nothing is reordered. After each execution the buffer keeps as much of what was executed as it has room for,
-    from the bottom layer up. Raises `StreamingError` where plan, store and encoder are of different models.
+    A layer is one read job and one computing job, in layer order; reads of later layers overlap the computing of earlier ones.
+    After each execution the buffer keeps as many executed shards as fit, from the bottom layer up. Raises `StreamingError` if
+    plan, store and encoder belong to different models.
     """
 
     def __init__(
@@ -137,29 +127,33 @@ class Pipeline:
         threads: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`cold`: the file is dropped from memory ahead of each execution. `threads`: of unpacking and of torch.
+        """Prepare a plan for execution.
 
-        `filled`: the buffer is filled here with what the plan has preloaded; else what it holds is all there is, and the rest
-        is read during the execution: a cold start, or a later turn.
+        Args:
+            pace_bytes_per_s: pace of the reads; None for the pace of the disk.
+            cold: drop the file from memory before each execution.
+            filled: fill the buffer now with the preloaded shards of the plan. Otherwise the execution reads all shards that
+                the buffer lacks, as in a cold start or a later turn.
+            threads: threads for unpacking and for torch.
+            clock: clock in seconds.
         """
         check_plan(plan, store)
         self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
         self.reader = ShardReader(store, pace_bytes_per_s, clock)
         self.cold, self.threads, self._clock = cold, threads, clock
         self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
-        self.working.array.fill(0.0)  # its pages are there before the clock runs
+        self.working.array.fill(0.0)  # allocates its pages before the clock runs
         if filled:
-            buffer.fill(ShardReader(store), plan)  # ahead of time, so at no pace
+            buffer.fill(ShardReader(store), plan)  # before the execution, so without a pace
         self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]
 
     def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
         """Execute the plan on tokens [batch, length] and their mask.
 
-        `in_turn`: everything is read before anything is computed, as Load&Exec does (STI-19). Raises `StoreError` for a record
-        that is not what was written, as soon as it is read.
+        `in_turn`: read all shards before all computing, as Load&Exec (STI-19). Raises `StoreError` for a damaged record.
         """
         with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
-            reading.submit(int).result()  # the thread is there before the clock runs
+            reading.submit(int).result()  # starts the thread before the clock runs
             cold = self.cold and self.reader.drop_cache()
             begin_s = self._clock()
             loads = Loads(self.plan, self.buffer, self.reader, reading, lambda: self._clock() - begin_s)
@@ -198,7 +192,7 @@ class Pipeline:
             free_s = end_s
             kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
             gone = loaded.packed.keys() - staying
-            del loaded  # else its shards stayed until those of the next layer are there
+            del loaded  # otherwise its shards stay in memory until the next layer is loaded
             loads.forget(index, gone)
         logits = self.encoder.logits(hidden, mask)
         latency_s = self._clock() - begin_s
@@ -217,14 +211,14 @@ def load_then_run(
     cold: bool = True,
     threads: int = 1,
 ) -> Execution:
-    """Load&Exec (STI-19): with an empty buffer all of the plan's shards are read, then computed. Errors as of `Pipeline`."""
+    """Execute Load&Exec (STI-19): read all shards of the plan into an empty buffer, then compute. Raises as `Pipeline`."""
     bare = replace(plan, preloaded=frozenset())
     pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
     return pipeline.run(token_ids, mask, in_turn=True)
 
 
 def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
-    """Raise `StreamingError` for a plan that the store cannot serve: other shards, or bits that it has not."""
+    """Raise `StreamingError` for a plan with shards or bits that the store lacks."""
     geometry, again = store.geometry, "plan for this store: `simnmt sti plan`"
     if plan.steps != 1.0 or any(layer >= geometry.layers or piece >= geometry.heads for layer, piece in plan.bits):
         sizes = f"{geometry.layers} layers of {geometry.heads} slices"
@@ -232,6 +226,5 @@ def check_plan(plan: StreamingPlan, store: ShardStore) -> None:
     absent = sorted(set(plan.bits.values()) - set(store.bits))
     if absent:
         there = ", ".join(map(str, store.bits))
-        raise StreamingError(
-            f"the plan has shards of {absent[0]} bits, the store has {there}", remedy="shard with --bits again"
-        )
+        what = f"the plan has shards of {absent[0]} bits, the store has {there}"
+        raise StreamingError(what, remedy="shard with --bits again")

@@ -30,10 +30,10 @@ _timer_state = threading.local()
 
 
 def sleep_until(end_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
-    """Return at that moment of the clock, or at once where it has passed.
+    """Sleep until the clock shows `end_s`.
 
-    Linux gathers the timers of a thread within 50 us unless the thread asks for better: measured, that wakes it 73 us late, and
-    23 us once asked. A paced read of a small shard takes no longer than that itself.
+    Linux groups the timers of a thread within 50 us by default: measured, the thread wakes 73 us late, and 23 us late with a
+    smaller timer slack. A paced read of a small shard takes about as long as that delay.
     """
     if not getattr(_timer_state, "yes", False):
         _timer_state.yes = True
@@ -44,11 +44,11 @@ def sleep_until(end_s: float, clock: Callable[[], float] = time.perf_counter) ->
 
 
 class ShardReader:
-    """The one IO channel of a pipeline.
+    """The IO channel of a pipeline, optionally slowed to the pace of another disk.
 
-    Paced, a read ends when a disk of that rate would have ended it; the next one begins there, however late we woke up, so that
-    what the clock adds to one read is not lost for the rest. A read that takes longer than its pace ends when it ends.
-    Raises `StreamingError` for a pace that is no positive number.
+    A paced read ends when a disk of that rate would have ended it. The next read begins at that moment even if the thread woke
+    later, so delays do not add up. A read that takes longer than its pace ends when it ends. Raises `StreamingError` for a pace
+    that is not positive.
     """
 
     def __init__(
@@ -61,37 +61,34 @@ class ShardReader:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the reads before: the channel has been idle."""
+        """Forget earlier reads: the channel was idle."""
         self._bucket = None if self.pace_bytes_per_s is None else TokenBucket(self.pace_bytes_per_s)
         self._free_s = -math.inf
 
     def read(self, shard: Shard, bits: int) -> Packed:
-        """One shard's record, verified: the checksum is reckoned within the time that its pace leaves.
+        """Return one shard, read and verified; the check takes place within the paced time.
 
-        Raises `StoreError` for what is not what was written.
+        Raises `StoreError` for a damaged record.
         """
         record = self.store.record(*shard, bits)
-        out = aligned_bytes(record.size)
-        if self._bucket is None:
-            self.store.read_into(record, out)
-            self.store.verify(record, out)
-            return decode(out)
-        begin_s = self.clock() if self._free_s == -math.inf else self._free_s
-        end_s = self._bucket.end_s(begin_s, record.size)
+        out, end_s = aligned_bytes(record.size), -math.inf
+        if self._bucket is not None:
+            end_s = self._bucket.end_s(self.clock() if self._free_s == -math.inf else self._free_s, record.size)
         self.store.read_into(record, out)
         self.store.verify(record, out)
         packed = decode(out)
-        self._free_s = max(self.clock(), end_s)
-        sleep_until(end_s, self.clock)
+        if self._bucket is not None:
+            self._free_s = max(self.clock(), end_s)
+            sleep_until(end_s, self.clock)
         return packed
 
     def drop_cache(self) -> bool:
-        """Drop the store's file from this system's memory; whether nothing of it is left there."""
+        """Drop the store's file from memory; return whether no page of it is left."""
         return page_cache.drop(self.store.file) == 0
 
 
 class PreloadBuffer:
-    """Holds records as they lie on the disk, up to `capacity_bytes`. Raises `StreamingError` for a negative capacity."""
+    """A buffer of compressed shards up to `capacity_bytes`. Raises `StreamingError` for a negative capacity."""
 
     def __init__(self, capacity_bytes: int) -> None:
         if capacity_bytes < 0:
@@ -101,24 +98,24 @@ class PreloadBuffer:
 
     @property
     def contents(self) -> dict[Shard, int]:
-        """Shard to bits, in layer order: what the next plan takes as cached."""
+        """Bits by shard, in layer order: `cached` of the next plan."""
         return {shard: packed.bits for shard, packed in sorted(self._held.items())}
 
     @property
     def size_bytes(self) -> int:
-        """Of all records held, headers and outliers included."""
+        """Bytes of all held records, with headers and outliers."""
         return sum(map(packed_bytes, self._held.values()))
 
     def get(self, shard: Shard, bits: int) -> Packed | None:
-        """The shard, where it is held at so many bits."""
+        """Return the shard if it is held at this bitwidth, else None."""
         packed = self._held.get(shard)
         return packed if packed is not None and packed.bits == bits else None
 
     def fill(self, reader: ShardReader, plan: StreamingPlan) -> int:
-        """Make the contents what the plan has preloaded; bytes read for it.
+        """Fill the buffer with the preloaded shards of a plan; return the bytes read.
 
-        What is not planned goes; of what is planned, the longest prefix in layer order stays that fits: a plan reckons with a
-        mean record, and one with more outliers is larger. What does not fit is read during the execution.
+        Other shards are dropped. The longest prefix in layer order that fits is kept: plans use mean record sizes, and records
+        with more outliers are larger. The execution reads the shards that do not fit.
         """
         wanted = {shard: plan.bits[shard] for shard in sorted(plan.preloaded)}
         self._held = {shard: self._held[shard] for shard, bits in wanted.items() if self.get(shard, bits) is not None}
@@ -134,12 +131,12 @@ class PreloadBuffer:
         return read
 
     def keep(self, shards: Mapping[Shard, Packed]) -> None:
-        """Hold these and no others, then evict: what an execution leaves."""
+        """Replace the contents by the shards of an execution, then evict."""
         self._held = dict(shards)
         self.evict()
 
     def evict(self) -> tuple[Shard, ...]:
-        """From the top layer down, and within it from the last slice, until the rest fits; those that went, in this order."""
+        """Drop shards from the top layer down, the last slice first, until the rest fits; return them in this order."""
         sizes = [(shard, packed_bytes(packed)) for shard, packed in sorted(self._held.items())]
         kept = longest_prefix(sizes, self.capacity_bytes)
         gone = tuple(shard for shard, _ in reversed(sizes) if shard not in kept)
@@ -149,23 +146,23 @@ class PreloadBuffer:
 
 
 def packed_bytes(packed: Packed) -> int:
-    """Of the record that it is a view of."""
+    """Return the bytes of the record of a shard."""
     return record_size(packed.weights, packed.bits, len(packed.outlier_at))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A layer's shards, in memory; seconds since the execution began."""
+    """The shards of a layer in memory; times in seconds since the execution began."""
 
     packed: dict[Shard, Packed]
-    """In slice order."""
+    """Shards in slice order."""
     begin_s: float
     end_s: float
     bytes_read: int
 
 
 class Loads:
-    """Begins to read at once, and notes how many bytes of compressed shards are in memory."""
+    """The read jobs of one execution, and the bytes of compressed shards in memory."""
 
     def __init__(
         self,
@@ -175,7 +172,7 @@ class Loads:
         pool: ThreadPoolExecutor,
         clock: Callable[[], float],
     ) -> None:
-        """`pool`: of one thread. `clock`: seconds since the execution began."""
+        """Start all reads on `pool`, which has one thread; `clock` returns seconds since the execution began."""
         self._plan, self._buffer, self._reader, self._clock = plan, buffer, reader, clock
         self._stopped, self._counting = threading.Event(), threading.Lock()
         self._bytes = self.peak_bytes = buffer.size_bytes
@@ -184,11 +181,11 @@ class Loads:
         for layer in plan.layer_indices:
             held = {shard: buffer.get(shard, plan.bits[shard]) for shard in plan.shards_of(layer)}
             there = {shard: packed for shard, packed in held.items() if packed is not None}
-            # What is there needs no job: handing it over would take longer than a small layer.
+            # A layer in memory needs no job: the hand-over would take longer than a small layer.
             self._jobs[layer] = _done(Loaded(there, 0.0, 0.0, 0)) if len(there) == len(held) else pool.submit(self._load, layer)
 
     def of(self, layer: int) -> Loaded:
-        """Wait for a layer. Raises what reading it raised."""
+        """Wait for a layer and return it. Raises the error of its reads."""
         return self._jobs[layer].result()
 
     def wait(self) -> None:
@@ -197,18 +194,18 @@ class Loads:
             job.result()
 
     def forget(self, layer: int, shards: Iterable[Shard]) -> None:
-        """Let go of a layer that was computed; these of its shards do not stay in the buffer.
+        """Release a computed layer, of which `shards` do not stay in the buffer.
 
-        Those that it holds already count until it is evicted, after the execution.
+        Shards that the buffer already holds count as in memory until its eviction after the execution.
         """
         packed = self._jobs.pop(layer).result().packed
         size = sum(packed_bytes(packed[shard]) for shard in shards if self._buffer.get(shard, packed[shard].bits) is None)
-        with self._counting:  # in one step: else what is read between the two counted on top of what is gone
+        with self._counting:  # one atomic step: a read between the two would count on top of released shards
             del packed
             self._bytes -= size
 
     def stop(self) -> None:
-        """Read no more than what is being read."""
+        """Cancel all reads that have not begun."""
         self._stopped.set()
         for job in self._jobs.values():
             job.cancel()
@@ -223,7 +220,7 @@ class Loads:
             held = self._buffer.get(shard, bits)
             if held is None:
                 size = self._reader.store.record(*shard, bits).size
-                self._count(size)  # it takes its room while it is read
+                self._count(size)  # a read in progress takes its full room
                 held = self._reader.read(shard, bits)
                 read += size
             packed[shard] = held

@@ -31,18 +31,16 @@ Input = tuple[Tensor, Tensor]
 """Token ids and mask, [1, length]."""
 
 
-def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int, *, seed: int = 0) -> list[Input]:
-    """One for each turn, padded to `length`; the last text repeats, and without texts tokens are drawn.
+def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int) -> list[Input]:
+    """Return one input per turn, padded to `length`; the last text repeats, and without texts tokens are random.
 
-    Raises `StreamingError` for a length that the model has no positions for, and `StoreError` for texts and a store without a
-    tokenizer.
+    Raises `StreamingError` for a length beyond the model's positions, and `StoreError` for texts if the store has no tokenizer.
     """
-    configuration = store.configuration
-    most = configuration.positions
+    configuration, most = store.configuration, store.configuration.positions
     if not 1 <= length <= most:
         raise StreamingError(f"{length} padded tokens, the model takes 1 to {most}", remedy="give a --length within")
     if not texts:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(0)
         ids = torch.randint(configuration.vocabulary, (turns, length), generator=generator)
         return [(row[None], torch.ones((1, length), dtype=torch.bool)) for row in ids]
     tokenizer = store.tokenizer()
@@ -53,41 +51,41 @@ def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int,
 
 @dataclass(frozen=True, slots=True)
 class EngagementSettings:
-    """How a model is streamed for as long as its app is used."""
+    """Settings of an engagement: deadline, buffers, pace and threads."""
 
     deadline_s: float
     preload_bytes: int
-    """Of the buffer between engagements."""
+    """Capacity of the buffer between engagements."""
     length: int
-    """Padded tokens that are planned for."""
+    """Padded tokens of the plans."""
     cache_bytes: int | None = None
-    """Of the buffer within the engagement; None: no more than before it."""
+    """Capacity of the buffer during the engagement; None for `preload_bytes`."""
     cold: bool = False
-    """The first turn finds the buffer empty, as after the system has reclaimed the memory."""
+    """True if the first turn finds an empty buffer, because the system reclaimed the memory."""
     pace_bytes_per_s: float | None = None
     threads: int = 1
     fills_deadline: bool = False
-    """Beyond the paper: the pipeline may wait for reads as long as the deadline allows."""
+    """True if the pipeline may wait for reads within the deadline, beyond the paper."""
 
     @property
     def capacity_bytes(self) -> int:
-        """Of the buffer while the engagement lasts."""
+        """Capacity of the buffer during the engagement."""
         return max(self.preload_bytes, self.cache_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """One execution and what was expected of it."""
+    """One execution with its plan and its predicted timeline."""
 
     plan: StreamingPlan
     held: Mapping[Shard, int]
-    """In the buffer beforehand, in bits."""
+    """Bits by shard in the buffer before the turn."""
     held_bytes: int
     predicted: Timeline
-    """With what the buffer truly held."""
+    """Predicted with the true contents of the buffer."""
     execution: Execution
     kept_bytes: int
-    """In the buffer afterwards."""
+    """Bytes in the buffer after the turn."""
 
 
 def run_engagement(
@@ -98,16 +96,15 @@ def run_engagement(
     inputs: Sequence[tuple[Tensor, Tensor]],
     buffer: PreloadBuffer | None = None,
 ) -> Iterator[Turn]:
-    """Execute a turn for each of `inputs`, token ids and mask [batch, length].
+    """Execute a turn for each of `inputs`, token ids and mask [batch, length], and yield it.
 
-    A turn is planned anew, its submodel excepted, where the one before left another buffer than it was planned with (STI-18).
-    After the last the buffer is evicted to its size between engagements. `buffer`: the one to be used, so that it can be had
-    afterwards. Raises `PlanError`, `StoreError`, and `StreamingError` for costs that are another model's.
+    A turn gets a new plan, for the same submodel, if the buffer differs from the one that was planned for (STI-18). After the
+    last turn the buffer is evicted to its capacity between engagements. `buffer`: the buffer to use. Raises `PlanError`,
+    `StoreError`, and `StreamingError` for costs of another model.
     """
     if cost.geometry != store.geometry or cost.decoder is not None:
-        raise StreamingError(
-            "the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`"
-        )
+        what = "the profile is of another model than the store"
+        raise StreamingError(what, remedy="profile this store: `simnmt sti profile`")
     preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
     plan_turn = partial(make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline)
     plan = plan_turn(engaged.preload_bytes)
@@ -133,31 +130,31 @@ def run_engagement(
 
 
 def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], length: int) -> Timeline:
-    """The plan's execution where the buffer holds what it holds, planned so or not."""
+    """Return the timeline of a plan for the true contents of the buffer."""
     there = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
     return timeline_of(replace(plan, preloaded=there), cost, length)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineRun:
-    """One way of running the model, planned and executed."""
+    """One contestant, planned and executed."""
 
     contestant: Contestant
     execution: Execution | None
-    """None where nothing ends in time this way."""
+    """None if the contestant has no plan that ends in time."""
 
 
 def run_baselines(
     store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, token_ids: Tensor, mask: Tensor
 ) -> Iterator[BaselineRun]:
-    """Execute each of `contestants` once, for the same deadline and pace. Errors of `Pipeline`."""
+    """Execute each contestant once with the same deadline and pace, and yield it. Raises as `Pipeline`."""
     pace, threads = engaged.pace_bytes_per_s, engaged.threads
     for contestant in contestants(cost, engaged.deadline_s, length=engaged.length):
         plan, execution = contestant.plan, None
         if plan is not None and contestant.name == LOAD_FIRST:
             execution = load_then_run(store, encoder, plan, token_ids, mask, pace_bytes_per_s=pace, threads=threads)
         elif plan is not None:
-            # Sized by what is there: a mean record is smaller than some.
+            # True sizes: some records are larger than the mean.
             size = sum(store.record(*shard, plan.bits[shard]).size for shard in plan.preloaded)
             pipeline = Pipeline(store, encoder, plan, PreloadBuffer(size), pace_bytes_per_s=pace, threads=threads)
             execution = pipeline.run(token_ids, mask)

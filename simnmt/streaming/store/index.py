@@ -22,15 +22,15 @@ from simnmt.streaming.store.shard_format import Record
 VERSION = 1
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
 JOURNAL = "journal.jsonl"
-"""What of an unfinished store is done."""
+"""File that lists the finished layers of an unfinished store."""
 MOST_INDEX_BYTES = 256 << 20
-"""Some 250 bytes a shard, so for a million shards."""
+"""Room for a million shards of some 250 bytes each."""
 AGAIN = "shard the model again with simnmt sti shard"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What a file beside the shards must be."""
+    """Size and digest of a file beside the shards."""
 
     size: int
     """Bytes."""
@@ -38,7 +38,7 @@ class StoredFile:
 
     @classmethod
     def of(cls, path: Path) -> StoredFile:
-        """Of a file as it is; raises `OSError`."""
+        """Return size and digest of a file; raises `OSError`."""
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while part := file.read(1 << 20):
@@ -56,18 +56,18 @@ class Index:
     """SHA-256 of the model: `EncoderWeights.fingerprint`."""
     configuration: EncoderConfiguration
     origin: str
-    """What the model is called."""
+    """Name of the model."""
     random: bool
-    """Whether nobody has trained it."""
+    """True if the weights are random."""
     label_names: tuple[str, ...]
-    """Of the classes, in their order; empty where nobody named them."""
+    """Names of the classes, in their order; empty if they have no names."""
     bits: tuple[int, ...]
     layers: tuple[GaussianFit, ...]
-    """Of each layer's weights, as they were (STI-03)."""
+    """Gaussian fit of the original weights of each layer (STI-03)."""
     records: tuple[Record, ...]
-    """In the order in which they lie in the file: by layer, then bits, then slice."""
+    """In file order: by layer, then bits, then slice."""
     files: Mapping[str, StoredFile]
-    """The others, by their path in the store."""
+    """All other files, by their path in the store."""
 
     def write(self, folder: Path) -> None:
         """Write the index atomically; raises `OSError`."""
@@ -101,7 +101,7 @@ class Index:
         except ValidationError:
             index = None
         if index is None or not _makes_sense(index):
-            # The digest detects accidents only: anybody can write one that fits.
+            # The digest detects accidents, not forged files.
             raise StoreError("no index of shards", path=path, remedy=AGAIN)
         return index
 
@@ -112,7 +112,7 @@ _INDEX = TypeAdapter(Index)
 def _makes_sense(index: Index) -> bool:
     """Return whether the records fill one file, each shard at each of the bits once, and the other files lie in the store."""
     geometry = index.configuration.geometry
-    if len(index.records) != geometry.layers * len(index.bits) * geometry.heads:  # before as many are listed
+    if len(index.records) != geometry.layers * len(index.bits) * geometry.heads:  # before a list of that length is made
         return False
     every = [(layer, bits, piece) for layer in range(geometry.layers) for bits in index.bits for piece in range(geometry.heads)]
     ends = accumulate(record.size for record in index.records)

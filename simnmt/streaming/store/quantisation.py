@@ -19,64 +19,61 @@ from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.shard_format import FULL, Record, encode, encode_full, shard_of
 
 LOG_DENSITY = -4.0
-"""A weight whose natural log density lies below it is an outlier."""
+"""Natural log density below which a weight is an outlier."""
 DEVIATION_LIMIT = math.exp(-LOG_DENSITY) / math.sqrt(2 * math.pi)
-"""21.78: from this deviation on not even the mean is dense enough, for the rule is not free of scale."""
+"""Deviation of 21.78, from which even the mean is an outlier: the rule depends on the scale of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianFit:
-    """The one Gaussian of a layer's weights (STI-03): what a mixture of one component is fitted to be."""
+    """The Gaussian fit of the weights of a layer: a mixture with one component (STI-03)."""
 
     mean: float
     deviation: float
 
     @classmethod
     def of(cls, weights: NDArray[np.float32], called: str = "the layer") -> GaussianFit:
-        """Of all weights of a layer, flat.
+        """Return the fit of the flat weights of a layer.
 
-        Raises `StoreError`, which names what is `called`, for weights that are not finite, all equal, or all outliers.
+        Raises `StoreError`, which names the layer as in `called`, for weights that are not finite, all equal, or all outliers.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             fit = cls(float(weights.mean(dtype=np.float64)), float(weights.std(dtype=np.float64)))
         if not math.isfinite(fit.mean) or not math.isfinite(fit.deviation):
             raise StoreError(f"{called} has weights that are not finite", remedy="train the model anew, or mend its file")
         if weights.min() == weights.max():
-            raise StoreError(
-                f"{called}: all weights are {weights[0]:g}, to which no Gaussian fits", remedy="give a trained model"
-            )
+            what = f"{called}: all weights are {weights[0]:g}, to which no Gaussian fits"
+            raise StoreError(what, remedy="give a trained model")
         if fit.deviation >= DEVIATION_LIMIT or bool(fit.outliers(weights).all()):
-            what = (
-                f"{called}: with a deviation of {fit.deviation:.4g} every weight is an outlier, whose log density is below -4"
-            )
-            raise StoreError(what, remedy="give a model of smaller weights")
+            what = f"with a deviation of {fit.deviation:.4g} every weight is an outlier, whose log density is below -4"
+            raise StoreError(f"{called}: {what}", remedy="give a model of smaller weights")
         return fit
 
     @property
     def cut(self) -> float:
-        """Distance from the mean beyond which a weight is an outlier; 0 where all are."""
+        """Distance from the mean beyond which a weight is an outlier; 0 if all are."""
         room = 2 * (-LOG_DENSITY - 0.5 * math.log(2 * math.pi) - math.log(self.deviation))
         return self.deviation * math.sqrt(max(room, 0.0))
 
     def outliers(self, weights: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Whether each weight is one."""
+        """Return True for each weight that is an outlier."""
         return np.abs(weights.astype(np.float64) - self.mean) > self.cut
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ascending:
-    """Weights sorted once, for every number of bits."""
+    """The weights of a layer, sorted once for all bitwidths."""
 
     weights: NDArray[np.float32]
-    """All, flat."""
+    """All weights, flat."""
     order: NDArray[np.int64]
-    """Positions of those that are no outliers, by value, of equals the first first."""
+    """Positions of the weights that are no outliers, by value; equal values keep their order."""
     values: NDArray[np.float64]
-    """Weights in that order."""
+    """The weights in `order`."""
 
     @classmethod
     def of(cls, weights: NDArray[np.float32], outliers: NDArray[np.bool_]) -> Ascending:
-        """Of finite weights, at most 2 ** 32 of them."""
+        """Return the sorted weights; they must be finite, and at most 2 ** 32."""
         # Value and position in one integer: sorting those is stable, and twice as fast as a stable argsort of floats.
         pattern = (weights + np.float32(0.0)).view(np.uint32)  # the sum makes -0 equal to 0
         keys = np.where(pattern >> 31, ~pattern, pattern | np.uint32(1 << 31)).astype(np.uint64)
@@ -88,9 +85,9 @@ class Ascending:
         return cls(weights, order, weights[order].astype(np.float64))
 
     def grouped(self, bits: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Codes [weights], 0 for an outlier, and centroids [2 ** bits], 0 for an empty group (STI-04).
+        """Return codes [weights], 0 for an outlier, and centroids [2 ** bits], 0 for an empty group (STI-04).
 
-        Groups of equal population, larger ones first; a centroid is its group's mean.
+        Groups have equal populations, the larger ones first. A centroid is the mean of its group.
         """
         groups, count = 1 << bits, len(self.order)
         sizes = np.full(groups, count // groups)
@@ -106,16 +103,16 @@ class Ascending:
 
 
 def layer_fit(geometry: ShardGeometry, weights: LayerWeights, layer: int) -> GaussianFit:
-    """A layer's Gaussian. Raises `StoreError`, which names the layer, for one that cannot be quantised."""
+    """Return the Gaussian of a layer. Raises `StoreError` with its name for a layer that cannot be quantised."""
     return GaussianFit.of(_shards(geometry, weights).reshape(-1), f"layer {layer}")
 
 
 def layer_records(
     geometry: ShardGeometry, weights: LayerWeights, fit: GaussianFit, layer: int, bits: Sequence[int], offset: int
 ) -> Iterator[tuple[Record, bytes]]:
-    """A layer's records with their bytes in the order of the file, from `offset` on: by bits, then slice.
+    """Yield the records of a layer with their bytes, in file order from `offset` on: by bits, then slice.
 
-    So a layer at one fidelity is one piece of the file. `fit`: what `layer_fit` gives.
+    A layer at one fidelity is therefore one contiguous part of the file. `fit`: the result of `layer_fit`.
     """
     shards = _shards(geometry, weights)
     outliers = fit.outliers(shards.reshape(-1))

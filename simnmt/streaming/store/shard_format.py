@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from simnmt.streaming.encoder.encoder_configuration import LayerWeights
 
 SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")
-"""The parts of a shard, in this order, each of rows of width d: those of Wq, Wk and Wv of its head, Wo's columns transposed,
-its neurons' rows of the first feed-forward matrix, and their columns of the second transposed."""
+"""Segments of a shard in order, each with rows of width d: the rows of Wq, Wk and Wv of its head, the transposed columns of Wo,
+the rows of the first feed-forward matrix for its neurons, and the transposed columns of the second."""
 ALIGNMENT = 64
-"""Bytes: where a record's fields and the buffers begin, as wide as the widest vector register."""
+"""Alignment of fields and buffers in bytes, the width of the widest vector register."""
 
 
 class Place(NamedTuple):
-    """Where one segment of a shard goes; all three count weights."""
+    """The place of one segment of a shard in a layer buffer, counted in weights."""
 
     shard_offset: int
     buffer_offset: int
@@ -40,24 +40,22 @@ class Place(NamedTuple):
 
 
 def segment_rows(geometry: ShardGeometry) -> tuple[int, ...]:
-    """Rows of width d of each of a shard's segments."""
+    """Return the number of rows of each segment of a shard."""
     head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
     return (head, head, head, head, neurons, neurons)
 
 
 def check_layout(geometry: ShardGeometry) -> None:
-    """Raise `StoreError` for sizes whose segments would not begin at whole bytes at every number of bits."""
+    """Raise `StoreError` unless all segments begin at whole bytes at all bitwidths."""
     head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
     for rows, what in ((head, "rows of a head"), (neurons, "neurons of a slice")):
         if rows * geometry.width % 8:
-            raise StoreError(
-                f"{rows} {what} of width {geometry.width} are no multiple of 8 weights, so that their codes end amid a byte",
-                remedy="take a width that 8 divides",
-            )
+            reason = "are no multiple of 8 weights, so their codes end inside a byte"
+            raise StoreError(f"{rows} {what} of width {geometry.width} {reason}", remedy="take a width that 8 divides")
 
 
 def shard_of(geometry: ShardGeometry, weights: LayerWeights, index: int) -> NDArray[np.float32]:
-    """A shard of a layer's matrices: slice `index` of `geometry.heads`, flat, float32 [geometry.weights_per_shard], a copy."""
+    """Return a flat copy of shard `index` of a layer, float32 [geometry.weights_per_shard]."""
     if not 0 <= index < geometry.heads:
         raise IndexError(index)
     head, neurons = geometry.width // geometry.heads, geometry.ffn // geometry.heads
@@ -68,21 +66,20 @@ def shard_of(geometry: ShardGeometry, weights: LayerWeights, index: int) -> NDAr
 
 
 def aligned_bytes(count: int) -> NDArray[np.uint8]:
-    """Memory for `count` bytes that begins at a multiple of `ALIGNMENT`, not cleared."""
+    """Return `count` uninitialised bytes that begin at a multiple of `ALIGNMENT`."""
     raw = np.empty(count + ALIGNMENT, np.uint8)
     begin = -raw.ctypes.data % ALIGNMENT
     return raw[begin : begin + count]
 
 
 class LayerBuffer:
-    """Room for m shards of one layer in float32, each segment of all of them one block [m * rows, d].
+    """Working buffer for m shards of one layer in float32; each segment of all shards is one block [m * rows, d] (STI-16).
 
-    So a layer's forward pass is plain products on contiguous blocks, of whatever width. The working buffer of STI-16: one is
-    enough for a pipeline.
+    The forward pass of a layer is therefore a sequence of products on contiguous blocks. A pipeline needs one buffer.
     """
 
     def __init__(self, geometry: ShardGeometry, slices: int) -> None:
-        """For `slices` shards, 1 to `geometry.heads`."""
+        """Allocate room for `slices` shards, 1 to `geometry.heads`."""
         if not 1 <= slices <= geometry.heads:
             raise ValueError(f"{slices} slices of {geometry.heads}")
         self.geometry, self.slices = geometry, slices
@@ -94,12 +91,12 @@ class LayerBuffer:
         self._begins = {name: end - length for name, end, length in zip(SEGMENTS, ends, lengths, strict=True)}
 
     def segment(self, name: str) -> NDArray[np.float32]:
-        """The block of one of `SEGMENTS`, [slices * rows, d]: a view, the shards' rows in the order of their positions."""
+        """Return a view of the block of one segment, [slices * rows, d]; rows are in the order of the shards' positions."""
         begin, length = self.slices * self._begins[name], self.slices * self._lengths[name]
         return self.array[begin : begin + length].reshape(-1, self.geometry.width)
 
     def places(self, position: int) -> tuple[Place, ...]:
-        """Where the segments of the shard at `position`, from 0 to below `slices`, begin in it and in `array`."""
+        """Return the places of the segments of the shard at `position`, 0 to `slices` - 1."""
         if not 0 <= position < self.slices:
             raise IndexError(position)
         return tuple(
@@ -116,7 +113,7 @@ class LayerBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One entry of the index: (layer, slice, bits)."""
+    """One entry of the index: a shard at one bitwidth, and its place in the file."""
 
     layer: int
     slice: int
@@ -124,21 +121,21 @@ class Record:
     offset: int
     """Bytes from the beginning of the file, a multiple of 64."""
     size: int
-    """Bytes, a multiple of 64: what is read, header and all."""
+    """Bytes of the record with its header, a multiple of 64."""
     outliers: int
     crc32: int
-    """Over all its bytes."""
+    """Checksum of all bytes of the record."""
     squared_error: float
-    """Sum over its weights of (as read - as they were) ** 2."""
+    """Sum of the squared rounding errors of all weights."""
 
 
 def packed_bits(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """The stream of codes below 2 ** bits, its last byte filled up with zeros."""
+    """Return the stream of codes below 2 ** bits; zeros fill its last byte."""
     return np.packbits(np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little"), bitorder="little")
 
 
 def unpacked_bits(stream: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Return the first `count` codes of a stream, a byte each."""
+    """Return the first `count` codes of a stream, one byte each."""
     code_bits = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
     return np.packbits(code_bits, axis=1, bitorder="little")[:, 0]
 
@@ -147,7 +144,7 @@ _HEADER = struct.Struct("<8sHHHHII")
 """Magic, version, layer, slice, bits, weights, outliers."""
 _MAGIC, _VERSION = b"simnmtSh", 1
 FULL = 32
-"""Bits of a weight that is kept as it is."""
+"""Bits of a weight in full precision."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +156,7 @@ class Packed(PackedWeights):
 
 
 def record_size(weights: int, bits: int, outliers: int) -> int:
-    """Bytes of a record, up to the next multiple of 64."""
+    """Return the bytes of a record, a multiple of 64."""
     return sum(_field_sizes(weights, bits, outliers))
 
 
@@ -172,7 +169,7 @@ def encode(
     outlier_at: NDArray[np.int32],
     outlier_values: NDArray[np.float32],
 ) -> bytes:
-    """The record of a quantised shard; `codes` [weights], a byte each."""
+    """Return the record of a quantised shard; `codes` [weights] has one byte per weight."""
     return _joined(
         _HEADER.pack(_MAGIC, _VERSION, layer, index, bits, len(codes), len(outlier_at)),
         packed_bits(codes, bits),
@@ -183,12 +180,12 @@ def encode(
 
 
 def encode_full(layer: int, index: int, shard: NDArray[np.float32]) -> bytes:
-    """The record of a shard in full precision."""
+    """Return the record of a shard in full precision."""
     return _joined(_HEADER.pack(_MAGIC, _VERSION, layer, index, FULL, len(shard), 0), shard.astype("<f4", copy=False))
 
 
 class Header(NamedTuple):
-    """What a record says of itself."""
+    """Header of a record."""
 
     layer: int
     slice: int
@@ -210,10 +207,9 @@ def header(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Header
 
 
 def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed:
-    """Views of a record's fields; nothing is copied.
+    """Return views of the fields of a record, without a copy.
 
-    Raises `StoreError` for bytes that are no record, or not all of one. Whether a bit of it has flipped the checksum tells, not
-    this: `ShardStore.verify`.
+    Raises `StoreError` for bytes that are no record or only a part of one. `ShardStore.verify` checks the checksum.
     """
     raw = np.frombuffer(record, np.uint8)
     layer, index, bits, weights, outliers = header(raw)
@@ -235,7 +231,7 @@ def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed
 
 
 def dequantised(packed: Packed) -> NDArray[np.float32]:
-    """The shard's weights, float32 [weights]: centroids in place of codes, then outliers (STI-06); the kernel's reference."""
+    """Return the weights of a shard, float32 [weights]: centroids by code, and outliers (STI-06); reference of the kernel."""
     if packed.bits == FULL:
         return packed.codes.view("<f4").astype(np.float32)
     values = packed.centroids[unpacked_bits(packed.codes, packed.bits, packed.weights)]
@@ -256,17 +252,17 @@ def _joined(header: bytes, *fields: NDArray[np.uint8] | NDArray[np.float32] | ND
     return b"".join(parts)
 
 
-def unpack_into(buffer: LayerBuffer, shards: Sequence[Packed], *, threads: int = 1, level: str | None = None) -> None:
-    """Write the shard at each position of `shards` to its places in the buffer; whole shards are divided among `threads`.
+def unpack_into(buffer: LayerBuffer, shards: Sequence[Packed], *, threads: int = 1) -> None:
+    """Write each shard to its places in the buffer; whole shards are divided among `threads`.
 
-    Raises `KernelError` for records whose fields do not fit each other, `ValueError` for more shards than the buffer has room.
+    Raises `KernelError` for records with inconsistent fields, and `ValueError` for more shards than the buffer has room for.
     """
     if len(shards) > buffer.slices:
         raise ValueError(f"{len(shards)} shards for a buffer of {buffer.slices}")
 
     def work(first: int, step: int) -> None:
         for position in range(first, len(shards), step):
-            unpack(shards[position], buffer.array, buffer.places(position), level=level)
+            unpack(shards[position], buffer.array, buffer.places(position))
 
     parts = max(1, min(threads, len(shards)))
     at_once([partial(work, part, parts) for part in range(parts)])

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,21 +23,15 @@ from simnmt.streaming import page_cache
 from simnmt.streaming.encoder.tokenizer import Tokenizer, tokenizer_from
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store.index import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
-from simnmt.streaming.store.shard_format import (
-    FULL,
-    Record,
-    aligned_bytes,
-    header,
-    record_size,
-)
+from simnmt.streaming.store.shard_format import FULL, Record, aligned_bytes, header, record_size
 
 _seek_lock = Lock()
 
 
 def read_at(file: int, out: memoryview, offset: int) -> int:
-    """Bytes read from `offset` of an open file to the beginning of `out`, which is not empty; 0 at the end of the file.
+    """Read from `offset` of an open file into `out`; return the bytes read, 0 at the end of the file. Raises `OSError`.
 
-    Straight to its place if the system can, else by way of a copy. Raises `OSError`.
+    `out` must not be empty. The read makes no copy if the system supports positioned reads.
     """
     if sys.platform != "win32" and hasattr(os, "preadv"):
         return os.preadv(file, [out], offset)
@@ -58,18 +51,19 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 class ShardStore:
-    """What `write_store` wrote. Reads of several threads may overlap: they share no position in the file."""
+    """A store that `write_store` wrote. Reads of several threads may overlap: they share no file position."""
 
     def __init__(self, path: Path, index: Index, file: int) -> None:
-        """As `open` makes it."""
+        """Wrap an open file; callers use `ShardStore.open`."""
         self.path, self.index, self.file = path, index, file
-        self.configuration = index.configuration
+        self.configuration, self.kind = index.configuration, index.configuration.kind
         self.geometry: ShardGeometry = self.configuration.geometry
+        self.fingerprint, self.label_names, self.bits = index.fingerprint, index.label_names, index.bits
         self._records = {(record.layer, record.slice, record.bits): record for record in index.records}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> ShardStore:
-        """Open a store; raises `StoreError` where there is none, or one that is damaged as far as sizes tell: see `check`."""
+        """Open a store; raises `StoreError` if it is missing, or if files have wrong sizes; `check` reads all contents."""
         folder = Path(path)
         index = Index.read(folder)
         expected = {SHARDS: sum(record.size for record in index.records)} | {n: f.size for n, f in index.files.items()}
@@ -80,31 +74,11 @@ class ShardStore:
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
         try:
-            page_cache.read_only_what_is_asked(file)
+            page_cache.disable_read_ahead(file)
             return cls(folder, index, file)
         except BaseException:
             os.close(file)
             raise
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the model that was sharded."""
-        return self.index.fingerprint
-
-    @property
-    def kind(self) -> str:
-        """Of encoder."""
-        return self.configuration.kind
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Of the classes, in their order; empty where nobody named them."""
-        return self.index.label_names
-
-    @property
-    def bits(self) -> tuple[int, ...]:
-        """The fidelities that are there, ascending."""
-        return self.index.bits
 
     def record(self, layer: int, index: int, bits: int) -> Record:
         """Return the record of a shard; raises `StoreError` for bits that were not stored, `IndexError` for a missing shard."""
@@ -117,12 +91,12 @@ class ShardStore:
         return record
 
     def mean_size(self, bits: int) -> float:
-        """Mean bytes of a record of so many bits; raises `StoreError` for bits that were not stored."""
+        """Return the mean bytes of a record at `bits` bits; raises `StoreError` for bits that were not stored."""
         self.record(0, 0, bits)
         return float(np.mean([record.size for record in self.index.records if record.bits == bits]))
 
     def read(self, record: Record, *, verified: bool = True) -> NDArray[np.uint8]:
-        """A record's bytes, aligned to 64, for `decode`. Raises `StoreError` where they are not what was written."""
+        """Return the bytes of a record, aligned to 64, for `decode`. Raises `StoreError` if they are damaged."""
         out = aligned_bytes(record.size)
         self.read_into(record, out)
         if verified:
@@ -130,9 +104,9 @@ class ShardStore:
         return out
 
     def read_into(self, record: Record, out: NDArray[np.uint8]) -> None:
-        """Read a record's bytes to the beginning of `out`, by positioned reads alone; nothing is verified.
+        """Read the bytes of a record into `out` by positioned reads, without verification.
 
-        Raises `StoreError` where the file ends before, or cannot be read.
+        Raises `StoreError` if the file cannot be read or ends too early.
         """
         rest, offset = out.data[: record.size], record.offset
         while rest:
@@ -146,10 +120,7 @@ class ShardStore:
             rest, offset = rest[read:], offset + read
 
     def verify(self, record: Record, read: NDArray[np.uint8]) -> None:
-        """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written.
-
-        Or where they are another shard's: the checksum is of whatever lies there.
-        """
+        """Raise `StoreError` with the shard's name if the bytes of `read` are damaged or belong to another shard."""
         if zlib.crc32(read.data[: record.size]) != record.crc32:
             what = f"{_called(record)} is not what was written: its checksum differs"
             raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
@@ -159,17 +130,17 @@ class ShardStore:
             raise StoreError(f"{_called(record)}: another one lies in its place", path=self.path / SHARDS, remedy=AGAIN)
 
     def resident(self) -> dict[str, Tensor]:
-        """What always is in memory: embeddings, norms, biases and the classifier, float32; verified."""
+        """Return the verified tensors that stay in memory, float32: embeddings, norms, biases and the classifier."""
         self._check_file(RESIDENT)
         path = self.path / RESIDENT
         try:
             with _readable(path):
                 return read_tensors(path)[0]
-        except TensorFileError:  # its digest detects accidents; anybody can write one that fits
+        except TensorFileError:  # the digest detects accidents, not forged files
             raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
 
     def beside(self) -> dict[str, bytes]:
-        """The files that were stored along, by name: a tokenizer's. Raises `StoreError` where one is not what was written."""
+        """Return the files stored beside the shards by name, such as a tokenizer. Raises `StoreError` for a damaged file."""
         contents: dict[str, bytes] = {}
         for name in self.index.files:
             if name.startswith(f"{BESIDE}/"):
@@ -186,13 +157,13 @@ class ShardStore:
         return tokenizer
 
     def check_model(self, fingerprint: str) -> None:
-        """Raise `StoreError` where the store is of another model than the one with that fingerprint."""
+        """Raise `StoreError` unless the store belongs to the model with this fingerprint."""
         if fingerprint != self.fingerprint:
             what = f"shards of another model, {self.index.origin or self.fingerprint[:12]}"
             raise StoreError(what, path=self.path, remedy="give this model's store")
 
     def check(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read everything; raises `StoreError` for the first thing that is not what was written. `progress`: bytes, of all."""
+        """Read all files; raises `StoreError` for the first damaged record or file. `progress`: bytes read, of all."""
         for name in self.index.files:
             self._check_file(name)
         total = sum(record.size for record in self.index.records)
@@ -206,7 +177,7 @@ class ShardStore:
                 progress(done, total)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
@@ -221,13 +192,13 @@ class ShardStore:
     def __enter__(self) -> ShardStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
 def _check_size(path: Path, size: int) -> None:
     with _readable(path):
-        check_regular(path, sys.maxsize)  # the index says how long each is, also 0, which is the length of a pipe
+        check_regular(path, sys.maxsize)  # the index limits sizes; a pipe has size 0, which the index may also hold
         actual_bytes = path.stat().st_size
     if actual_bytes != size:
         what = "cut short" if actual_bytes < size else "too long"
@@ -239,9 +210,9 @@ def _called(record: Record) -> str:
 
 
 def describe_store(store: ShardStore) -> dict[str, Any]:
-    """JSON: the model, what each fidelity takes and loses, and each layer's Gaussian and outliers.
+    """Return the model, sizes and errors by bitwidth, and the Gaussian and the outliers of each layer, as JSON.
 
-    `rmse_over_s`: root of the mean squared rounding error in standard deviations of the layer's weights. Shares are of weights.
+    `rmse_over_s`: root mean square of the rounding error in standard deviations of the layer's weights. Shares are of weights.
     """
     geometry, index = store.geometry, store.index
     outliers = [0] * geometry.layers

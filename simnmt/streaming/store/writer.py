@@ -28,9 +28,9 @@ from simnmt.streaming.store.shard_format import Record, check_layout, record_siz
 
 
 def synced(path: Path) -> None:
-    """Return once a file's content, or a folder's names, are on the disk. Raises `OSError`.
+    """Flush the content of a file, or the names in a folder, to the disk. Raises `OSError`.
 
-    Not every system can be asked this of a folder; then its names are as safe as they are there.
+    Systems that cannot flush folders are tolerated.
     """
     folder = path.is_dir()
     if folder and sys.platform == "win32":
@@ -44,17 +44,17 @@ def synced(path: Path) -> None:
 
 
 class Unfinished:
-    """Unfinished store in a folder that this process alone may write: shards so far, and a journal of the layers that are done.
+    """Unfinished store in a folder that only this process may write: its shards, and a journal of the finished layers.
 
-    The journal is read at once, and nothing is written before `begin`. Raises `StoreError` for a folder that holds another
-    model's shards or something else, and `OSError`.
+    The constructor reads the journal; nothing is written before `begin`. Raises `OSError`, and `StoreError` for a folder that
+    holds shards of another model or other files.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, object], *, resume: bool = True) -> None:
-        """`header`: settings that the runs of one store share. Unless `resume`, `begin` drops the layers that are done."""
+        """Read the journal; `header` holds the settings of the store. Unless `resume`, `begin` drops finished layers."""
         self.folder = folder
         self.fits: list[GaussianFit] = []
-        """Gaussians of the layers that are done."""
+        """Gaussians of the finished layers."""
         self.records: list[Record] = []
         self._header, self._end, self._files, self._begun = json.dumps(header).encode() + b"\n", 0, ExitStack(), False
         names = {path.name for path in folder.iterdir()}
@@ -65,24 +65,24 @@ class Unfinished:
 
     @property
     def size(self) -> int:
-        """Bytes of shards so far."""
+        """Bytes of the shards of all finished layers."""
         return self.records[-1].offset + self.records[-1].size if self.records else 0
 
     def begin(self) -> None:
-        """Open the files for writing and drop what is not done. Raises `OSError`."""
+        """Open the files for writing and drop unfinished layers. Raises `OSError`."""
         self._begun = True
         self._journal, self._shards = self._opened(JOURNAL, self._end), self._opened(SHARDS, self.size)
         if not self._end:
             _write(self._journal, self._header)
-        self._remove_all_but(JOURNAL, SHARDS)  # what an interrupted last step left
+        self._remove_all_but(JOURNAL, SHARDS)  # files that an interrupted last step left
 
     def add(self, fit: GaussianFit, records: Iterable[tuple[Record, bytes]]) -> None:
-        """Write the next layer, after `begin`; it is done once this returns, whatever happens then. Raises `OSError`."""
+        """Write the next layer, after `begin`; once this returns, the layer survives any crash. Raises `OSError`."""
         written = []
         for record, content in records:
             _write(self._shards, content)
             written.append(record)
-        os.fsync(self._shards.fileno())  # before the journal says so
+        os.fsync(self._shards.fileno())  # before the journal lists the layer
         line = {"fit": asdict(fit), "records": [asdict(record) for record in written]}
         _write(self._journal, json.dumps(line).encode() + b"\n")
         os.fsync(self._journal.fileno())
@@ -90,7 +90,7 @@ class Unfinished:
         self.records += written
 
     def close(self) -> None:
-        """Close the files and keep them, unless no layer is done: then they must stand in nobody's way."""
+        """Close the files; remove them if no layer is finished, so that the folder is free."""
         self._files.close()
         if self._begun and not self.records:
             with suppress(OSError):
@@ -98,7 +98,7 @@ class Unfinished:
 
     def _opened(self, name: str, size: int) -> FileIO:
         path = self.folder / name
-        # Unbuffered: what found no room must not be tried once more when the file is closed.
+        # Unbuffered: closing the file must not repeat a write that found no room.
         file = self._files.enter_context(path.open("r+b" if path.exists() else "w+b", buffering=0))
         file.seek(size)
         file.truncate()
@@ -145,7 +145,7 @@ class Unfinished:
 
 
 def _as_written(shards: BinaryIO, record: Record) -> bool:
-    """Return whether the file holds what the journal says: a crash of the whole box may have cost it."""
+    """Return whether the file holds the record that the journal lists: a crash of the box may have lost it."""
     shards.seek(record.offset)
     content = shards.read(record.size)
     return len(content) == record.size and zlib.crc32(content) == record.crc32
@@ -167,12 +167,20 @@ def write_store(
     progress: Callable[[int, int], None] | None = None,
     resume: bool = True,
 ) -> None:
-    """Write the shards of a model to the new folder `path`, which is there in the end, whole, or not at all.
+    """Write the shards of a model to the new folder `path`, whole or not at all.
 
-    What is done lies in `path` with `.partial` added until then, and an interrupted run goes on from it unless `resume` is
-    False. `beside`: small files that are stored along by their names, a tokenizer's; `label_names`: of the model's classes.
-    `progress`: layers done, of all. Raises `StoreError` for a layer that cannot be quantised, for an unfinished store of
-    another model or of other bits, and where there is no room.
+    Unfinished work lies in `path` with `.partial` added.
+
+    Args:
+        bits: bitwidths to write.
+        beside: small files to store by name, such as a tokenizer.
+        label_names: names of the classes.
+        progress: called with finished layers and all layers.
+        resume: continue an interrupted run.
+
+    Raises:
+        StoreError: for a layer that cannot be quantised, for an unfinished store of another model or of other bits, and if the
+            disk is too full.
     """
     out = Path(path) if Path(path).name else Path(os.path.realpath(path))
     partial = out.with_name(f"{out.name}.partial")
@@ -184,7 +192,7 @@ def write_store(
     with _blamed(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
-        # All of them ahead of the first write: one that cannot be quantised may be the last.
+        # Before the first write: the last layer may be the one that cannot be quantised.
         fits = [layer_fit(geometry, weights.layer(layer), layer) for layer in range(done, layers)]
         unfinished.begin()
         for layer, fit in enumerate(fits, done):
@@ -204,7 +212,7 @@ def write_store(
             records=tuple(unfinished.records),
             files={name: StoredFile.of(partial / name) for name in names},
         ).write(partial)
-        # Else a crash of the box could leave the store's name on files that are not there whole.
+        # Otherwise a crash of the box could leave a store with incomplete files.
         for written in (*(partial / name for name in (*names, INDEX)), partial / BESIDE, partial):
             synced(written)
         partial.replace(out)
