@@ -105,7 +105,7 @@ def test_a_submodel_is_the_bottom_layers_without_a_gap(store: ShardStore, bits: 
 
 def test_a_task_of_another_model_is_refused(store: ShardStore) -> None:
     encoder = ElasticEncoder.of(WEIGHTS)
-    with pytest.raises(StreamingError, match="label 2 where the model tells 2 classes apart"):
+    with pytest.raises(StreamingError, match="label 2, but the model has 2 classes"):
         Evaluator(encoder, store, TEXTS[:2], [0, 2])
     with pytest.raises(StreamingError, match="nothing to evaluate on"):
         Evaluator(encoder, store, [], [])

@@ -8,24 +8,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, check_resident
+from simnmt.streaming.encoder.encoder_configuration import MATRICES, EncoderConfiguration, EncoderWeights, check_resident
 from simnmt.streaming.store.shard_format import LayerBuffer
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    "relu": functional.relu,
-    "tanh": torch.tanh,
-}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": functional.gelu, "relu": functional.relu, "tanh": torch.tanh}
 
 
 class ElasticEncoder:
-    """A classifier whose resident tensors are in memory; matrices come layer by layer, in a buffer.
+    """A classifier with its resident tensors in memory; a buffer provides the matrices of each layer.
 
-    Any bottom n layers with any m slices each give logits; all of them give the original model's.
+    Any bottom n layers with any m slices each give logits; the whole model gives the logits of the original.
     """
 
     def __init__(self, configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> None:
-        """`resident`: as `EncoderWeights.resident` names them, float32. Raises `StreamingError` where they are another's."""
+        """Check and keep the tensors of `EncoderWeights.resident`; raises `StreamingError` if they do not fit."""
         check_resident(configuration, resident)
         self.configuration = configuration
         self.geometry = configuration.geometry
@@ -34,16 +30,15 @@ class ElasticEncoder:
 
     @classmethod
     def of(cls, weights: EncoderWeights) -> ElasticEncoder:
-        """The encoder of these weights, without the matrices of its layers."""
+        """Return the encoder of these weights without the matrices of its layers."""
         return cls(weights.configuration, weights.resident)
 
     def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
-        """What the first layer reads, [b, l, d], from token ids [b, l]; `mask` [b, l]: True where a token is, at the front."""
+        """Return the input of the first layer, [b, l, d]; `token_ids`, `mask` [b, l]: True at tokens, which come first."""
         configuration, resident = self.configuration, self._resident
         length = token_ids.shape[1]
-        hidden = functional.embedding(token_ids, resident["embeddings.word"])
         positions = resident["embeddings.position"][configuration.position_offset : configuration.position_offset + length]
-        hidden = hidden + positions
+        hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
         if "embeddings.type" in resident:
             hidden = hidden + resident["embeddings.type"][self._types(token_ids)]
         if configuration.norm == "post":
@@ -53,9 +48,9 @@ class ElasticEncoder:
         return hidden
 
     def layer(self, hidden: Tensor, mask: Tensor, layer_index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
-        """The layer's output [b, l, d] with `slices` alone, whose shards lie in `buffer` in this order."""
+        """Return the output of a layer, [b, l, d], with only `slices`, whose shards are in `buffer` in this order."""
         at, configuration = f"layers.{layer_index}", self.configuration
-        part = {name: torch.from_numpy(buffer.segment(name)) for name in ("q", "k", "v", "o", "ffn_in", "ffn_out")}
+        part = {name: torch.from_numpy(buffer.segment(name)) for name in MATRICES}
         whole = len(slices) == configuration.heads and list(slices) == list(range(configuration.heads))
         chosen = None if whole else torch.as_tensor(list(slices))
         batch, length, width = hidden.shape
@@ -82,7 +77,7 @@ class ElasticEncoder:
         return hidden if before else self._normed(hidden, f"{at}.norm_ffn")
 
     def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Unnormalised log-probabilities of the classes [b, classes], from whichever layer `hidden` came."""
+        """Return the logits of the classes, [b, classes], from the output of any layer."""
         configuration = self.configuration
         if configuration.norm == "pre":
             hidden = self._normed(hidden, "final_norm")
@@ -100,7 +95,7 @@ class ElasticEncoder:
         if separator is None:
             return torch.zeros_like(token_ids)
         marks = (token_ids == separator).long()
-        return ((marks.cumsum(1) - marks) >= 1).long()  # padding has the second type too: nothing reads it
+        return ((marks.cumsum(1) - marks) >= 1).long()  # padding has the second type too, which has no effect
 
     def _normed(self, hidden: Tensor, name: str) -> Tensor:
         weight, bias = self._resident[f"{name}.weight"], self._resident[f"{name}.bias"]

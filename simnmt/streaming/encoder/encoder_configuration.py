@@ -1,6 +1,6 @@
-"""Configuration and weights of a Transformer classifier, and the checks that both fit each other.
+"""Configuration and weights of a Transformer classifier, and the checks that they fit each other.
 
-Weights are kept apart by where they live: the matrices of the layers are streamed, all other tensors stay in memory.
+The matrices of the layers are streamed; all other tensors are resident, which means that they stay in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 def check_resident(
     configuration: EncoderConfiguration, resident: Mapping[str, Tensor], path: str | os.PathLike[str] | None = None
 ) -> None:
-    """Raise `StreamingError` for a tensor that is missing, of another shape, not float32, or that the encoder does not know."""
+    """Raise `StreamingError` for a tensor that is missing, unknown, not float32 or of another shape."""
     known: set[str] = set()
     for name, shape in _shapes(configuration, resident):
         known.add(name)
@@ -44,7 +44,7 @@ def check_resident(
 
 
 def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> Iterator[tuple[str, Shape]]:
-    """Return the shape of every tensor; `resident` gives the width of embedded tokens and the number of types."""
+    """Yield name and shape of every tensor; `resident` gives the width of embedded tokens and the number of types."""
     width, embedded = configuration.width, configuration.width
     if "embeddings.project.weight" in resident and resident["embeddings.project.weight"].dim() == 2:
         embedded = resident["embeddings.project.weight"].shape[1]
@@ -54,7 +54,7 @@ def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor])
     if configuration.separator_token is not None or "embeddings.type" in resident:
         types = resident["embeddings.type"].shape[0] if "embeddings.type" in resident else 2
         yield "embeddings.type", (max(types, 1 if configuration.separator_token is None else 2), embedded)
-    yield from _norm("embeddings.norm", embedded) if configuration.norm == "post" else _norm("final_norm", width)
+    yield from _dense("embeddings.norm", embedded) if configuration.norm == "post" else _dense("final_norm", width)
     if configuration.head_activation is not None:
         yield from _dense("head", width, width)
     yield from _dense("classifier", configuration.classes, width)
@@ -62,11 +62,11 @@ def _shapes(configuration: EncoderConfiguration, resident: Mapping[str, Tensor])
         for name in MATRICES:
             yield f"layers.{layer}.{name}.bias", configuration.matrix_shape(name)[:1]
         for name in ("norm_attention", "norm_ffn"):
-            yield from _norm(f"layers.{layer}.{name}", width)
+            yield from _dense(f"layers.{layer}.{name}", width)
 
 
 def random_resident(configuration: EncoderConfiguration, generator: torch.Generator, scale: float = 1.0) -> dict[str, Tensor]:
-    """Draw embeddings and the classifier's matrices; norms change nothing, and biases are 0."""
+    """Draw embeddings and the matrices of the classifier; norms have weight 1, and all biases are 0."""
 
     def tensor(name: str, shape: Shape) -> Tensor:
         if name.endswith(".bias"):
@@ -76,14 +76,10 @@ def random_resident(configuration: EncoderConfiguration, generator: torch.Genera
     return {name: tensor(name, shape) for name, shape in _shapes(configuration, {})}
 
 
-def _dense(name: str, out: int, read: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", (out, read)
+def _dense(name: str, out: int, *read: int) -> Iterator[tuple[str, Shape]]:
+    """Yield weight and bias of a dense layer, or of a norm, which reads no other width."""
+    yield f"{name}.weight", (out, *read)
     yield f"{name}.bias", (out,)
-
-
-def _norm(name: str, width: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", (width,)
-    yield f"{name}.bias", (width,)
 
 
 def _format_shape(shape: Shape) -> str:
@@ -97,13 +93,13 @@ TokenId = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfiguration:
-    """All that an encoder's forward pass depends on beside its tensors; written into a shard store beside them.
+    """Settings of the forward pass of an encoder, which a shard store holds beside the tensors.
 
     Raises `ValueError` for heads that do not divide the sizes, and for tokens beyond the vocabulary.
     """
 
     kind: Literal["elastic", "bert", "roberta", "camembert", "distilbert", "electra"]
-    """`elastic` is our own; the others are those of `transformers`."""
+    """`elastic` is trained by simnmt; the other kinds belong to `transformers`."""
     layers: Positive
     heads: Positive
     width: Positive
@@ -113,13 +109,13 @@ class EncoderConfiguration:
     """Most tokens of a text."""
     classes: Annotated[int, Field(ge=2)]
     norm: Literal["pre", "post"] = "post"
-    """Whether a layer normalises what it reads, or the sum it writes."""
+    """`pre`: a layer normalises its input; `post`: a layer normalises its output."""
     activation: Activation = "gelu"
     norm_epsilon: Annotated[float, Field(gt=0.0)] = 1e-12
     pooling: Literal["first", "mean"] = "first"
-    """What the classifier reads: the first token's vector, or the mean over all tokens."""
+    """Input of the classifier: the vector of the first token, or the mean over all tokens."""
     head_activation: Literal["tanh", "relu", "gelu"] | None = "tanh"
-    """Of the dense layer before the classifier; None if there is no such layer."""
+    """Activation of the dense layer before the classifier; None if there is no such layer."""
     padding_token: TokenId = 0
     separator_token: TokenId | None = None
     """Tokens after the first of these are of the second type; None if the model knows no types."""
@@ -141,38 +137,38 @@ class EncoderConfiguration:
     def from_json(
         cls, document: object, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY
     ) -> EncoderConfiguration:
-        """Return the configuration from its fields as JSON holds them; raises `StreamingError` with the field in question."""
+        """Return the configuration of a JSON object; raises `StreamingError` with the name of a wrong field."""
         try:
             return checked_dataclass(cls, document)
         except ValueError as error:
             raise StreamingError(f"no configuration of an encoder: {error}", path=path, remedy=remedy) from None
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """Shape of one of `MATRICES`, rows the outputs."""
+        """Return the shape of one of `MATRICES`; rows are outputs."""
         return self.ffn if name == "ffn_in" else self.width, self.ffn if name == "ffn_out" else self.width
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """The six weight matrices of one layer, float32, rows the outputs as torch keeps them."""
+    """The six weight matrices of one layer, float32; rows are outputs, as in torch."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     o: Tensor
-    """These four [d, d]."""
+    """q, k, v and o: [d, d]."""
     ffn_in: Tensor
     """[F, d]"""
     ffn_out: Tensor
     """[d, F]"""
 
     def named(self) -> dict[str, Tensor]:
-        """By field name, in this order."""
+        """Return the matrices by name, in the order of `MATRICES`."""
         return {name: getattr(self, name) for name in MATRICES}
 
 
 class EncoderWeights:
-    """A classifier's tensors: `layer(i)` for what is cut into shards, `resident` for what always is in memory.
+    """Tensors of a classifier: `layer(i)` gives matrices that are cut into shards, `resident` holds all other tensors.
 
     `resident` names: `embeddings.word`, `embeddings.position`, `embeddings.type`, `embeddings.norm.{weight,bias}`,
     `layers.I.{q,k,v,o,ffn_in,ffn_out}.bias`, `layers.I.{norm_attention,norm_ffn}.{weight,bias}`,
@@ -188,7 +184,7 @@ class EncoderWeights:
         origin: str = "",
         random: bool = False,
     ) -> None:
-        """`origin`: what to call the model; `random`: whether nobody has trained it. Raises `StreamingError`."""
+        """Keep the tensors; `origin`: name of the model, `random`: True for untrained weights."""
         self.configuration = configuration
         self.geometry = configuration.geometry
         self.resident = {name: tensor.detach().to(torch.float32).contiguous() for name, tensor in resident.items()}
@@ -197,14 +193,14 @@ class EncoderWeights:
         self._fingerprint: str | None = None
 
     def layer(self, index: int) -> LayerWeights:
-        """The matrices of layer `index`, from 0."""
+        """Return the matrices of layer `index`, counted from 0."""
         if not 0 <= index < self.geometry.layers:
             raise IndexError(index)
         return self._layer(index)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over configuration and tensors, in hexadecimal: equal for equal models, wherever they lie."""
+        """SHA-256 of configuration and tensors, in hexadecimal."""
         if self._fingerprint is None:
             digest = hashlib.sha256(repr(sorted(asdict(self.configuration).items())).encode())
             for name in sorted(self.resident):

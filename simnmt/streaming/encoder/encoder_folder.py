@@ -34,12 +34,12 @@ _AGAIN = "train again, or copy the folder again"
 
 
 def is_elastic_folder(folder: str | os.PathLike[str]) -> bool:
-    """Whether `simnmt sti train` has written this folder."""
+    """Return whether `simnmt sti train` wrote this folder."""
     return (Path(folder) / ENCODER_FILE).is_file()
 
 
 def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
-    """Write a trained encoder and its account, the file that makes it one last; raises `StreamingError`."""
+    """Write a trained encoder and its account; `encoder.json`, which marks the folder, comes last. Raises `StreamingError`."""
     tensors = dict(weights.resident)
     for index in range(weights.geometry.layers):
         tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
@@ -52,7 +52,7 @@ def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, An
 
 
 def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces]:
-    """The encoder and its tokenizer; raises `StreamingError` where a file is missing, damaged or does not fit."""
+    """Return an encoder and its tokenizer; raises `StreamingError` if a file is missing, damaged or of another model."""
     path = Path(folder)
     document = read_json(path / ENCODER_FILE)
     if document.pop("schema_version", None) != VERSION:
@@ -65,16 +65,15 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
         raise unusable(path, error) from None
     except TensorFileError:
         raise StreamingError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
-    matrices: list[LayerWeights] = []
-    for index in range(configuration.layers):
-        layer_weights: dict[str, Tensor] = {}
-        for name in MATRICES:
-            tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
-            if tensor is None or tuple(tensor.shape) != configuration.matrix_shape(name):
-                what = f"layers.{index}.{name}.weight is missing or of another shape"
-                raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
-            layer_weights[name] = tensor
-        matrices.append(LayerWeights(**layer_weights))
+
+    def matrix(index: int, name: str) -> Tensor:
+        tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
+        if tensor is None or tuple(tensor.shape) != configuration.matrix_shape(name):
+            what = f"layers.{index}.{name}.weight is missing or of another shape"
+            raise StreamingError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
+        return tensor
+
+    matrices = [LayerWeights(*(matrix(index, name) for name in MATRICES)) for index in range(configuration.layers)]
     check_resident(configuration, tensors, path / WEIGHTS_FILE)
     if pieces.size != configuration.vocabulary:
         raise StreamingError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)
@@ -82,25 +81,22 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
 
 
 def class_names(folder: Path, classes: int) -> tuple[str, ...]:
-    """What the account calls the classes, in their order; raises `StreamingError` where it does not name each."""
+    """Return the names of the classes from the account; raises `StreamingError` unless each class has one."""
     names = read_json(folder / TRAINING_FILE).get("label_names")
-    if (
-        not isinstance(names, list)
-        or not all(isinstance(name, str) for name in names)
-        or not len(names) == len(set(names)) == classes
-    ):
+    strings = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if not len(strings) == len(set(strings)) == classes or names != strings:
         raise StreamingError(f"no label_names of {classes} classes", path=folder / TRAINING_FILE, remedy=_AGAIN)
-    return tuple(names)
+    return tuple(strings)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole."""
+    """Write one JSON object, whole or not at all."""
     with written_whole(path) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """One JSON object; raises `StreamingError`."""
+    """Return the JSON object in a file; raises `StreamingError`."""
     try:
         content = json.loads(read_bounded(path))
     except OSError as error:
@@ -113,10 +109,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def unusable(path: Path, error: Exception) -> StreamingError:
-    """What the system said of a path, as an error of ours."""
-    return StreamingError(
-        f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy="give another folder"
-    )
+    """Return a system error about a path as a `StreamingError`."""
+    what = f"cannot be used: {getattr(error, 'strerror', None) or error}"
+    return StreamingError(what, path=path, remedy="give another folder")
 
 
 PRESETS = ("bert-base",)
@@ -124,18 +119,18 @@ PRESETS = ("bert-base",)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedEncoder:
-    """Weights, and what turns text into their tokens and classes into names."""
+    """The weights of an encoder, its tokenizer and the names of its classes."""
 
     weights: EncoderWeights
     tokenizer: Tokenizer | None
-    """None: token ids alone can be run."""
+    """None if the encoder accepts only token ids."""
     label_names: tuple[str, ...]
 
 
 def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncoder:
-    """The encoder in a folder, or of a preset's name; `seed`: of random weights, where there are no others.
+    """Return the encoder in a folder or of a preset; `seed` draws the weights if a folder holds none.
 
-    Raises `StreamingError`, naming the folder and the remedy.
+    Raises `StreamingError` with the folder and the remedy.
     """
     path = Path(model)
     if is_elastic_folder(path):

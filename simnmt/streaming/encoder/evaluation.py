@@ -1,4 +1,4 @@
-"""Accuracy of submodels on a task: answers, log-likelihoods, and layers that two submodels share."""
+"""Evaluate submodels on a task: answers and log-likelihoods; layers that two submodels share are computed once."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 Shard = tuple[int, int]
 LayerShards = tuple[tuple[int, int], ...]
-"""Of one layer: (slice, bits), by slice."""
+"""Shards of one layer: (slice, bits), by slice."""
 BATCH_TOKENS = 2048
-"""Padded tokens that are computed together: enough for large products, few enough to lie in a cache."""
+"""Padded tokens per batch: enough for large products, and few enough for a cache."""
 KEPT_BYTES = 2_000_000_000
-"""Most memory for what layers made of the examples, kept for submodels that begin alike; and as much for unpacked layers."""
+"""Most bytes of kept layer outputs, which submodels with equal bottom layers share, and most bytes of unpacked layers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Answers of one submodel; columns of shape (examples,), in the order of the task."""
+    """Answers of one submodel; columns have shape (examples,), in the order of the task."""
 
     predicted: NDArray[np.int64]
     correct: NDArray[np.bool_]
     log_likelihood: NDArray[np.float64]
-    """Natural log of the right class's probability."""
+    """Natural log of the probability of the right class."""
 
     @property
     def accuracy(self) -> float:
@@ -46,20 +46,25 @@ class Evaluation:
 
     @property
     def mean_log_likelihood(self) -> float:
-        """Over examples; tells submodels apart that have as many right."""
+        """Mean over examples; ranks submodels of equal accuracy."""
         return float(self.log_likelihood.mean())
 
     def agreement(self, other: Evaluation) -> float:
-        """Share of examples answered alike: with the full model for `other`, the accuracy proxy of STI-27."""
+        """Return the share of examples with equal answers; against the full model, the accuracy proxy of STI-27."""
         return float((self.predicted == other.predicted).mean())
 
 
 class Evaluator:
-    """Evaluates submodels of one store on one task; each layer that a submodel shares with the one before, from the bottom up,
-    is not computed again.
+    """Evaluator of the submodels of one store on one task.
 
-    `token_ids`: one sequence an example; `labels`: its class. Raises `StreamingError` for a task without examples, or whose
-    labels the model has no class for.
+    Bottom layers that a submodel shares with the submodel before are not computed again.
+
+    Args:
+        token_ids: one sequence per example.
+        labels: the class of each example.
+
+    Raises:
+        StreamingError: for a task without examples, or with labels that are no class of the model.
     """
 
     def __init__(
@@ -76,17 +81,15 @@ class Evaluator:
         configuration = encoder.configuration
         if not len(token_ids) or len(token_ids) != len(labels):
             raise StreamingError(f"{len(token_ids)} texts and {len(labels)} labels: nothing to evaluate on")
-        if not all(0 <= label < configuration.classes for label in labels):
-            wrong = next(label for label in labels if not 0 <= label < configuration.classes)
-            raise StreamingError(
-                f"label {wrong} where the model tells {configuration.classes} classes apart",
-                remedy="name the task that the model was trained on",
-            )
+        wrong = [label for label in labels if not 0 <= label < configuration.classes]
+        if wrong:
+            what = f"label {wrong[0]}, but the model has {configuration.classes} classes"
+            raise StreamingError(what, remedy="name the task that the model was trained on")
         self.geometry = store.geometry
         self.evaluations = 0
-        """Submodels that were evaluated so far."""
+        """Number of evaluated submodels."""
         self.layers_computed = 0
-        """Layers that were computed for them, over all examples each."""
+        """Number of computed layers, each over all examples."""
         self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
         self._labels = np.asarray(labels, np.int64)
         lengths = np.array([len(tokens) for tokens in token_ids])
@@ -96,19 +99,18 @@ class Evaluator:
             for run in batch_slices(lengths[order], batch_tokens)
         ]
         self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
-        """The submodel before: of each layer its shards and what it made of the batches, None where memory ended."""
+        """Shards and output of each layer of the last submodel; None for an output if memory was short."""
         self._embedded: list[Tensor] | None = None
         self._buffers: OrderedDict[tuple[int, LayerShards], LayerBuffer] = OrderedDict()
 
     def __len__(self) -> int:
-        """Examples."""
         return len(self._labels)
 
     @torch.inference_mode()
     def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
-        """Of the submodel that has these shards at these bitwidths; its layers must be the bottom ones, without a gap.
+        """Return the evaluation of the submodel with these bits by shard; layers may differ in their shards.
 
-        Layers may differ in their shards. Raises `StreamingError` for no layer, a gap, or a shard that the store has not.
+        Raises `StreamingError` unless the layers are the bottom ones without a gap, and for shards that the store lacks.
         """
         wanted = self._layers(bits)
         common = 0
@@ -119,11 +121,7 @@ class Evaluator:
         if self._embedded is None:
             self._embedded = [self._encoder.embed(batch.token_ids, batch.mask) for batch in self._batches]
         del self._below[common:]
-        hidden = self._embedded
-        if common:
-            known = self._below[-1][1]
-            assert known is not None
-            hidden = known
+        hidden = (self._below[-1][1] if self._below else None) or self._embedded
         for layer in range(common, len(wanted)):
             hidden = self._computed(hidden, layer, wanted[layer])
             self._keep(wanted[layer], hidden)
@@ -135,9 +133,8 @@ class Evaluator:
         for (layer, slice_), width in sorted(bits.items()):
             by_layer.setdefault(layer, []).append((slice_, width))
         if not by_layer or sorted(by_layer) != list(range(len(by_layer))) or len(by_layer) > self.geometry.layers:
-            raise StreamingError(
-                f"layers {sorted(by_layer)} of {self.geometry.layers}: a submodel has the bottom ones, without a gap"
-            )
+            what = f"layers {sorted(by_layer)} of {self.geometry.layers}: a submodel has the bottom ones, without a gap"
+            raise StreamingError(what)
         return [tuple(by_layer[layer]) for layer in range(len(by_layer))]
 
     def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
@@ -155,7 +152,7 @@ class Evaluator:
         self._below.append((shards, hidden if room else None))
 
     def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
-        """The layer's unpacked shards, kept while there is room: most submodels share most layers."""
+        """Return the unpacked shards of a layer, which are kept while there is room: most submodels share most layers."""
         buffer = self._buffers.get((layer, shards))
         if buffer is None:
             buffer = self._buffers[layer, shards] = LayerBuffer(self.geometry, len(shards))
@@ -179,15 +176,15 @@ class Evaluator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """Examples of about one length."""
+    """Examples of similar length."""
 
     at: NDArray[np.int64]
-    """Which, of the task."""
+    """Indices of the examples in the task."""
     token_ids: Tensor
     """[examples, longest], padded."""
     mask: Tensor
-    """The same shape, true at tokens."""
+    """[examples, longest], True at tokens."""
 
 
 def _bytes_of(tensors: list[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

@@ -31,12 +31,12 @@ _VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What a kind of model calls its tensors."""
+    """Names of the tensors of one kind of model."""
 
     body: str
     layer: str
     parts: Mapping[str, str]
-    """Our name of a layer's matrix, with its bias, or norm: theirs."""
+    """Name in `transformers` by our name of a matrix or norm."""
     head_activation: str
     head: str
     """The dense layer before the classifier."""
@@ -76,11 +76,10 @@ _NAMES = {
 def load_hugging_face(
     folder: str | os.PathLike[str], *, seed: int = 1
 ) -> tuple[EncoderWeights, HuggingFaceTokenizer | None, tuple[str, ...]]:
-    """A folder's encoder, its tokenizer where it holds one, and the names of its classes; runs no code of the folder.
+    """Return the encoder in a folder, its tokenizer or None, and the names of its classes; runs no code of the folder.
 
-    Without a file of weights they are random, drawn with `seed`, and the encoder says so. Raises `StreamingError` for a kind of
-    model that is not known, for weights that are damaged or lack the pooler or the classifier, and for sizes that heads do not
-    divide.
+    Without a file of weights, they are drawn with `seed` and marked as random. Raises `StreamingError` for an unknown kind of
+    model, for weights that are damaged or lack the pooler or the classifier, and for sizes that heads do not divide.
     """
     need("transformers")
     from transformers import AutoConfig
@@ -95,27 +94,26 @@ def load_hugging_face(
         raise StreamingError(f"cannot be read: {error.strerror}", path=error.filename or path, remedy=_FOLDER) from None
     try:
         with quiet_transformers():
-            # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
+            # Explicit: without a value, transformers asks the user whether to run code of the folder.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # each kind of wrong value has its own
+    except Exception as error:  # many kinds of errors
         raise StreamingError(f"no configuration of transformers: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     tokenizer = _tokenizer(files, path)
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     names = _class_names(config, configuration.classes, path)
     random = not any((path / name).is_file() for name in _WEIGHT_FILES)
-    model = _random_model(config, seed, path) if random else _model(path, config)
+    model = _load_model(path, config, seed if random else None)
     weights = _taken(model, configuration, os.fspath(folder), random)
     check_resident(configuration, weights.resident, path)
     return weights, tokenizer, names
 
 
 def _tokenizer(files: Mapping[str, bytes], path: Path) -> HuggingFaceTokenizer | None:
-    """The tokenizer that a folder holds; None where it holds none."""
     if not any(name in files for name in _VOCABULARY_FILES):
         return None
     try:
         return HuggingFaceTokenizer(files)
-    except StreamingError as error:  # which knows the files' contents alone
+    except StreamingError as error:  # an error without the path
         raise StreamingError(error.what, path=path, remedy=error.remedy) from None
 
 
@@ -128,7 +126,7 @@ def _class_names(config: Any, classes: int, path: Path) -> tuple[str, ...]:
 
 
 def bert_base(*, seed: int = 1) -> EncoderWeights:
-    """BERT-base with random weights, made layer by layer: for measuring speed and size, not for answers."""
+    """Return BERT-base with random weights, drawn layer by layer: for measuring speed and size, not accuracy."""
     configuration = EncoderConfiguration("bert", 12, 12, 768, 3072, 30_522, 512, 2, separator_token=102)
 
     def generator(number: int) -> torch.Generator:
@@ -181,28 +179,18 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
     return EncoderConfiguration.from_json(fields, path, remedy="mend its config.json, or name another folder")
 
 
-def _random_model(config: Any, seed: int, path: Path) -> Any:
-    from transformers import AutoModelForSequenceClassification
-
-    from simnmt.nmt.models import quiet_transformers
-
-    try:
-        with quiet_transformers(), torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            auto: Any = AutoModelForSequenceClassification  # untyped
-            return auto.from_config(config, trust_remote_code=False)
-    except Exception as error:  # sizes that memory does not hold, among others
-        raise StreamingError(f"no model can be made of it: {describe_error(error)}", path=path, remedy=_FOLDER) from None
-
-
-def _model(path: Path, config: Any) -> Any:
+def _load_model(path: Path, config: Any, seed: int | None) -> Any:
+    """Return the model of a folder, or of its configuration with random weights drawn with `seed`."""
     from transformers import AutoModelForSequenceClassification
 
     from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS, quiet_transformers
 
+    auto: Any = AutoModelForSequenceClassification  # untyped
     try:
-        with quiet_transformers():
-            auto: Any = AutoModelForSequenceClassification  # untyped
+        with quiet_transformers(), torch.random.fork_rng([]):
+            if seed is not None:
+                torch.manual_seed(seed)
+                return auto.from_config(config, trust_remote_code=False)
             model, report = auto.from_pretrained(
                 path,
                 config=config,
@@ -210,12 +198,13 @@ def _model(path: Path, config: Any) -> Any:
                 trust_remote_code=False,
                 weights_only=True,
                 use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-                attn_implementation="eager",  # else config.json may name code to be fetched
+                attn_implementation="eager",  # otherwise config.json may name code to download
                 output_loading_info=True,
                 dtype=torch.float32,
             )
-    except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise StreamingError(f"no usable weights: {describe_error(error)}", path=path, remedy=_FOLDER) from None
+    except Exception as error:  # pickle, zip, safetensors and torch have their own errors; memory may be short
+        what = "no usable weights" if seed is None else "no model can be made of it"
+        raise StreamingError(f"{what}: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     if lacking := sorted(report["missing_keys"]):
         head = [name for name in lacking if name.startswith(("classifier", "pre_classifier")) or ".pooler." in name]
         what = f"no classifier: the weights lack {head[0]}" if head else f"the weights lack {lacking[0]}"

@@ -1,7 +1,7 @@
 """Learner of an elastic classifier: the recipe, the trained model, and one training step.
 
 The model is pre-norm and keeps its weights slice by slice, so that any depth and any slices can run. A step trains the whole
-model and a random submodel of it; the running mean of the weights is what is kept.
+model and a random submodel; training keeps the running mean of the weights.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from simnmt.streaming.errors import StreamingError
 
 @dataclass(frozen=True, slots=True)
 class ElasticRecipe:
-    """All that the weights depend on beside the task; raises `StreamingError` for what cannot be trained.
+    """Settings of a training; raises `StreamingError` for invalid values.
 
-    The same recipe and task give the same weights on the same machine and number of threads, in however many sittings; with
-    `minutes`, which the pace of the machine turns into steps, they differ.
+    The same recipe and task give the same weights on the same machine and number of threads, in any number of sessions. With
+    `minutes` they differ, because the number of steps depends on the speed of the machine.
     """
 
     layers: int = 12
@@ -40,31 +40,31 @@ class ElasticRecipe:
     positions: int = 64
     """Most tokens of a text; longer ones are cut."""
     pooling: str = "mean"
-    """`mean` over all tokens, or the `first` one's vector."""
+    """`mean`: mean over all tokens; `first`: vector of the first token."""
     epochs: float | None = 7.0
-    """Of SST-2's training part: where its dev part rose no more. On its test part eighteen do as well, in thrice the time."""
+    """Tuned on SST-2, where the dev accuracy rose no further; 18 epochs give the same test accuracy."""
     minutes: float | None = None
-    """Of training, all sittings together; takes the place of `epochs`."""
+    """Minutes of training over all sessions; replaces `epochs`."""
     batch_tokens: int = 700
-    """Most of a batch, padding included."""
+    """Most tokens of a batch, with padding."""
     rate: float = 7e-4
-    """Greatest learning rate; reached after `warmup`, and from there falling to 0 as half a cosine."""
+    """Greatest learning rate; reached after `warmup`, then falls to 0 as half a cosine."""
     embedding_rate: float = 5.0
-    """By how much more the word vectors and the classifier learn."""
+    """Factor on the learning rate of word vectors and classifier."""
     warmup: float = 0.08
-    """Share of the training."""
+    """Share of the training until the greatest rate."""
     dropout: float = 0.1
     embedding_dropout: float = 0.3
-    """Of the word vectors, and of what the classifier reads."""
+    """Dropout of word vectors and of the input of the classifier."""
     word_dropout: float = 0.1
-    """Share of tokens that are hidden behind the unknown one."""
+    """Share of tokens replaced by the unknown token."""
     smoothing: float = 0.1
-    """Probability that is spread over all classes."""
+    """Probability spread over all classes."""
     decay: float = 0.01
     averaging: float = 0.998
-    """Of the running mean of the weights, which is what is kept."""
+    """Decay of the running mean of the weights, which training keeps."""
     least_slices: float = 0.25
-    """Share of the slices that a submodel drawn while training has at least."""
+    """Least share of slices of a random submodel."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -72,16 +72,11 @@ class ElasticRecipe:
             if getattr(self, name) < 1:
                 raise _bad(name, getattr(self, name), "give 1 or more")
         if self.width % self.slices or self.ffn % self.slices or self.width % 2:
-            raise StreamingError(
-                f"a width of {self.width} and {self.ffn} neurons do not divide into {self.slices} slices",
-                remedy=f"give an even --width and a --ffn that {self.slices} divides",
-            )
-        if self.positions < 2 or self.vocab < 8:
-            raise _bad(
-                "positions" if self.positions < 2 else "vocab",
-                self.positions if self.positions < 2 else self.vocab,
-                "give more",
-            )
+            what = f"a width of {self.width} and {self.ffn} neurons do not divide into {self.slices} slices"
+            raise StreamingError(what, remedy=f"give an even --width and a --ffn that {self.slices} divides")
+        for name, least in (("positions", 2), ("vocab", 8)):
+            if getattr(self, name) < least:
+                raise _bad(name, getattr(self, name), f"give {least} or more")
         if self.pooling not in ("mean", "first"):
             raise _bad("pooling", self.pooling, "known: mean, first")
         for name in ("dropout", "embedding_dropout", "word_dropout", "smoothing", "warmup", "averaging", "least_slices"):
@@ -95,7 +90,7 @@ class ElasticRecipe:
             raise StreamingError("nothing ends the training", remedy="give --epochs or --minutes")
 
     def rate_at(self, share: float) -> float:
-        """The learning rate when `share` of the training is done."""
+        """Return the learning rate when `share` of the training is done."""
         if share < self.warmup:
             return self.rate * share / self.warmup
         fallen = min((share - self.warmup) / (1.0 - self.warmup), 1.0)
@@ -107,7 +102,7 @@ def _bad(name: str, value: object, remedy: str) -> StreamingError:
 
 
 def recipe_with(**given: Any) -> ElasticRecipe:
-    """The usual recipe with fields replaced; what is None keeps its default. `minutes` alone takes the place of `epochs`."""
+    """Return the default recipe with the given fields; None keeps a default, and `minutes` replaces `epochs`."""
     kept = {name: value for name, value in given.items() if value is not None}
     if "minutes" in kept and "epochs" in kept:
         raise StreamingError("--epochs beside --minutes", remedy="give one of them")
@@ -134,23 +129,17 @@ class ElasticLayer(nn.Module):
         self.norm_attention = nn.LayerNorm(width, eps=configuration.norm_epsilon)
         self.norm_ffn = nn.LayerNorm(width, eps=configuration.norm_epsilon)
         shrink = 1.0 / math.sqrt(2.0 * configuration.layers)
-        """So that the sum over all layers starts no larger than what enters the first."""
+        """Keeps the sum over all layers initially as small as the input of the first."""
         nn.init.normal_(self.qkv, std=width**-0.5)
         nn.init.normal_(self.o, std=width**-0.5 * shrink)
         nn.init.normal_(self.ffn_in, std=width**-0.5)
         nn.init.normal_(self.ffn_out, std=configuration.ffn**-0.5 * shrink)
 
     def forward(self, hidden: Tensor, mask: Tensor, slices: Tensor | None) -> Tensor:
-        """`hidden` [b, l, d], `mask` [b, 1, 1, l] of what may be attended to; `slices`: which are run, None for all."""
-        qkv: Tensor = self.qkv
-        qkv_bias: Tensor = self.qkv_bias
-        o: Tensor = self.o
-        ffn_in: Tensor = self.ffn_in
-        in_bias: Tensor = self.in_bias
-        ffn_out: Tensor = self.ffn_out
-        if slices is not None:
-            qkv, qkv_bias, o = qkv[:, slices], qkv_bias[:, slices], o[slices]
-            ffn_in, in_bias, ffn_out = ffn_in[slices], in_bias[slices], ffn_out[slices]
+        """Return the output [b, l, d]; `mask` [b, 1, 1, l]: tokens to attend to; `slices`: slices to run, None for all."""
+        chosen = slice(None) if slices is None else slices
+        qkv, qkv_bias, o = self.qkv[:, chosen], self.qkv_bias[:, chosen], self.o[chosen]
+        ffn_in, in_bias, ffn_out = self.ffn_in[chosen], self.in_bias[chosen], self.ffn_out[chosen]
         batch, length, width = hidden.shape
         dropout = self.dropout if self.training else 0.0
         read = functional.linear(self.norm_attention(hidden), qkv.reshape(-1, width), qkv_bias.reshape(-1))
@@ -161,7 +150,7 @@ class ElasticLayer(nn.Module):
         return hidden + functional.dropout(inner @ ffn_out.reshape(-1, width) + self.out_bias, dropout, self.training)
 
     def weights(self) -> LayerWeights:
-        """As transformers keep them: rows the outputs."""
+        """Return the matrices of the layer; rows are outputs."""
         q, k, v = (part.reshape(-1, self.width).detach().clone() for part in self.qkv)
         o, out = (part.reshape(-1, self.width).t().detach().contiguous() for part in (self.o, self.ffn_out))
         return LayerWeights(q, k, v, o, self.ffn_in.reshape(-1, self.width).detach().clone(), out)
@@ -184,7 +173,10 @@ class ElasticClassifier(nn.Module):
     def forward(
         self, tokens: Tensor, mask: Tensor, *, depth: int | None = None, slices: Sequence[Tensor] | None = None
     ) -> Tensor:
-        """Logits [b, classes] of the bottom `depth` layers with `slices` of each, None: all; `mask` [b, l], True: a token."""
+        """Return the logits [b, classes] of the bottom `depth` layers with `slices` of each, None for all.
+
+        `mask` [b, l] is True at tokens.
+        """
         hidden = self.word(tokens) + self.position[: tokens.shape[1]]
         hidden = functional.dropout(hidden, self.embedding_dropout, self.training)
         attended = mask[:, None, None, :]
@@ -199,8 +191,8 @@ class ElasticClassifier(nn.Module):
         logits: Tensor = self.classifier(functional.dropout(pooled, self.embedding_dropout, self.training))
         return logits
 
-    def exported(self, origin: str = "") -> EncoderWeights:
-        """The weights as every encoder's are kept."""
+    def exported(self) -> EncoderWeights:
+        """Return a copy of the weights."""
         resident = {
             "embeddings.word": self.word.weight,
             "embeddings.position": self.position,
@@ -217,16 +209,12 @@ class ElasticClassifier(nn.Module):
             for name, norm in (("norm_attention", layer.norm_attention), ("norm_ffn", layer.norm_ffn)):
                 resident |= {f"layers.{index}.{name}.weight": norm.weight, f"layers.{index}.{name}.bias": norm.bias}
         kept = [layer.weights() for layer in layers]
-        return EncoderWeights(
-            self.configuration,
-            {name: tensor.detach().clone() for name, tensor in resident.items()},
-            kept.__getitem__,
-            origin=origin,
-        )
+        copied = {name: tensor.detach().clone() for name, tensor in resident.items()}
+        return EncoderWeights(self.configuration, copied, kept.__getitem__)
 
 
 def _waves(positions: int, width: int) -> Tensor:
-    """Sines and cosines of falling frequency [positions, width]: neighbours are found by a fixed turn from the start."""
+    """Return sines and cosines of falling frequency, [positions, width]."""
     angles = torch.arange(positions)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     waves = torch.zeros(positions, width)
     waves[:, 0::2], waves[:, 1::2] = angles.sin(), angles.cos()[:, : width // 2]
@@ -237,11 +225,11 @@ _FAST = ("word.", "classifier.")
 
 
 class ElasticLearner(AdamLearner):
-    """A model, Adam, and the mean of the weights; what a step draws depends on the seed and its number, on nothing before it.
+    """A model, its optimiser and the mean of its weights; random draws of a step depend only on the seed and the step number.
 
-    Each step learns from the whole model and from one submodel of random depth whose layers have as many slices each, drawn
-    anew for each layer: so any slices can be left out, as a planner will that takes the most important ones. The submodel
-    learns half from the labels and half from the whole model's answer (the manner of DynaBERT).
+    Each step trains the whole model and one submodel of random depth with the same number of random slices in each layer, so
+    that a planner may leave out any slices. The submodel learns half from the labels and half from the answer of the whole
+    model, as in DynaBERT.
     """
 
     def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device) -> None:
@@ -269,9 +257,14 @@ class ElasticLearner(AdamLearner):
         super().__init__({"weights": self.model, "mean": self.mean}, optimizer)
 
     def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
-        """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
+        """Learn from one batch and return the loss of the whole model.
 
-        Raises `StreamingError` where a loss or its slope is no number, before it spoils the weights.
+        Args:
+            step: number of the step, from 1.
+            share: share of the training that is done.
+
+        Raises:
+            StreamingError: if the loss or its gradient is not finite; the weights stay unchanged.
         """
         recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
         torch.manual_seed(int(draw.integers(2**62)))
@@ -291,7 +284,7 @@ class ElasticLearner(AdamLearner):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         slope = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        # Of both models: a submodel may overflow where the whole does not, and slopes where losses do not.
+        # Checks both models: a submodel may overflow when the whole model does not, and gradients when losses do not.
         if not math.isfinite(float(loss.detach() + slope)):
             raise StreamingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
@@ -312,6 +305,6 @@ class ElasticLearner(AdamLearner):
 
     @torch.inference_mode()
     def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """The class that the mean weights give each text."""
+        """Return the class that the mean weights give each text."""
         logits: Tensor = self.mean(tokens.to(self.device), mask.to(self.device))
         return logits.argmax(1).cpu()

@@ -22,7 +22,7 @@ TEXT_COLUMNS = (
     ("question1", "question2"),
     ("premise", "hypothesis"),
 )
-"""Names that the columns of text may have; the longest that all are there counts."""
+"""Names of the columns of text; the longest complete tuple counts."""
 LABEL_COLUMN = "label"
 
 
@@ -32,27 +32,28 @@ class Task:
 
     path: str
     texts: tuple[Text, ...]
-    """Pairs where the file has two columns of text."""
+    """Pairs if the file has two columns of text."""
     labels: NDArray[np.int64]
-    """Each one's class, an index into `label_names`."""
+    """Class of each example, an index into `label_names`."""
     label_names: tuple[str, ...]
     sha256: str
-    """Of the file."""
+    """Digest of the file."""
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def majority(self) -> float:
-        """Share of the commonest class: what an answer that reads nothing has right."""
+        """Share of the commonest class: the accuracy of a constant answer."""
         return float(np.bincount(self.labels).max() / len(self))
 
 
 def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None = None) -> Task:
-    """A task from a file with a header line, without quoting; `label_names`: the classes of its model, in their order.
+    """Return the task in a file with a header line and without quoting; raises `StreamingError` with the line.
 
-    Without them, the classes are the labels in the file: 0 up to the greatest where all are whole numbers, else by name. A
-    model's classes called `LABEL_0`, ... are numbers too. Raises `StreamingError`, naming the line.
+    Args:
+        label_names: names of the model's classes, in their order; names such as `LABEL_0` mean numbers. None to take the
+            labels in the file: 0 to the greatest if all are whole numbers, else in alphabetical order.
     """
     try:
         content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
@@ -63,7 +64,7 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
         lines.pop()
     rows = [_decoded(line, number, path) for number, line in enumerate(lines, start=1)]
     if not rows:
-        raise StreamingError("is empty", path=path, remedy=_header_remedy())
+        raise StreamingError("is empty", path=path, remedy=_HEADER_REMEDY)
     columns, label_column = _columns(rows[0], path)
     texts: list[Text] = []
     named: list[tuple[int, str]] = []
@@ -85,10 +86,8 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     labels = np.empty(len(named), np.int64)
     for at, (number, label) in enumerate(named):
         if label not in classes:
-            known = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-            raise StreamingError(
-                f"the label {label!r} is no class of the model", path=path, line=number, remedy=f"known: {known}"
-            )
+            known, what = ", ".join(names[:6]) + ", ..." * (len(names) > 6), f"the label {label!r} is no class of the model"
+            raise StreamingError(what, path=path, line=number, remedy=f"known: {known}")
         labels[at] = classes[label]
     return Task(os.fspath(path), tuple(texts), labels, names, hashlib.sha256(content).hexdigest())
 
@@ -100,15 +99,14 @@ def _decoded(line: bytes, number: int, path: str | os.PathLike[str]) -> list[str
         raise StreamingError("not UTF-8", path=path, line=number, remedy="convert the file to UTF-8") from None
 
 
-def _header_remedy() -> str:
-    return "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
+_HEADER_REMEDY = "begin the file with a header: sentence<TAB>label, or sentence1<TAB>sentence2<TAB>label"
 
 
 def _columns(header: Sequence[str], path: str | os.PathLike[str]) -> tuple[list[int], int]:
     fitting = [names for names in TEXT_COLUMNS if all(name in header for name in names)]
     if not fitting or LABEL_COLUMN not in header:
         missing = "label" if fitting else "sentence"
-        raise StreamingError(f"the header has no column {missing}", path=path, line=1, remedy=_header_remedy())
+        raise StreamingError(f"the header has no column {missing}", path=path, line=1, remedy=_HEADER_REMEDY)
     return [list(header).index(name) for name in max(fitting, key=len)], list(header).index(LABEL_COLUMN)
 
 
@@ -121,21 +119,18 @@ def _names(named: Sequence[tuple[int, str]], path: str | os.PathLike[str]) -> tu
         greatest = max(int(label) for label in seen)
         if greatest >= 1000:
             number = next(number for number, label in named if int(label) == greatest)
-            remedy = "number the classes from 0 without gaps"
-            raise StreamingError(
-                f"the label {greatest} would make {greatest + 1} classes", path=path, line=number, remedy=remedy
-            )
+            what = f"the label {greatest} would make {greatest + 1} classes"
+            raise StreamingError(what, path=path, line=number, remedy="number the classes from 0 without gaps")
         names = tuple(str(index) for index in range(greatest + 1))
     else:
         names = tuple(sorted(seen))
     if len(names) < 2:
-        raise StreamingError(
-            f"every label is {names[0]}: there is nothing to tell apart", path=path, remedy="give examples of two classes"
-        )
+        what = f"every label is {names[0]}: there is nothing to tell apart"
+        raise StreamingError(what, path=path, remedy="give examples of two classes")
     return names
 
 
 def shared_texts(one: Task, other: Task) -> int:
-    """Examples of `one` whose text, whatever its label, also is one of `other`'s."""
+    """Return how many examples of `one` have a text of `other`, with any label."""
     known = set(other.texts)
     return sum(text in known for text in one.texts)

@@ -17,20 +17,20 @@ from simnmt.streaming.encoder.task import Text
 from simnmt.streaming.errors import StreamingError
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
-"""Tokens that every vocabulary of our own begins with."""
+"""First tokens of every vocabulary of simnmt."""
 PIECES_FILE = "tokenizer.model"
-"""The sentencepiece model of our own encoders."""
+"""File of the sentencepiece model of our encoders."""
 
 
 class Tokenizer(Protocol):
-    """Turns texts into token ids, marks included."""
+    """A converter of texts into token ids with marks."""
 
     padding: int
     files: Mapping[str, bytes]
-    """All that it is made of, by file name: `tokenizer_from` makes it anew."""
+    """Contents of its files by name, from which `tokenizer_from` builds it again."""
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
-        """The tokens of each text or pair, cut to at most `length`."""
+        """Return the tokens of each text or pair, at most `length`."""
         ...
 
 
@@ -40,7 +40,7 @@ class Pieces:
     padding = PADDING
 
     def __init__(self, model: bytes) -> None:
-        """Raises `StreamingError` for bytes that are no sentencepiece model."""
+        """Load a sentencepiece model; raises `StreamingError` for other bytes."""
         try:
             self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
         except RuntimeError:
@@ -62,19 +62,19 @@ class Pieces:
 
 
 class HuggingFaceTokenizer:
-    """What lies beside a model of `transformers`; it reads no network and runs no code of the folder."""
+    """The tokenizer of a model of `transformers`, loaded without network access and without code of the folder."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        """From the contents of the folder's tokenizer files. Raises `StreamingError` where they make no tokenizer."""
+        """Build the tokenizer from the contents of its files; raises `StreamingError` if they are unusable."""
         self.files: Mapping[str, bytes] = dict(files)
         auto = need("transformers").AutoTokenizer
         with tempfile.TemporaryDirectory() as folder:
-            for name in TOKENIZER_FILES:  # and no other: a name that somebody else wrote may lead elsewhere
+            for name in TOKENIZER_FILES:  # no other: an unknown name may point elsewhere
                 if name in files:
                     (Path(folder) / name).write_bytes(files[name])
             try:
                 self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            except Exception as error:  # each tokenizer has its own
+            except Exception as error:  # many kinds of errors
                 what = f"no usable tokenizer: {describe_error(error)}"
                 raise StreamingError(what, remedy="give its files beside the model's") from None
         self.padding: int = self._tokenizer.pad_token_id or 0
@@ -99,18 +99,18 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
     "config.json",
 )
-"""What a tokenizer of `transformers` may be made of."""
+"""Files of a tokenizer of `transformers`."""
 
 
 def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
-    """The tokenizer that `files` describe; None for no files. Raises `StreamingError`."""
+    """Return the tokenizer of `files`; None without files. Raises `StreamingError`."""
     if PIECES_FILE in files:
         return Pieces(files[PIECES_FILE])
     return HuggingFaceTokenizer(files) if files else None
 
 
 def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None = None) -> tuple[Tensor, Tensor]:
-    """Token ids [b, l] and mask [b, l], True where a token is; `length`: pad to this, by default to the longest."""
+    """Return token ids [b, l] and mask [b, l], True at tokens, padded to `length` or the longest text."""
     longest = max(len(tokens) for tokens in token_ids) if length is None else length
     ids = torch.full((len(token_ids), longest), padding, dtype=torch.long)
     mask = torch.zeros((len(token_ids), longest), dtype=torch.bool)

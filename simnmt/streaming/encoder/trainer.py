@@ -35,11 +35,11 @@ from simnmt.streaming.encoder.tokenizer import PADDING, PIECES_FILE, Pieces, lea
 from simnmt.streaming.errors import StreamingError
 
 _SPREAD = 4.0
-"""Tokens by which lengths are blurred before sorting, so that a batch is another one each epoch."""
+"""Tokens of random noise on lengths before sorting, so that batches differ between epochs."""
 
 
 def epoch_batches(lengths: NDArray[np.int64], batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Rows of each batch, at most `batch_tokens` with padding (a longer example is alone), in random order."""
+    """Return the rows of each batch in random order; a batch has at most `batch_tokens` with padding, or one example."""
     draw = stream(seed, 0, "elastic-batches", epoch)
     order = np.argsort(lengths + draw.random(len(lengths)) * _SPREAD, kind="stable")
     batches = in_order(lengths, order, batch_tokens)
@@ -47,23 +47,23 @@ def epoch_batches(lengths: NDArray[np.int64], batch_tokens: int, *, seed: int, e
 
 
 def in_order(lengths: NDArray[np.int64], order: NDArray[np.int64], batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Rows in `order`, cut into batches of at most `batch_tokens` with padding."""
+    """Return rows in `order`, cut into batches of at most `batch_tokens` with padding."""
     return [order[run] for run in batch_slices(lengths[order], batch_tokens)]
 
 
 @dataclass(slots=True)
 class ElasticTrainingState(TrainingState):
-    """How far the training of an elastic classifier is."""
+    """Progress of the training of an elastic classifier."""
 
     losses: list[float] = field(default_factory=list)
-    """Of the whole model, at each step of the epoch under way."""
+    """Loss of the whole model at each step of the current epoch."""
     curve: list[dict[str, float]] = field(default_factory=list)
-    """A point after each epoch."""
+    """One point per epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedTask:
-    """A task in tokens."""
+    """A task as token ids."""
 
     token_ids: Sequence[Sequence[int]]
     labels: NDArray[np.int64]
@@ -71,18 +71,18 @@ class EncodedTask:
 
     @classmethod
     def of(cls, task: Task, pieces: Pieces, positions: int) -> EncodedTask:
-        """Texts longer than `positions` are cut."""
+        """Return a task as token ids, each text cut to `positions`."""
         token_ids = pieces.encode(task.texts, positions)
         return cls(token_ids, task.labels, np.array([len(tokens) for tokens in token_ids], np.int64))
 
     def batch(self, rows: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Token ids, mask and labels of these examples."""
+        """Return token ids, mask and labels of these examples."""
         tokens, mask = padded([self.token_ids[row] for row in rows], PADDING)
         return tokens, mask, torch.from_numpy(self.labels[rows])
 
 
 class ElasticSession(TrainingSession[ElasticLearner, ElasticTrainingState]):
-    """Trains an elastic classifier until its recipe ends."""
+    """A training of an elastic classifier until its recipe ends."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ElasticSession(TrainingSession[ElasticLearner, ElasticTrainingState]):
         standing.curve.append(point)
 
     def accuracy(self, task: EncodedTask) -> float:
-        """Share of right answers of the mean weights."""
+        """Return the accuracy of the mean weights."""
         right = 0
         for rows in in_order(task.lengths, np.argsort(task.lengths, kind="stable"), 4 * self.recipe.batch_tokens):
             tokens, mask, labels = task.batch(rows)
@@ -148,19 +148,20 @@ def train(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train on `task`, or go on with the training in `out`, until the recipe's end; returns its training.json.
+    """Train on `task`, or resume the training in `out`, until the recipe ends; return its training.json.
 
-    Only after the last step does `out` hold a model; whatever ends it earlier, the last whole step is kept. `dev` is looked at
-    after each epoch and chooses nothing: the weights are the running mean at the end, whatever `dev` says of them.
+    `out` holds a model only after the last step. An interrupted training keeps its last whole step.
 
-    Raises `StreamingError` for a task that teaches nothing, and where `dev` is `task` itself, on which anything looks well
-    learnt; `TrainingError` for a folder that cannot be used, also while another process trains in it. Any other exception,
-    an interrupt among them, passes through.
+    Args:
+        dev: examples to report the accuracy on after each epoch; they do not influence the weights.
+
+    Raises:
+        StreamingError: for a task with one class, and if `dev` equals `task`.
+        TrainingError: for a folder that cannot be used, or in which another process trains.
     """
     if dev is not None and dev.sha256 == task.sha256:
-        raise StreamingError(
-            "--dev: the very examples that are trained on", path=dev.path, remedy="give others, or leave it out"
-        )
+        what = "--dev: the very examples that are trained on"
+        raise StreamingError(what, path=dev.path, remedy="give others, or leave it out")
     tell = progress or (lambda stage, share: None)
     if len(set(task.labels.tolist())) < 2:
         what = f"every example is labelled {task.label_names[int(task.labels[0])]}: there is nothing to tell apart"
@@ -194,12 +195,8 @@ def _train(
     session = ElasticSession(folder, identity, learner, examples, encoded_dev, tell)
     session.run()
     standing = session.standing
-    training: dict[str, Any] = {
-        "steps": standing.step,
-        "epochs": standing.epoch,
-        "seconds": round(standing.seconds, 1),
-        "curve": standing.curve,
-    }
+    training: dict[str, Any] = {"steps": standing.step, "epochs": standing.epoch}
+    training |= {"seconds": round(standing.seconds, 1), "curve": standing.curve}
     account = {
         **begun,
         "label_names": list(task.label_names),
@@ -225,9 +222,9 @@ def _train(
 
 
 def chance_level(account: Mapping[str, Any]) -> str | None:
-    """Return the warning of a training whose model is no better than the commonest class; None for a better one.
+    """Return a warning if a trained model is no better than the commonest class, else None.
 
-    Judged on the dev set of `account`, the content of training.json; without one, on the examples that were trained on.
+    `account`: the content of training.json. Its dev set decides; without one, the training examples do.
     """
     dev = account.get("dev")
     if dev is not None:
@@ -237,7 +234,7 @@ def chance_level(account: Mapping[str, Any]) -> str | None:
 
 
 def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> EncoderConfiguration:
-    """What the encoder's forward pass depends on."""
+    """Return the configuration of the encoder of a recipe."""
     return EncoderConfiguration(
         kind="elastic",
         layers=recipe.layers,
