@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,16 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
-from tests.papers.stand_ins import write_stand_ins
+from tests.papers.stand_ins import few_levels, write_stand_ins
 
 REQUESTS = 2000
 KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare", "device"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def search_of_few_levels() -> Iterator[None]:
+    with few_levels(0.3, 0.4, 0.5):
+        yield
 
 
 @pytest.fixture(scope="module")
