@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, describe_fault
-from simnmt.base.errors import InputError
-from simnmt.base.files import read_bounded
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.calibrate.settings import read_measurement
 from simnmt.profile.blocks import Kind
 from simnmt.profile.projection_cost import ProductMethod, ProjectionCost
 
@@ -27,11 +26,6 @@ BAR_SIZE = (250_000, 1_024)
 """V and width that `BARS` hold for, at one row."""
 _NEAR = 0.1
 """Relative distance up to which a drawn share stands for one that is asked."""
-_MEND = "mend the file, or write it again with simnmt vocab bench --out"
-
-
-class BenchError(InputError):
-    """A file that is no document of this bench."""
 
 
 class Setting(Configuration):
@@ -228,17 +222,8 @@ class ProjectionBench(Configuration):
 
 
 def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
-    """Read and check what `simnmt vocab bench --out` wrote; raises `BenchError` naming the place and the key."""
-    try:
-        text = read_bounded(path).decode("utf-8")
-    except OSError as error:
-        raise BenchError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise BenchError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a bench is a JSON file") from None
-    try:
-        return ProjectionBench.model_validate_json(text)
-    except ValidationError as error:
-        raise BenchError(describe_fault(error), path=path, remedy=_MEND) from None
+    """Read and check the file of `simnmt vocab bench --out`; raises `CalibrationError` naming the place and the key."""
+    return read_measurement(path, ProjectionBench, "bench", "mend the file, or write it again with simnmt vocab bench --out")
 
 
 def _mean(errors: Sequence[float | None]) -> float | None:

@@ -1,18 +1,43 @@
-"""Settings of a calibration, which decide its numbers, and the error of an impossible calibration."""
+"""Settings of a calibration, which decide its numbers; files of measurements, and the error of an impossible measurement."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from simnmt.base.configuration import describe_fault
 from simnmt.base.errors import InputError
+from simnmt.base.files import read_bounded
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
 class CalibrationError(InputError):
     """A measurement that cannot begin or continue, with the reason and a remedy."""
+
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: str, remedy: str) -> Document:
+    """Read and check the JSON file of a measurement; raises `CalibrationError` naming the place and the key.
+
+    `what`: a noun for messages, such as `study`; `remedy`: for a file with another content.
+    """
+    try:
+        text = read_bounded(path).decode("utf-8")
+    except OSError as error:
+        raise CalibrationError(f"cannot read the {what}: {error.strerror}", path=path, remedy="name a readable file") from None
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy=f"a {what} is a JSON file") from None
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise CalibrationError(f"no {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
 
 
 Mode = Literal["quick", "full", "paper"]

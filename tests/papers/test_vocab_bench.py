@@ -8,7 +8,8 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.calibrate.projection_bench import BenchError, ProjectionBench
+from simnmt.calibrate.projection_bench import ProjectionBench
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.fvp.bench_claims import bench_claims
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.kit.study import shipped_measurements
@@ -83,5 +84,5 @@ def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(
         (tmp_path / "other.json").write_text(bench().model_dump_json(), encoding="utf-8")
         reproduce(benches=[folder / "bench-cpu.json", tmp_path / "other.json"])
     (tmp_path / "other.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(BenchError):
+    with pytest.raises(CalibrationError):
         reproduce(benches=[tmp_path / "other.json"])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.projection_bench import BenchError, ProjectionBench, Setting, StepTime, read_bench
+from simnmt.calibrate.projection_bench import ProjectionBench, Setting, StepTime, read_bench
+from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.projection_cost import ProjectionCost, StageCost
 
 
@@ -86,17 +87,17 @@ def test_a_document_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_a_wrong_file_is_refused_in_one_line(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(json.loads(bench(step(6, 10.0)).model_dump_json()) | changed))
-    with pytest.raises(BenchError, match=said) as caught:
+    with pytest.raises(CalibrationError, match=said) as caught:
         read_bench(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy
 
 
 def test_no_file_and_no_json_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="No such file"):
+    with pytest.raises(CalibrationError, match="No such file"):
         read_bench(tmp_path / "none.json")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(BenchError, match="UTF-8"):
+    with pytest.raises(CalibrationError, match="UTF-8"):
         read_bench(tmp_path / "binary")
     (tmp_path / "text").write_text("{")
-    with pytest.raises(BenchError, match="JSON"):
+    with pytest.raises(CalibrationError, match="JSON"):
         read_bench(tmp_path / "text")

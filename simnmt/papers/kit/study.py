@@ -12,15 +12,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from simnmt.base import VERSION, shipped_files
-from simnmt.base.configuration import Configuration, describe_fault
+from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.base.files import read_bounded, written_whole
+from simnmt.base.files import written_whole
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box.describe import describe_machine
-from simnmt.calibrate.settings import CalibrationError
+from simnmt.calibrate.settings import CalibrationError, read_measurement
 from simnmt.nmt.devices import installed_versions
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -77,20 +77,9 @@ class PartClock:
 Study = TypeVar("Study", bound=BaseModel)
 
 
-def read_study(
-    path: str | os.PathLike[str], kind: type[Study], what: str = "study", remedy: str = "make the study again with this version"
-) -> Study:
-    """Read and check the file of a study or of another measurement; raises `CalibrationError` naming the place and the key."""
-    try:
-        text = read_bounded(path).decode("utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot read the {what}: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy=f"a {what} is a JSON file") from None
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        raise CalibrationError(f"no {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
+def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
+    """Read and check the file of a study; raises `CalibrationError` naming the place and the key."""
+    return read_measurement(path, kind, "study", "make the study again with this version")
 
 
 def read_distinct(paths: Iterable[Path], read: Callable[[Path], T], name: Callable[[T], str], kind: str) -> list[T]:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from simnmt.calibrate.settings import read_measurement
 from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, holds_if
-from simnmt.papers.kit.study import AboveZero, Positive, read_study, shipped_measurements
+from simnmt.papers.kit.study import AboveZero, Positive, shipped_measurements
 from simnmt.profile.streaming_cost import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
@@ -140,7 +141,7 @@ def shipped_pipeline() -> PipelineMeasurement | None:
 def read_pipeline(path: Path) -> PipelineMeasurement:
     """Read a measurement of `benchmarks.sti_pipeline`; raise `InputError` for any other file."""
     remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
-    return read_study(path, PipelineMeasurement, "measurement of a pipeline", remedy)
+    return read_measurement(path, PipelineMeasurement, "measurement of a pipeline", remedy)
 
 
 CLAIMS = ClaimList()
