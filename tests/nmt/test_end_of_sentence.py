@@ -35,6 +35,7 @@ from simnmt.workload.fertility import convert_units  # noqa: E402
 from simnmt.workload.length_table import LengthTable  # noqa: E402
 from simnmt.workload.length_units import unit_and_counter  # noqa: E402
 from simnmt.world.batch_pool import decode_all  # noqa: E402
+from tests.calibrate.conftest import nobody_else  # noqa: E402, F401  (used by every test)
 from tests.calibrate.engines import FakeEngine  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 from tests.nmt.test_training import QUICK  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from simnmt.experiment.inputs import RunPlan
 from simnmt.network.series_csv import read_notes
 from simnmt.papers.cnmt import table_replay
 from simnmt.papers.cnmt.claims import evaluate
+from simnmt.papers.cnmt.fit import TableOneFit
 from simnmt.papers.cnmt.inferred_profiles import fit_and_replay, write_fit
 from simnmt.papers.cnmt.published import DATA_SETS
 from simnmt.papers.cnmt.table_one import TableRun
@@ -39,11 +41,41 @@ def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Ro
     assert not any(twice in measured for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
-def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(tmp_path: Path) -> None:
-    """With one seed, one level and few requests: seconds in place of minutes, and ratios to match."""
+@dataclass(frozen=True)
+class SmallFit:
+    """A fit with one seed, one level and few requests, and its replay: seconds in place of minutes, and ratios to match."""
+
+    fit: TableOneFit
+    replay: table_replay.Part
+    moves: list[tuple[int, int]]
+    analysed: dict[tuple[str, ...], bool]
+    """Workloads of a run -> whether their gap was analysed."""
+
+
+@pytest.fixture(scope="module")
+def small_fit() -> SmallFit:
     moves: list[tuple[int, int]] = []
-    fit, replay = fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move))
-    assert moves == [(done, 33) for done in range(1, 34)], "three fits, and five replications of six cells with their gaps"
+    analysed: dict[tuple[str, ...], bool] = {}
+    run = table_replay.run_plan
+
+    def spy(plan: RunPlan, **options: Any) -> Any:
+        analysed[tuple(plan.cases)] = plan.scenario.gap_analysis
+        return run(plan, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_replay, "run_plan", spy)
+        fit, replay = fit_and_replay(
+            seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move)
+        )
+    return SmallFit(fit, replay, moves, analysed)
+
+
+def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(
+    tmp_path: Path, small_fit: SmallFit
+) -> None:
+    fit, replay = small_fit.fit, small_fit.replay
+    expected = [(done, 33) for done in range(1, 34)]
+    assert small_fit.moves == expected, "three fits, and five replications of six cells with their gaps"
     write_fit(tmp_path, fit, replay)
     names = [name for each in DATA_SETS for name in each.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
@@ -58,18 +90,9 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
         assert len(execution.fit.model_extra["errors"]) == 8 and execution.fit.model_extra["seeds"] == [1]
 
 
-def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(small_fit: SmallFit) -> None:
     """(e) needs the gap of EN-ZH; an analysis runs every cell as often again as there are sources of loss."""
-    analysed: dict[tuple[str, ...], bool] = {}
-    run = table_replay.run_plan
-
-    def spy(plan: RunPlan, **options: Any) -> Any:
-        analysed[tuple(plan.cases)] = plan.scenario.gap_analysis
-        return run(plan, **options)
-
-    monkeypatch.setattr(table_replay, "run_plan", spy)
-    fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=100)
-    assert analysed == {("de-en", "fr-en"): False, ("en-zh",): True}
+    assert small_fit.analysed == {("de-en", "fr-en"): False, ("en-zh",): True}
 
 
 def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:
