@@ -19,6 +19,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -81,7 +82,7 @@ def by_torch(
         found = decode_in_rounds(
             translator,
             sentences,
-            lambda audit, account: listed(lists, audit=audit, account=account),
+            lambda audit, account: replace(listed(lists), audit=audit, account=account),
             cut,
             label="held out",
             beam=beam,

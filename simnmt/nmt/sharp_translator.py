@@ -1,11 +1,12 @@
 """Translate with the sharp decoder: one attentional model or an ensemble, one sentence at a time (SHARP-01, SHARP-14).
 
-From the weights of a trained model to the arrays of the kernels, from token ids to token ids, and from text to text.
+The module converts the weights of trained models to the arrays of the kernels, and translates token ids and text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,42 +14,31 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from simnmt.kernels.packed_products import Clipping, clipping_of
+from simnmt.kernels.sharp import model as sharp
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import (
-    Attention,
-    BottomCell,
-    ForcedSteps,
-    SharpTokens,
-    SharpTranslation,
-    SharpWeights,
-    SourceDirection,
-    SourceLayer,
-    SourceWeights,
-    StackLayer,
-)
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter, read_dictionary
-from simnmt.nmt.translation import Translation, load_folder
+from simnmt.nmt.translation import SourceLine, Translation, load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
 
-def sharp_weights(model: AttentionalModel) -> SharpWeights:
-    """The target side of a float32 model on the CPU; its memory is shared where it lies as the decoder wants it."""
+def sharp_weights(model: AttentionalModel) -> sharp.SharpWeights:
+    """Return the target side of a float32 model on the CPU; arrays share its memory if their layout allows."""
     architecture, bottom = model.architecture, model.bottom
     compared = bottom.compared
     recur, feed = bottom.recur.weight, bottom.feed.weight
-    return SharpWeights(
+    return sharp.SharpWeights(
         embedding=_as_array(model.tgt_embedding.weight),
-        bottom=BottomCell(
+        bottom=sharp.BottomCell(
             kind="attgru" if architecture.cell == "gru" else "attlstm",
             state=_as_array(recur[compared:]),
             word=_as_array(feed[compared:]),
             context=_as_array(bottom.read.weight),
             bias=_as_array(bottom.read.bias),
-            attention=Attention(
+            attention=sharp.Attention(
                 form=architecture.attention,
                 state=_as_array(recur[:compared]),
                 word=_as_array(feed[:compared]),
@@ -59,22 +49,17 @@ def sharp_weights(model: AttentionalModel) -> SharpWeights:
         stack=tuple(layer for part in model.stack for layer in _stack_layers(part)),
         output=_as_array(model.projection.weight),
         output_bias=_as_array(model.projection.bias),
-        tokens=SharpTokens(
-            start=architecture.start_token,
-            eos=architecture.eos_token,
-            unk=architecture.unk_token,
-            pad=architecture.pad_token,
-        ),
+        tokens=sharp.SharpTokens(model.start_token, model.eos_token, model.unk_token, model.pad_token),
     )
 
 
-def source_weights(model: AttentionalModel) -> SourceWeights:
-    """The source side of a float32 model on the CPU, its gates in the order of the sharp kernels."""
+def source_weights(model: AttentionalModel) -> sharp.SourceWeights:
+    """Return the source side of a float32 model on the CPU, with gates in the order of the sharp kernels."""
     layers = tuple(
-        SourceLayer(model.architecture.source_cell, _direction(model, layer, ""), _direction(model, layer, "_reverse"))
+        sharp.SourceLayer(model.architecture.source_cell, _direction(model, layer, ""), _direction(model, layer, "_reverse"))
         for layer in range(model.architecture.source_layers)
     )
-    return SourceWeights(_as_array(model.src_embedding.weight), layers)
+    return sharp.SourceWeights(_as_array(model.src_embedding.weight), layers)
 
 
 def model_clipping(models: Iterable[AttentionalModel]) -> Clipping:
@@ -84,25 +69,26 @@ def model_clipping(models: Iterable[AttentionalModel]) -> Clipping:
     )
 
 
-def _direction(model: AttentionalModel, layer: int, side: str) -> SourceDirection:
+def _direction(model: AttentionalModel, layer: int, side: str) -> sharp.SourceDirection:
     fed, carried, fed_bias, carried_bias = (
         _as_array(getattr(model.encoder, f"{name}_l{layer}{side}")) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     if model.architecture.source_cell == "lstm":
-        return SourceDirection(fed, carried, fed_bias + carried_bias)
+        return sharp.SourceDirection(fed, carried, fed_bias + carried_bias)
     width = model.architecture.source_hidden
-    # torch stacks reset, update, candidate; and the reset gate multiplies the candidate's carried bias as well.
+    # Torch's order is reset, update, candidate; its reset gate also multiplies the candidate's carried bias.
     order = np.r_[width : 2 * width, 0:width, 2 * width : 3 * width]
     bias = fed_bias[order]
     bias[: 2 * width] += carried_bias[order][: 2 * width]
-    return SourceDirection(fed[order], carried[order], bias, carried_bias[2 * width :].copy())
+    return sharp.SourceDirection(fed[order], carried[order], bias, carried_bias[2 * width :].copy())
 
 
-def _stack_layers(part: nn.Module) -> list[StackLayer]:
+def _stack_layers(part: nn.Module) -> list[sharp.StackLayer]:
     if isinstance(part, RecurrentLayer):
-        return [StackLayer(part.kind, _as_array(part.feed.weight), _as_array(part.recur.weight), _as_array(part.feed.bias))]
+        arrays = (_as_array(weight) for weight in (part.feed.weight, part.recur.weight, part.feed.bias))
+        return [sharp.StackLayer(part.kind, *arrays)]
     assert isinstance(part, DenseBlock)
-    return [StackLayer(part.kind, _as_array(weight)) for weight in part.weights]
+    return [sharp.StackLayer(part.kind, _as_array(weight)) for weight in part.weights]
 
 
 def _as_array(weight: Tensor) -> NDArray[np.float32]:
@@ -111,13 +97,13 @@ def _as_array(weight: Tensor) -> NDArray[np.float32]:
 
 
 SourceStates = list[NDArray[np.float32]]
-"""Of one sentence by each model, [src_len, width]."""
+"""The encodings of one sentence by each model, [src_len, width]."""
 
 
 class SharpTranslator:
-    """Encodes and decodes one sentence at a time with the sharp kernels, on one thread.
+    """A translator of token ids with the sharp kernels, one sentence at a time on one thread.
 
-    The models are float32, on the CPU, and of one target vocabulary; several are an ensemble, whose distributions are averaged.
+    The models are float32, on the CPU, and have the same target vocabulary; the distributions of an ensemble are averaged.
     """
 
     def __init__(
@@ -127,11 +113,11 @@ class SharpTranslator:
         *,
         max_len: int = 200,
         most_src_len: int = 512,
-        weights: Sequence[SharpWeights] | None = None,
+        weights: Sequence[sharp.SharpWeights] | None = None,
     ) -> None:
-        """`max_len`: most tokens of a translation; `weights`: the models' own, where the caller has them already.
+        """`max_len`: most tokens of a translation; `weights`: the result of `sharp_weights` for each model, if at hand.
 
-        Raises `NmtError` for no model, for models of different vocabularies, and for a beam wider than the vocabulary.
+        Raises `NmtError` without any model, for models of different vocabularies, and for a beam wider than the vocabulary.
         """
         if not models:
             raise NmtError("an ensemble of no model", remedy="give at least one")
@@ -149,7 +135,7 @@ class SharpTranslator:
         ]
 
     def encode(self, source: Sequence[int]) -> SourceStates:
-        """What the models' encoders make of a sentence. Raises `NmtError` for one of no token, or longer than memory is for."""
+        """Encode a sentence by each model. Raises `NmtError` for a sentence without tokens or of more than `most_src_len`."""
         if not 1 <= len(source) <= self.most_src_len:
             raise NmtError(f"a source of {len(source):,} tokens where 1 to {self.most_src_len:,} fit")
         return [encoder.encode(source) for encoder in self._encoders]
@@ -162,30 +148,30 @@ class SharpTranslator:
         forced_len: int | None = None,
         max_len: int | None = None,
         clock: bool = False,
-    ) -> SharpTranslation:
-        """The best translation of a sentence; arguments as of `decode_ensemble`."""
+    ) -> sharp.SharpTranslation:
+        """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
-    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
-        """The best translation of each sentence, one after another; with lists, of its candidates alone (SHARP-02)."""
+    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[sharp.SharpTranslation]:
+        """Return the best translation of each sentence, with `lists` of its candidates only (SHARP-02)."""
         return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
 
-    def forced(self, states: SourceStates, tokens: Sequence[int]) -> ForcedSteps:
-        """What the first model thinks along a given translation, its end token included where it has one (SHARP-10)."""
+    def forced(self, states: SourceStates, tokens: Sequence[int]) -> sharp.ForcedSteps:
+        """Return the steps of the first model along a given translation, which may have its end token (SHARP-10)."""
         return self._decoders[0].forced(states[0], tokens)
 
     @property
     def compiled(self) -> bool:
-        """Whether the kernels run in C; else in numpy, much slower."""
+        """Whether the kernels are compiled; otherwise they run in numpy, much slower."""
         return self._decoders[0].compiled
 
     def clipping(self) -> Clipping | None:
-        """Return how many weights the 16-bit products clip, of all models together; None where products are of float32."""
+        """Return how many weights of all models the 16-bit products clip; None for products in float32."""
         return None if self.settings.gemm != "int16" else model_clipping(self.models)
 
 
 def candidates_of(lists: CandidateLists | None, source: Sequence[int]) -> NDArray[np.int64] | None:
-    """A sentence's candidates as the sharp decoder takes them; None, all words, without lists."""
+    """Return a sentence's candidates as the sharp decoder takes them; without lists None, which means all words."""
     return None if lists is None else lists.of(source).astype(np.int64)
 
 
@@ -193,36 +179,22 @@ TECHNIQUES: Mapping[str, DecoderSettings] = {
     "exact": DecoderSettings(gemm="float32", embeddings="frequent", attention="precomputed", merge=True),
     "fast": DecoderSettings(gemm="int16", embeddings="frequent", attention="precomputed", activations="polynomial", merge=True),
 }
-"""`exact`: the identities of the paper; `fast`: all of its techniques, of which two add noise (SHARP-10)."""
+"""`exact`: the techniques of the paper that change no output; `fast`: all techniques, of which two add noise (SHARP-10)."""
 MOST_TARGET_TOKENS = 2 * LONGEST_SOURCE + 10
-"""Tokens of a translation, where no limit is given."""
+"""Most tokens of a translation without a given limit."""
 
 
+@dataclass(frozen=True, slots=True)
 class SharpTextTranslator:
-    """Attentional models with their two vocabularies, ready to translate one line after another on one thread."""
+    """Attentional models with their subwords, which translate one line after another on one thread."""
 
-    def __init__(
-        self,
-        models: Sequence[AttentionalModel],
-        source: Subwords,
-        target: Subwords,
-        settings: DecoderSettings,
-        *,
-        max_len: int | None = None,
-        lists: CandidateLists | None = None,
-        dictionary: Mapping[str, str] | None = None,
-        keep_unknown: bool = False,
-    ) -> None:
-        """`max_len`: most tokens written, by default twice the source's and 10; `lists`: a sentence's candidates (SHARP-02);
-        `dictionary`: translations of words that are unknown, which are copied otherwise; `keep_unknown`: the mark of an unknown
-        word is written instead. Raises `NmtError`.
-        """
-        if max_len is not None and max_len < 1:
-            raise NmtError(f"max_len is {max_len}", remedy="give 1 or more")
-        self.source, self.target, self.max_len = source, target, max_len
-        self._lists = lists
-        self._writer = TextWriter(source, target, models[0].unk_token, dictionary or {}, keep_unknown)
-        self._translator = SharpTranslator(models, settings, max_len=max_len or MOST_TARGET_TOKENS, most_src_len=LONGEST_SOURCE)
+    translator: SharpTranslator
+    source: Subwords
+    writer: TextWriter
+    max_len: int | None = None
+    """Most tokens of a translation, by default twice the source's and 10."""
+    lists: CandidateLists | None = None
+    """The candidates of each sentence (SHARP-02); None for all words."""
 
     @classmethod
     def load(
@@ -239,25 +211,36 @@ class SharpTextTranslator:
     ) -> SharpTextTranslator:
         """Load folders that `simnmt nmt train` wrote; several are an ensemble.
 
-        `candidates`: a bundle of candidate lists that `simnmt vocab build` made of the model. Raises `NmtError` for a folder
-        that holds no attentional model, and for models that do not share their subwords.
+        Args:
+            folders: the folders.
+            technique: one of `TECHNIQUES`.
+            beam: hypotheses per sentence.
+            fused: whether the output layer is fused.
+            max_len: most tokens of a translation.
+            candidates: a bundle of candidate lists that `simnmt vocab build` made of the model.
+            dictionary: a file of translations of unknown words; words without one are copied.
+            keep_unknown: whether every unknown word is written as its mark.
+
+        Raises `NmtError` for options out of range, for a folder without an attentional model, and for models that do not share
+        their subwords.
         """
         if technique not in TECHNIQUES:
             raise NmtError(f"no sharp decoder {technique}", remedy=f"take {' or '.join(TECHNIQUES)}")
-        if beam < 1:
-            raise NmtError(f"beam is {beam}", remedy="give 1 or more")
+        for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
+            if value < 1:
+                raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if len(folders) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(folders)} models", remedy=f"give at most {MOST_MEMBERS}")
         entries = {} if dictionary is None else read_dictionary(dictionary)
         models, vocabularies = list[AttentionalModel](), list[tuple[Subwords, Subwords]]()
         for folder in folders:
-            loaded, source, target = load_folder(folder)
+            loaded, *sides = load_folder(folder)
             if not isinstance(loaded.model, AttentionalModel):
                 what = f"the sharp decoder runs no {loaded.architecture.kind} model"
                 raise NmtError(what, path=folder, remedy="give models that were trained with --model sharp")
             models.append(loaded.model)
-            vocabularies.append((source, target))
-            if [side.model for side in vocabularies[0]] != [source.model, target.model]:
+            vocabularies.append((sides[0], sides[1]))
+            if [side.model for side in vocabularies[0]] != [side.model for side in sides]:
                 what = f"its subwords are not those of {folders[0]}"
                 raise NmtError(what, path=folder, remedy="train an ensemble on one text, with other seeds")
         lists = None
@@ -266,47 +249,29 @@ class SharpTextTranslator:
                 raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
             lists = CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        return cls(
-            models,
-            *vocabularies[0],
-            settings,
-            max_len=max_len,
-            lists=lists,
-            dictionary=entries,
-            keep_unknown=keep_unknown,
-        )
+        most = max_len or MOST_TARGET_TOKENS
+        translator = SharpTranslator(models, settings, max_len=most, most_src_len=LONGEST_SOURCE)
+        source, target = vocabularies[0]
+        return cls(translator, source, TextWriter(source, target, models[0].unk_token, entries, keep_unknown), max_len, lists)
 
     def clipping(self) -> Clipping | None:
         """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""
-        return self._translator.clipping()
+        return self.translator.clipping()
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """One translation per line, in order, each as soon as its line is there."""
-        return map(self._line, lines)
+        """Yield a translation per line, in order, as soon as the line is there."""
+        return map(self._translate_line, lines)
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """One translation per line, in order."""
+        """Return a translation per line, in order."""
         return list(self.stream(lines))
 
-    def _line(self, line: str) -> Translation:
-        (ids,) = self.source.encode([line])
-        if len(ids) <= 1:
-            return Translation("", 0, 0, None, False, True, 0)
-        kept = ids if len(ids) <= LONGEST_SOURCE else [*ids[: LONGEST_SOURCE - 1], self.source.eos]
-        most = self.max_len or 2 * len(kept) + 10
-        states = self._translator.encode(kept)
-        translation = self._translator.decode(states, candidates=candidates_of(self._lists, kept), max_len=most)
-        written = self._writer.write(line, len(kept), translation.tokens, lambda: translation.attended)
-        length = len(translation.tokens)
-        ended = length < most
-        return Translation(
-            written.text,
-            len(kept),
-            length,
-            translation.log_prob / (length + ended),
-            len(ids) > len(kept),
-            ended,
-            translation.steps,
-            written.replaced,
-            written.unknown,
-        )
+    def _translate_line(self, text: str) -> Translation:
+        (line,) = SourceLine.encode([text], self.source, self.max_len, None)
+        if not line.ids:
+            return Translation()
+        states = self.translator.encode(line.ids)
+        decoded = self.translator.decode(states, candidates=candidates_of(self.lists, line.ids), max_len=line.most)
+        length = len(decoded.tokens)
+        score = decoded.log_prob / (length + (length < line.most))
+        return line.translation(self.writer, decoded.tokens, lambda: decoded.attended, score, decoded.steps)

@@ -271,6 +271,12 @@ def check_lengths(longest: int | None, src_len: int, steps: int) -> None:
         raise NmtError(f"a {side} of {length} tokens where the model has {longest} positions", remedy="shorten it")
 
 
+def target_limit(src_len: int, max_len: int | None, positions: int | None) -> int:
+    """Return the most target tokens: `max_len`, by default twice the source's and 10, but not more than `positions`."""
+    most = max_len or 2 * src_len + 10
+    return most if positions is None else min(most, positions)
+
+
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One translation."""

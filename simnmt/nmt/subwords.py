@@ -1,7 +1,7 @@
 """Text and tokens: subword vocabularies by sentencepiece, and replacement of unknown words in a translation (SHARP-01).
 
-Where a decoder emits the unknown token, its attention in that step says which source piece it was reading; a dictionary's
-word or the source word takes its place. Pieces are written as sentencepiece does: normalised, with `▁` in place of a blank.
+Where a decoder emits the unknown token, a word replaces it: the source word to which the attention of that step points, or its
+translation in a dictionary. Pieces are written as by sentencepiece: normalised, with `▁` in place of a blank.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from simnmt.nmt.errors import NmtError, TrainingError, need
 from simnmt.workload.text_lines import TextLines
 
 LONGEST_SOURCE = 512
-"""Tokens of a source, where the model itself takes any length; what comes after is not translated."""
+"""Most tokens of a source for a model that takes any length; further tokens are not translated."""
 
 
 class Subwords:
-    """Text into token ids and back, by a sentencepiece model."""
+    """A sentencepiece model, which converts text to token ids and back."""
 
     def __init__(self, model: bytes) -> None:
         self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
@@ -35,7 +35,7 @@ class Subwords:
 
     @classmethod
     def read(cls, path: Path) -> Subwords:
-        """Raises `NmtError` for a file that is no sentencepiece model."""
+        """Read a file; raises `NmtError` if it is not a sentencepiece model."""
         try:
             return cls(read_bounded(path, MOST_MODEL_BYTES))
         except (OSError, RuntimeError):
@@ -43,42 +43,48 @@ class Subwords:
             raise NmtError("no sentencepiece model", path=path, remedy=remedy) from None
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Token ids of each text, the end mark last."""
+        """Return the token ids of each text, the end mark last."""
         encoded: list[list[int]] = self._pieces.encode(list(texts), out_type=int, add_eos=True, num_threads=1)
         return encoded
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sentence, up to its end mark if it has one; marks give nothing."""
-        kept = [[token for token in self._until_end(sentence) if token < self.size] for sentence in sentences]
+        """Return the text of each sentence, up to its end mark if it has one, without marks."""
+        kept = []
+        for tokens in map(list, sentences):
+            until_end = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+            kept.append([token for token in until_end if token < self.size])
         return [text.strip() for text in self._pieces.decode(kept)] if kept else []
 
     def cut(self, text: str) -> list[str]:
-        """The pieces of a text as they are written, normalised, a blank as `▁`; without the end mark."""
+        """Return the pieces of a text as written: normalised, a blank as `▁`, without the end mark."""
         pieces: list[str] = self._pieces.encode(text, out_type=str)
         return pieces
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """How each token is written; empty for marks and for what the vocabulary lacks."""
+        """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
         return [
             "" if token >= self.size or self._pieces.is_control(token) else str(self._pieces.id_to_piece(token))
             for token in tokens
         ]
 
-    def _until_end(self, sentence: Sequence[int]) -> Sequence[int]:
-        tokens = list(sentence)
-        return tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+
+def cut_sources(sources: Iterable[list[int]], eos: int, positions: int | None) -> list[list[int]]:
+    """Return the sources cut to `positions` tokens (None: `LONGEST_SOURCE`), end mark `eos` last; [] for an empty one."""
+    most = positions or LONGEST_SOURCE
+    cut = [source if len(source) <= most else [*source[: most - 1], eos] for source in sources]
+    return [source if len(source) > 1 else [] for source in cut]
 
 
 MOST_VOCABULARY_LINES = 1_000_000
-"""Of a longer text the vocabulary is learnt from as many lines, spread evenly."""
+"""Most lines from which a vocabulary is learnt, spread evenly over a longer text."""
 
 
 def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eos: int, unk: int, start: int) -> bytes:
-    """A serialised unigram model of exactly `size` pieces; the same lines give the same bytes.
+    """Learn a unigram model of exactly `size` pieces and return it serialised; the same lines give the same bytes.
 
-    `side`: how a complaint calls the text. The four ids are those of the marks; `start` may be `pad`.
+    `side`: the name of the text in messages. The four ids are those of the marks; `start` may be `pad`.
 
-    Raises `TrainingError` where the text is too small or too varied for the size, or sentencepiece is missing.
+    Raises `TrainingError` for a text that is too small or too varied for the size, and `NmtError` without sentencepiece.
     """
     trainer = need("sentencepiece").SentencePieceTrainer
     step = -(-len(texts) // MOST_VOCABULARY_LINES)
@@ -91,7 +97,7 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
             model_type="unigram",
             vocab_size=size,
             character_coverage=0.9998,
-            num_threads=1,  # with more, the order of sums and so their last digits may differ
+            num_threads=1,  # more threads may change the order of sums, and so their last digits
             max_sentence_length=1 << 16,
             minloglevel=2,
             **marks,
@@ -102,16 +108,16 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
 
 
 def fewest_pieces(error: Exception) -> int | None:
-    """Return the least vocabulary that sentencepiece makes where it refused a smaller one; None for other errors.
+    """Return the smallest vocabulary that sentencepiece accepts, from its refusal of a smaller one; None for other errors.
 
-    The figure stands at the end of a message that names a line of the library's source and may be long.
+    The figure is at the end of a message that names a line of the library's source and may be long.
     """
     least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
     return None if least is None else int(least[1])
 
 
 def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingError:
-    """sentencepiece's message, which names a line of its source, in plain words."""
+    """Translate an error of sentencepiece, which names a line of its source, to a message with a remedy."""
     if most := re.search(r"value <= (\d+)", str(error)):
         what = f"a vocabulary of {size:,} is more than the {side} text has pieces for"
         return TrainingError(what, remedy=f"give --vocab {most[1]} or less, or more text")
@@ -124,9 +130,9 @@ def _sentencepiece_error(error: Exception, size: int, side: str) -> TrainingErro
 
 BLANK = "▁"
 UNKNOWN = "⁇"
-"""What stands for an unknown word that nothing replaces."""
+"""The text of an unknown word that is not replaced."""
 MOST_ENTRIES = 5_000_000
-"""Lines of a dictionary, so that a wrong file does not fill the memory."""
+"""Most lines of a dictionary, so that a wrong file does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ class TargetPiece:
     text: str
     unknown: bool
     attended: int
-    """The source position that its step looked at most."""
+    """The source position to which its step attends most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +153,18 @@ class WrittenText:
     replaced: int = 0
     """Unknown tokens that were replaced."""
     unknown: int = 0
-    """Unknown tokens for which `UNKNOWN` stands in the text."""
+    """Unknown tokens that are `UNKNOWN` in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextWriter:
-    """Writes the tokens of a translation as text, with unknown tokens replaced through the attention."""
+    """The conversion of the tokens of a translation to text, with unknown tokens replaced by means of the attention."""
 
     source: Subwords
     target: Subwords
     unk_token: int
     dictionary: Mapping[str, str] = field(default_factory=dict)
-    """Translations of unknown words, which are copied otherwise."""
+    """Translations of unknown words; words without one are copied."""
     keep: bool = False
     """Whether `UNKNOWN` is written for each unknown token."""
 
@@ -171,8 +177,8 @@ class TextWriter:
             line: the source text.
             src_len: source tokens that were read, the end mark included.
             tokens: target tokens, without the end mark.
-            attended: gives the source position that the step of each token looked at most; called only if a token is unknown.
-                None for a model without attention, whose unknown tokens stay.
+            attended: returns the source position to which the step of each token attends most; called only if a token is
+                unknown. None for a model without attention, whose unknown tokens stay.
         """
         unknown = sum(token == self.unk_token for token in tokens)
         if not unknown or self.keep or attended is None:
@@ -184,9 +190,9 @@ class TextWriter:
 
 
 def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a dictionary: a source word, a tab and its translation on each line, of which the first for a word counts.
+    """Read a dictionary: a source word, a tab and its translation on each line; the first line of a word counts.
 
-    Raises `NmtError` with the line for one that is not so, and `CorpusError` for a file that cannot be read.
+    Raises `NmtError` with the number of a malformed line, and `CorpusError` for a file that cannot be read.
     """
     words: dict[str, str] = {}
     remedy = "give a source word, a tab and its translation on each line"
@@ -209,14 +215,14 @@ def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
 def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictionary: Mapping[str, str]) -> tuple[str, int]:
     """Return the translation's text, and how many unknown tokens were replaced.
 
-    An unknown token that makes a word of its own becomes the dictionary's translation of the source word attended to (looked
-    up as it stands, then in lower case), or else that word, without punctuation around it. One that is a part of a word becomes
-    the piece attended to. Neighbours that attend to one word or piece of the source give it once; those that attend to several
-    give one each, even if these are alike. Words of their own have a blank between them. Where the attention points at the end
-    of the source, `UNKNOWN` stays.
+    An unknown token that is a whole word becomes the dictionary's translation of the attended source word (looked up unchanged,
+    then in lower case), or else that word, without punctuation around it. An unknown token that is a part of a word becomes the
+    attended piece. Neighbouring unknown tokens that attend to the same word or piece give it once; those that attend to several
+    give one each, even if these are equal. Whole words are separated by blanks. If the attention points to the end of the
+    source, `UNKNOWN` stays.
     """
     parts, replaced = list[str](), 0
-    last: int | None = None  # where the word or piece begins that the token before was replaced by; one run has but one kind
+    last: int | None = None  # begin of the word or piece that replaced the token before
     for at, piece in enumerate(target):
         if not piece.unknown:
             parts.append(piece.text)
@@ -241,7 +247,7 @@ def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictio
 
 
 def _stands_alone(target: Sequence[TargetPiece], at: int) -> bool:
-    """Whether no letter or digit of a known piece touches the run of unknown tokens around this one."""
+    """Return whether no letter or digit of a known piece touches the run of unknown tokens around this one."""
     first = last = at
     while first > 0 and target[first - 1].unknown:
         first -= 1
@@ -253,14 +259,14 @@ def _stands_alone(target: Sequence[TargetPiece], at: int) -> bool:
 
 
 def _word(source: Sequence[str], at: int) -> tuple[int, str]:
-    """Return where the word that a piece belongs to begins, in characters, and the word.
+    """Return the begin of the word that contains a piece, in characters, and the word.
 
-    It has no punctuation around it, unless it is nothing else.
+    Punctuation around the word is removed, unless the word is nothing else.
     """
     begin = sum(len(piece) for piece in source[:at])
     text = "".join(source)
     begin += len(source[at]) - len(source[at].lstrip(BLANK)) if source[at].strip(BLANK) else 0
-    # A bare blank before an unknown piece belongs to the word that it opens.
+    # A single blank before an unknown piece belongs to the next word.
     begin = min(begin + (text[begin] == BLANK), len(text) - 1)
     start = text.rfind(BLANK, 0, begin + 1) + 1
     end = text.find(BLANK, begin)

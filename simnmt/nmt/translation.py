@@ -1,4 +1,4 @@
-"""Translate lines of text, in order, by any step model with its source and target vocabularies."""
+"""Translate lines of text, in order, by any step model with its source and target subwords."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -21,98 +21,132 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, DecodeRequest, SlotDecoder, parse_batching
-from simnmt.nmt.step_model import Hypothesis, StepModel
-from simnmt.nmt.subwords import LONGEST_SOURCE, UNKNOWN, Subwords, TextWriter, read_dictionary
+from simnmt.nmt.step_model import Hypothesis, StepModel, target_limit
+from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, cut_sources, read_dictionary
 from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
 
 def read_lines(file: Path | None) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or gzip, or of standard input where None; without their line ends.
+    """Yield the lines of a UTF-8 file, plain or gzip, or of standard input for None, without their line ends.
 
-    Raises `CorpusError` for what cannot be read, is no UTF-8 text, or is larger than `TextLines` reads.
+    Raises `CorpusError` for a file that cannot be read, is not UTF-8, or is larger than `TextLines` reads.
     """
     if file is not None:
         return iter(TextLines(file))
-    # A stream and not a path: a terminal is a device, and those are refused by their path.
+    # A stream, since `TextLines` refuses the path of a terminal as that of a device.
     return iter(TextLines("standard input", stream=cast(io.BufferedReader, sys.stdin.buffer)))
 
 
 NOTES = 5
-"""Lines too long that are named each; of more the number is told."""
+"""Most lines too long that are reported one by one; the rest is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One line's translation; empty for an empty line."""
+    """The translation of one line; empty for an empty line."""
 
-    text: str
-    src_len: int
-    """Tokens read, the end mark included; 0 for an empty line."""
-    tgt_len: int
-    """Tokens written, without the end mark."""
-    score: float | None
-    """Log-probability over length, natural; None for an empty line."""
-    cut: bool
+    text: str = ""
+    src_len: int = 0
+    """Source tokens, the end mark included; 0 for an empty line."""
+    tgt_len: int = 0
+    """Target tokens, without the end mark."""
+    score: float | None = None
+    """Natural log-probability divided by the length; None for an empty line."""
+    cut: bool = False
     """Whether the source was longer than the model takes, so that only its beginning was translated."""
-    ended: bool
-    """Whether the model ended the sentence itself, not the limit on its length."""
-    steps: int
-    """Decode steps taken: greedily one for each token written and one for the end mark; a beam runs on beyond its best."""
+    ended: bool = True
+    """Whether the model ended the sentence, not the limit on its length."""
+    steps: int = 0
+    """Decode steps taken: greedy search takes one per token and one for the end mark; a beam runs on beyond its best."""
     replaced: int = 0
-    """Unknown tokens replaced through the attention."""
+    """Unknown tokens replaced by means of the attention."""
     unknown: int = 0
     """Unknown tokens that stay, as `⁇` in the text."""
 
     def as_json(self) -> str:
-        """Every field, as an object on one line."""
+        """Return every field, as a JSON object on one line."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-class Translator:
-    """A model with its vocabularies, ready to translate; evaluation mode, no gradients."""
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line to translate."""
 
-    def __init__(
+    text: str
+    ids: list[int]
+    """Tokens, the end mark last, cut to what the model takes; none for an empty line."""
+    cut: bool
+    """Whether `ids` is only the beginning of the line."""
+    most: int
+    """Most target tokens."""
+
+    @classmethod
+    def encode(cls, texts: Sequence[str], subwords: Subwords, max_len: int | None, positions: int | None) -> list[SourceLine]:
+        """Encode lines of text; `max_len`, `positions`: see `target_limit`."""
+        whole = subwords.encode(texts)
+        sources = zip(texts, whole, cut_sources(whole, subwords.eos, positions), strict=True)
+        return [
+            cls(text, ids, len(whole_ids) > len(ids) > 0, target_limit(len(ids), max_len, positions))
+            for text, whole_ids, ids in sources
+        ]
+
+    def translation(
         self,
-        model: StepModel,
-        source: Subwords,
-        target: Subwords,
-        *,
-        beam: int = 1,
-        fused: bool = False,
-        vocabulary: RestrictedVocabulary | None = None,
-        batching: Batching | None = None,
-        max_len: int | None = None,
-        dictionary: Mapping[str, str] | None = None,
-        keep_unknown: bool = False,
-    ) -> None:
-        """`fused`: the output layer is; `batching`: by default `parse_batching()`.
+        writer: TextWriter,
+        tokens: Sequence[int],
+        attended: Callable[[], Sequence[int]] | None,
+        score: float | None,
+        steps: int,
+    ) -> Translation:
+        """Return the translation with these target tokens, without the end mark; `attended`: see `TextWriter.write`."""
+        src_len, ended = len(self.ids), len(tokens) < self.most
+        written = writer.write(self.text, src_len, tokens, attended)
+        counts = written.replaced, written.unknown
+        return Translation(written.text, src_len, len(tokens), score, self.cut, ended, steps, *counts)
 
-        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; not beside `fused`, which it is of itself.
-        `max_len`: most tokens written, by default twice the source's and 10. `dictionary`: translations of unknown words, which
-        are copied otherwise; `keep_unknown`: the mark of an unknown word is written instead. A model without attention keeps it
-        in any case, so that a dictionary for it is refused.
 
-        Raises `NmtError` for options out of range or that cannot go together.
-        """
-        for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
+@dataclass(slots=True)
+class Translator:
+    """A model with its subwords, ready to translate; the model must be in evaluation mode.
+
+    Raises `NmtError` for options out of range or that contradict each other.
+    """
+
+    model: StepModel
+    source: Subwords
+    target: Subwords
+    _: KW_ONLY
+    beam: int = 1
+    fused: bool = False
+    """Whether the output layer is fused."""
+    vocabulary: RestrictedVocabulary | None = None
+    """The active columns of the output layer, see `SlotDecoder`; not with `fused`, since its search is fused anyway."""
+    batching: Batching = field(default_factory=parse_batching)
+    max_len: int | None = None
+    """Most tokens of a translation, by default twice the source's and 10."""
+    dictionary: Mapping[str, str] | None = None
+    """Translations of unknown words; words without one are copied. Refused for a model without attention, which keeps unknown
+    tokens."""
+    keep_unknown: bool = False
+    """Whether every unknown word is written as its mark."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("beam", self.beam), ("max_len", 1 if self.max_len is None else self.max_len)):
             if value < 1:
                 raise NmtError(f"{name} is {value}", remedy="give 1 or more")
-        if beam > model.vocab - 1:
-            raise NmtError(f"a beam of {beam:,} with a vocabulary of {model.vocab:,}", remedy="give a smaller one")
-        self.model, self.source, self.target = model, source, target
-        if vocabulary is not None:
-            vocabulary.check(model)
-            if fused:
+        if self.beam > self.model.vocab - 1:
+            what = f"a beam of {self.beam:,} with a vocabulary of {self.model.vocab:,}"
+            raise NmtError(what, remedy="give a smaller one")
+        if self.vocabulary is not None:
+            self.vocabulary.check(self.model)
+            if self.fused:
                 what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
                 raise NmtError(what, remedy="leave --fused out")
-        self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or parse_batching(), max_len
-        self.vocabulary = vocabulary
-        if dictionary is not None and not can_attend(model):
+        if self.dictionary is not None and not can_attend(self.model):
             what = "a dictionary of unknown words for a model without attention"
             raise NmtError(what, remedy="leave the dictionary out, or give a model with attention")
-        self.writer = TextWriter(source, target, model.unk_token, dictionary or {}, keep_unknown)
 
     @classmethod
     def load(
@@ -121,55 +155,55 @@ class Translator:
         *,
         device: str = "cpu",
         threads: int | None = None,
-        beam: int = 1,
-        fused: bool = False,
         vocabulary: Path | None = None,
         direction: str | None = None,
         cache_mb: float = 0.0,
         tune: bool = False,
-        batching: Batching | None = None,
-        max_len: int | None = None,
         dictionary: Path | None = None,
-        keep_unknown: bool = False,
+        **options: Any,
     ) -> Translator:
-        """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on.
+        """Load a folder that `simnmt nmt train` wrote.
 
-        `vocabulary`: a bundle that `simnmt vocab build` made of this model; with `direction` and `cache_mb` see
-        `load_vocabulary`. `tune`: its products are made as measuring them here and now says is fastest, as copies need it
-        (`cache_mb`); otherwise by the number of rows, the same at each run.
+        Args:
+            folder: the folder.
+            device: cpu, cuda or cuda:0.
+            threads: threads of torch in this process from now on.
+            vocabulary: a bundle that `simnmt vocab build` made of this model.
+            direction, cache_mb: see `load_vocabulary`.
+            tune: whether to choose the products of the bundle by measuring them now, as copies need it (`cache_mb`); otherwise
+                the choice depends on the number of rows, which is the same at each run.
+            dictionary: a file of translations of unknown words, see `read_dictionary`.
+            options: further fields of a translator.
+
+        Raises `NmtError` for another folder and for unusable options.
         """
         where = torch_device(device)
         if threads is not None:
             torch.set_num_threads(threads)
         loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
-        return cls(
-            model,
-            source,
-            target,
-            beam=beam,
-            fused=fused,
-            vocabulary=_load_restriction(vocabulary, model, direction, cache_mb, tune),
-            batching=batching,
-            max_len=max_len,
-            dictionary=None if dictionary is None else read_dictionary(dictionary),
-            keep_unknown=keep_unknown,
-        )
+        part = _load_restriction(vocabulary, model, direction, cache_mb, tune)
+        words = None if dictionary is None else read_dictionary(dictionary)
+        return cls(model, source, target, vocabulary=part, dictionary=words, **options)
+
+    def encode(self, lines: Iterable[str]) -> list[list[int]]:
+        """Return the tokens of each line, the end mark last, cut to what the model takes; none for an empty line."""
+        return cut_sources(self.source.encode(lines), self.source.eos, self.model.max_positions)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """One translation per line, in order, as they come: reads a batch, or a collection, when the batcher is out of lines.
+        """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
 
-        Raises `OutOfMemory` where a batch does not fit.
+        Raises `OutOfMemory` for a batch that does not fit.
         """
         return _TranslationStream(self, iter(lines)).translations()
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """One translation per line, in order."""
+        """Return a translation per line, in order."""
         return list(self.stream(lines))
 
 
 def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
-    """A model that `simnmt nmt train` wrote, with its source and target subwords; raises `NmtError` for another folder."""
+    """Load a model that `simnmt nmt train` wrote, and its source and target subwords; raises `NmtError` for another folder."""
     for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
         if not (folder / name).is_file():
             what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
@@ -197,17 +231,8 @@ def _load_restriction(
     return with_measured_cost(part, model) if tune or cache_mb else part
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    text: str
-    ids: list[int]
-    cut: bool
-    most: int
-    """Tokens that may be written."""
-
-
 class _TranslationStream:
-    """Lines on their way through one decoder; they leave in the order in which they came."""
+    """The lines in one decoder, which leave it in the order in which they came."""
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
@@ -215,7 +240,10 @@ class _TranslationStream:
         search = partial(make_search, model, translator.beam, scored=True, fused=translator.fused, vocabulary=vocabulary)
         decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
         self._batched = BatchedDecoder(decoder, self._batching)
-        self._under_way: dict[int, _Line] = {}
+        self._writer = TextWriter(
+            translator.source, translator.target, model.unk_token, translator.dictionary or {}, translator.keep_unknown
+        )
+        self._in_work: dict[int, SourceLine] = {}
         self._done: dict[int, Translation] = {}
         self._read = self._written = 0
         self._waits = self._ended = False
@@ -224,58 +252,41 @@ class _TranslationStream:
         """Yield all translations, in the order of the lines."""
         while self._batched.busy or not self._ended:
             if self._wants_lines():
-                self._read_on()
+                self._read_lines()
             before = self._batched.decoder.active
             move, finished = self._batched.act()
             self._waits = move is None and not before
-            for line, hypothesis in finished:
-                self._done[line] = self._translation(self._under_way.pop(line), hypothesis)
+            for number, hypothesis in finished:
+                self._done[number] = self._translation(self._in_work.pop(number), hypothesis)
             while self._written in self._done:
                 yield self._done.pop(self._written)
                 self._written += 1
 
     def _wants_lines(self) -> bool:
-        """Whether the batcher waits for more, or may soon want more than it has."""
+        """Return whether the batcher waits for lines, or may soon need more than it has."""
         batched, batching = self._batched, self._batching
         few = batched.decoder.active <= batching.threshold and batched.batcher.waiting < batching.size
         return not self._ended and (few or self._waits)
 
-    def _read_on(self) -> None:
-        wanted = self._batching.collected or self._batching.size
-        block = list(islice(self._lines, wanted))
-        for line, (text, ids) in enumerate(zip(block, self._translator.source.encode(block), strict=True), self._read):
-            self._arrive(line, text, ids)
-        self._read += len(block)
-        if len(block) < wanted:
+    def _read_lines(self) -> None:
+        translator, wanted = self._translator, self._batching.collected or self._batching.size
+        texts = list(islice(self._lines, wanted))
+        lines = SourceLine.encode(texts, translator.source, translator.max_len, translator.model.max_positions)
+        for number, line in enumerate(lines, self._read):
+            if line.ids:
+                self._in_work[number] = line
+                self._batched.arrive(number, DecodeRequest(line.ids, max_len=line.most))
+            else:
+                self._done[number] = Translation()
+        self._read += len(lines)
+        if len(lines) < wanted:
             self._ended = True
             self._batched.batcher.close()
 
-    def _arrive(self, line: int, text: str, ids: list[int]) -> None:
-        if len(ids) <= 1:
-            self._done[line] = Translation("", 0, 0, None, False, True, 0)
-            return
-        positions = self._translator.model.max_positions
-        limit = positions or LONGEST_SOURCE
-        kept = ids if len(ids) <= limit else [*ids[: limit - 1], self._translator.source.eos]
-        most = self._translator.max_len or 2 * len(kept) + 10
-        self._under_way[line] = _Line(text, kept, len(ids) > limit, most if positions is None else min(most, positions))
-        self._batched.arrive(line, DecodeRequest(kept, max_len=self._under_way[line].most))
-
-    def _translation(self, line: _Line, hypothesis: Hypothesis) -> Translation:
-        model, length = self._translator.model, len(hypothesis.tokens)
-        attended = partial(attended_positions, model, line.ids, hypothesis.tokens) if can_attend(model) else None
-        written = self._translator.writer.write(line.text, len(line.ids), hypothesis.tokens, attended)
-        return Translation(
-            written.text,
-            len(line.ids),
-            length,
-            hypothesis.score,
-            line.cut,
-            length < line.most,
-            hypothesis.steps,
-            written.replaced,
-            written.unknown,
-        )
+    def _translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:
+        model, tokens = self._translator.model, hypothesis.tokens
+        attended = partial(attended_positions, model, line.ids, tokens) if can_attend(model) else None
+        return line.translation(self._writer, tokens, attended, hypothesis.score, hypothesis.steps)
 
 
 def report_problems(
@@ -283,9 +294,10 @@ def report_problems(
     note: Callable[[str], None],
     why_unknown: str | None = None,
 ) -> Iterator[Translation]:
-    """Yield the same translations; `note` gets the lines that were too long, and how many did not end.
+    """Yield the translations unchanged, and call `note` with each problem.
 
-    It also gets how many unknown words stay, and why; not where `why_unknown` is None.
+    Problems are lines that were too long, translations that did not end, and unknown words that stay, with the reason
+    `why_unknown`; None: unknown words are not reported.
     """
     cut = unfinished = unknown = 0
     for number, translation in enumerate(translations, 1):

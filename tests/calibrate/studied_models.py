@@ -45,5 +45,5 @@ def contexts_of(made: Path, translator: Translator, sentences: int = 30) -> Dire
     """Of the first training sentences, and of the development half."""
     texts = direction(made)
     lines = texts.train.read_text().splitlines()[:sentences]
-    development = by_sentence(collect(translator, held_out(texts, 10)[1].sources, 3))
-    return DirectionContexts("one-other", by_sentence(collect(translator, lines, 3)), development)
+    development = by_sentence(collect(translator.model, translator.encode(held_out(texts, 10)[1].sources), 3))
+    return DirectionContexts("one-other", by_sentence(collect(translator.model, translator.encode(lines), 3)), development)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def decode(translator: Translator, sentences: Sentences, clusters: ClusterSet, *
     return decode_in_rounds(
         translator,
         sentences,
-        lambda audit, account: clustered(clusters, audit=audit, account=account),
+        lambda audit, account: replace(clustered(clusters), audit=audit, account=account),
         PART,
         **({"label": "one-other", "beam": 1, "batch": 1, "rounds": 1, "emitted": 10, "guard": QUIET} | options),
     )
@@ -333,7 +334,9 @@ def test_the_probability_of_active_columns_is_that_of_the_models_softmax(
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path, translator: Translator) -> None:
     """One cluster of every token that was ever among the likeliest 35: dense decoding, whatever the beam."""
-    training = by_sentence(collect(translator, direction(made).train.read_text().splitlines()[:20], 34))
+    training = by_sentence(
+        collect(translator.model, translator.encode(direction(made).train.read_text().splitlines()[:20]), 34)
+    )
     (everything,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000, "sklearn"))
     lines = direction(made).heldout.read_text().splitlines()[:12]
     decoded = decode(translator, Sentences.of(translator, Sample(lines, lines)), everything, beam=2, batch=5)

@@ -93,7 +93,7 @@ def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int,
     before = float(torch.cdist(points.double(), centroids.double()).min(1).values.square().sum())
     repaired, labels = contexts_module._without_empty(points, centroids)
     assert torch.bincount(labels, minlength=clusters).min() > 0
-    assert contexts_module._inertia(points, repaired, labels) <= before * (1 + 1e-5)
+    assert float(contexts_module._distances(points, repaired, labels).double().sum()) <= before * (1 + 1e-5)
 
 
 def test_contexts_that_the_kernel_cannot_tell_apart_are_refused_after_a_few_rounds() -> None:

@@ -151,7 +151,7 @@ def test_a_cache_changes_no_translation(width: int, monkeypatch: pytest.MonkeyPa
     without = decode_batched(model, alone, mini(1), beam=width, max_len=20, vocabulary=clustered(clusters))
     monkeypatch.setattr(ProductChoice, "pays", lambda *_: True)
     cache = SubMatrixCache(6_000)
-    part = clustered(clusters, cache=cache)
+    part = replace(clustered(clusters), cache=cache)
     found = decode_batched(model, alone, mini(1), beam=width, max_len=20, vocabulary=part)
     assert [one.tokens for one in found.hypotheses] == [one.tokens for one in without.hypotheses]
     assert found.subset is not None

@@ -111,7 +111,9 @@ def test_scattered_and_straight_decode_alike(narrow: ClusterSet, alone: list[lis
     model, found = lively("gru"), []
     for batching in (mini(1), mini(3), top_up(3, half_empty(3))):
         for scatter in (False, True):
-            run = decode_batched(model, alone, batching, beam=width, max_len=30, vocabulary=clustered(narrow, scatter=scatter))
+            run = decode_batched(
+                model, alone, batching, beam=width, max_len=30, vocabulary=replace(clustered(narrow), scatter=scatter)
+            )
             found.append([one.tokens for one in run.hypotheses])
         assert found[-1] == found[-2]
 
@@ -137,7 +139,9 @@ def test_greedily_a_sentence_is_identical_exactly_where_no_step_missed(narrow: C
 
 def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) -> None:
     run = decode_batched(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow))
-    audited = decode_batched(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow, audit=True))
+    audited = decode_batched(
+        lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=replace(clustered(narrow), audit=True)
+    )
     assert run.hypotheses == audited.hypotheses
     assert run.subset is not None and audited.subset is not None
     assert (run.subset.missed, run.subset.miss_rate) == ([], 0.0)
@@ -149,7 +153,7 @@ def test_an_account_of_several_runs_tells_of_audited_rows_alone(narrow: ClusterS
     """An unaudited run before an audited one: its rows, of which no miss was counted, made the rate too small."""
     model, account = lively("gru"), SubsetAccount()
     for audit in (False, True):
-        part = clustered(narrow, audit=audit, account=account)
+        part = replace(clustered(narrow), audit=audit, account=account)
         decode_batched(model, alone, mini(1), max_len=30, vocabulary=part)
     own = dense_and_audited(clustered(narrow), alone)[2]
     assert account.miss_rate == own.miss_rate > 0
@@ -241,14 +245,14 @@ def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: 
     """A clock that ticks once at each look: every stage takes one."""
     ticks = iter(range(100_000))
     account = SubsetAccount(clock=lambda: float(next(ticks)))
-    decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow, account=account))
+    decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=replace(clustered(narrow), account=account))
     assert len(account.rows) > 5
     assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
 
 
 def test_a_decoder_that_dropped_all_begins_anew(narrow: ClusterSet, alone: list[list[int]]) -> None:
     account = SubsetAccount()
-    decoder = SlotDecoder(lively("gru"), capacity=4, max_len=30, vocabulary=clustered(narrow, account=account))
+    decoder = SlotDecoder(lively("gru"), capacity=4, max_len=30, vocabulary=replace(clustered(narrow), account=account))
     decoder.join(decoder.encode(alone[:4]), range(4))
     decoder.step()
     decoder.drop_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from math import exp, log
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_worked_example_of_fvp_07() -> None:
     best = layer.project(hidden, 3)
     assert best.columns.tolist() == [[1, 4, 3]]
     assert best.log_probs.exp()[0].tolist() == pytest.approx([0.499203, 0.334626, 0.166170], abs=5e-7)
-    scattered = output(Layer(), listed(MadeLists([[1, 3, 4]], 5), scatter=True)).project(hidden, 3)
+    scattered = output(Layer(), replace(listed(MadeLists([[1, 3, 4]], 5)), scatter=True)).project(hidden, 3)
     assert scattered.softmax(dim=1)[0].tolist() == pytest.approx([0, 0.499203, 0, 0.166170, 0.334626], abs=5e-7)
     assert (best.log_probs.exp() >= dense[0, best.columns]).all()
     assert layer.likeliest(layer.project(hidden, 0)).tolist() == [1]
@@ -132,7 +133,7 @@ def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_sof
     clusters = drawn(model.vocab, model.vocab, 4, share, [1, 3], seed)
 
     def steps(scatter: bool) -> list[Any]:
-        vocabulary = clustered(clusters, scatter=scatter)
+        vocabulary = replace(clustered(clusters), scatter=scatter)
         search: SlotSearch = (
             GreedySearch(model, scored=True, vocabulary=vocabulary)
             if width == 1
@@ -171,7 +172,7 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
     model = Wide(table)
     banned = BannedTokens(model)
     banned.update([Limit(3), Limit(3, True)], 1)
-    layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6), scatter=scatter), banned, [[0], [0]])
+    layer = output(model, replace(listed(MadeLists([[0, 1, 4, 5]], 6)), scatter=scatter), banned, [[0], [0]])
     assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
     tokens, log_probs = layer.likeliest_scored(layer.project(table[:2], 1))
     assert tokens.tolist() == [1, 4]
@@ -187,7 +188,7 @@ def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -
     model = Wide(torch.zeros((6, 6)))
     banned = BannedTokens(model)
     banned.update([Limit(3, True)], 1)
-    vocabulary = listed(MadeLists([[0, 1]], 6), scatter=scatter)
+    vocabulary = replace(listed(MadeLists([[0, 1]], 6)), scatter=scatter)
     with pytest.raises(NmtError, match=r"^no target token is left to choose among 2 active ones \([^\n]*\)$"):
         output(model, vocabulary, banned).project(torch.zeros((1, 6)), best)
     banned.update([Limit(3), Limit(3, True)], 1)
@@ -200,8 +201,8 @@ def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -
 def test_contexts_that_are_no_numbers_are_told_in_one_line(scatter: bool, best: int) -> None:
     for hidden in (torch.tensor([[torch.nan, 1.0]]), torch.tensor([[1.0, 1.0], [torch.inf, 0.0]])):
         with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to find a cluster for: [^\n]*$"):
-            output(Layer(), clustered(all_active(5, 2), scatter=scatter)).project(hidden, best)
-        lists = listed(MadeLists([[1, 3, 4]], 5), scatter=scatter)
+            output(Layer(), replace(clustered(all_active(5, 2)), scatter=scatter)).project(hidden, best)
+        lists = replace(listed(MadeLists([[1, 3, 4]], 5)), scatter=scatter)
         with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among[^\n]*$"):
             output(Layer(), lists, sources=[[0]] * len(hidden)).project(hidden, best)
 
@@ -210,7 +211,10 @@ def test_contexts_that_are_no_numbers_are_told_in_one_line(scatter: bool, best: 
 def test_hidden_states_may_lie_anywhere_in_memory(scatter: bool) -> None:
     """As a view of a model's larger output does."""
     hidden = torch.randn((2, 7), generator=torch.Generator().manual_seed(1)).T
-    for vocabulary in (clustered(all_active(5, 2), scatter=scatter), listed(MadeLists([[1, 3, 4]], 5), scatter=scatter)):
+    for vocabulary in (
+        replace(clustered(all_active(5, 2)), scatter=scatter),
+        replace(listed(MadeLists([[1, 3, 4]], 5)), scatter=scatter),
+    ):
         layer = output(Layer(), vocabulary, sources=[[0]] * 7)
         found, wanted = (layer.likeliest_scored(layer.project(each, 1))[0] for each in (hidden, hidden.contiguous()))
         assert torch.equal(found, wanted)

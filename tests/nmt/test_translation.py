@@ -46,11 +46,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def translator(
-    vocabulary: Subwords, architecture: Architecture = GRU, batching: Batching | None = None, **options: int
-) -> Translator:
+def translator(vocabulary: Subwords, architecture: Architecture = GRU, **options: object) -> Translator:
     """Of a model that has learnt nothing; what it says differs from source to source all the same."""
-    return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, batching=batching, **options)
+    return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, **options)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -215,7 +213,7 @@ def test_a_batching_may_be_spelled_as_in_a_scenario() -> None:
 def test_memory_follows_the_lines_however_large_the_batch(vocabulary: Subwords, architecture: Architecture, kind: str) -> None:
     """Really asked of the allocator: room for the whole batch would be 2**36 bytes and more."""
     usual, huge = (
-        translator(vocabulary, architecture, parse_batching(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
+        translator(vocabulary, architecture, batching=parse_batching(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
         for size in (8, MOST_SENTENCES)
     )
     assert huge == usual

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from simnmt.kernels.columns import Centroids, ColumnSets
 from simnmt.kernels.errors import KernelError
@@ -22,85 +23,45 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.restricted_vocabulary import (
-    ActiveColumns,
-    RestrictedVocabulary,
-    SubMatrixCache,
-    SubsetAccount,
-    VocabularySubset,
-)
+from simnmt.nmt.vocabulary.restricted_vocabulary import ActiveColumns, RestrictedVocabulary, SubMatrixCache
 
 if TYPE_CHECKING:
-    from simnmt.profile.projection_cost import ProjectionCost
-
-
-class Clusters(Protocol):
-    """What a bundle holds for a language direction."""
-
-    @property
-    def label(self) -> str:
-        """What it is, for people."""
-
-    @property
-    def centroids(self) -> Centroids:
-        """[r, width] of them."""
-
-    @property
-    def sets(self) -> ColumnSets:
-        """The active columns of each cluster."""
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+    from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 
 
 def clustered(
-    clusters: Clusters,
-    *,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
-    scatter: bool = False,
-    audit: bool = False,
-    cost: ProjectionCost | None = None,
-    cache: SubMatrixCache | None = None,
-    account: SubsetAccount | None = None,
+    clusters: ClusterSet, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> RestrictedVocabulary:
-    """The union of the columns of the clusters that the rows of a step fall into.
+    """Return the vocabulary of the columns of all clusters into which the rows of a step fall.
 
-    `device`: the model's; `dtype`: of the centroids, by default the bundle's (FVP-18: 2 bytes a number for a model so held);
-    other options as of `RestrictedVocabulary`.
+    `device`: the model's; `dtype`: of the centroids, by default the bundle's (FVP-18: 2 bytes a number for such a model).
     """
-    # Neither the clusters nor their copies on another device are held by what is returned.
-    label, centroids, sets = clusters.label, clusters.centroids, clusters.sets
+    # The result holds neither the clusters nor their copies on another device.
+    centroids, sets = clusters.centroids, clusters.sets
     points = centroids.points.to(device=device, dtype=dtype or centroids.points.dtype)
     if points is not centroids.points:
         centroids = Centroids.of(points, level=centroids.level)
     if sets.columns.device != points.device:
         sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab, sets.level)
-
-    def begin() -> VocabularySubset:
-        return ClusteredColumns(label, centroids, sets)
-
     return RestrictedVocabulary(
-        label=label,
+        label=clusters.label,
         vocab=sets.vocab,
         width=centroids.points.shape[1],
-        begin=begin,
+        begin=lambda: ClusteredColumns(centroids, sets),
         reads_sources=False,
-        scatter=scatter,
-        audit=audit,
-        cost=cost,
-        cache=cache,
-        account=account,
         clusters=len(sets),
     )
 
 
 class ClusteredColumns:
-    """See `VocabularySubset`; the clusters of a step hang on its contexts alone, whoever is under way."""
+    """Active columns by the clusters of a step's contexts, whatever the sentences; see `VocabularySubset`."""
 
-    def __init__(self, label: str, centroids: Centroids, sets: ColumnSets) -> None:
-        self.label = label
+    def __init__(self, centroids: Centroids, sets: ColumnSets) -> None:
         self._centroids, self._sets = centroids, sets
 
     def columns(self, hidden: Tensor) -> ActiveColumns:
-        """See `VocabularySubset`. Raises `NmtError` for a context that is no number."""
+        """See `VocabularySubset`. Raises `NmtError` for a context that is not a number."""
         try:
             chosen = self._centroids.nearest(hidden)
         except KernelError as error:
@@ -115,73 +76,29 @@ class ClusteredColumns:
         """See `VocabularySubset`."""
 
 
-class Lists(Protocol):
-    """Candidates of a sentence by its source tokens."""
-
-    @property
-    def vocab(self) -> int:
-        """Target tokens known."""
-
-    def of(self, source: Iterable[int]) -> NDArray[np.int32]:
-        """Ascending."""
-
-
-def listed(
-    lists: Lists,
-    *,
-    label: str = "candidates",
-    scatter: bool = False,
-    audit: bool = False,
-    cost: ProjectionCost | None = None,
-    cache: SubMatrixCache | None = None,
-    account: SubsetAccount | None = None,
-) -> RestrictedVocabulary:
-    """The union of the lists of the sentences under way; options as of `RestrictedVocabulary`."""
-
-    identity = object()
-
-    def begin() -> VocabularySubset:
-        return ListedColumns(label, lists, identity)
-
-    return RestrictedVocabulary(
-        label=label,
-        vocab=lists.vocab,
-        width=None,
-        begin=begin,
-        reads_sources=True,
-        scatter=scatter,
-        audit=audit,
-        cost=cost,
-        cache=cache,
-        account=account,
-    )
+def listed(lists: CandidateLists) -> RestrictedVocabulary:
+    """Return the vocabulary of the candidates of all active sentences."""
+    begin = partial(ListedColumns, lists, identity=object())
+    return RestrictedVocabulary(label="candidates", vocab=lists.vocab, width=None, begin=begin, reads_sources=True)
 
 
 class ListedColumns:
-    """See `VocabularySubset`; changes as sentences come and go, and not between two steps of the same ones."""
+    """Active columns by candidate lists, which change only when sentences join or leave; see `VocabularySubset`."""
 
-    def __init__(self, label: str, lists: Lists, identity: Hashable) -> None:
-        """`identity`: distinguishes these lists from others, which have other columns for the same sentences."""
-        self.label = label
-        self._lists, self._of = lists, identity
-        self._sentence_lists: list[NDArray[np.int32]] = []
-        """The list of each sentence."""
-        self._sources: list[tuple[int, ...]] = []
+    def __init__(self, lists: CandidateLists, identity: object) -> None:
+        """`identity`: distinguishes these lists in keys from others, which have other columns for the same sentences."""
+        self._lists, self._identity = lists, identity
+        self._sentences: list[tuple[tuple[int, ...], NDArray[np.int32]]] = []
+        """The different source tokens of each sentence, ascending, and their candidates."""
         self._active: ActiveColumns | None = None
-        """Of the sentences under way, once they were asked for."""
+        """The active columns of the present sentences, once they were asked for."""
 
     def columns(self, hidden: Tensor) -> ActiveColumns:
         """See `VocabularySubset`."""
         if self._active is None:
-            sentence_lists = self._sentence_lists
-            union = (
-                sentence_lists[0]
-                if len(sentence_lists) == 1
-                else np.unique(np.concatenate(sentence_lists))
-                if sentence_lists
-                else np.empty(0, np.int32)
-            )
-            key = self._of, frozenset(self._sources)
+            candidates = [candidates for _, candidates in self._sentences]
+            union = candidates[0] if len(candidates) == 1 else np.unique(np.concatenate(candidates))
+            key = self._identity, frozenset(tokens for tokens, _ in self._sentences)
             self._active = ActiveColumns(torch.tensor(union, dtype=torch.int32, device=hidden.device), key)
         return self._active
 
@@ -189,14 +106,12 @@ class ListedColumns:
         """See `VocabularySubset`. Raises `ValueError` for a sentence without its tokens."""
         if not all(map(len, sources)):
             raise ValueError("a sentence joins without its source tokens: hand the SlotDecoder the vocabulary as well")
-        self._sentence_lists += [self._lists.of(source) for source in sources]
-        self._sources += [tuple(sorted(set(source))) for source in sources]
+        self._sentences += [(tuple(sorted(set(source))), self._lists.of(source)) for source in sources]
         self._active = None
 
     def leave(self, order: Sequence[int]) -> None:
         """See `VocabularySubset`."""
-        self._sentence_lists = [self._sentence_lists[slot] for slot in order]
-        self._sources = [self._sources[slot] for slot in order]
+        self._sentences = [self._sentences[slot] for slot in order]
         self._active = None
 
 
@@ -209,20 +124,26 @@ def load_vocabulary(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> RestrictedVocabulary:
-    """The clusters or candidate lists of a bundle that was built with this model, whose weights are as in its file.
+    """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
-    `direction`: which clusters of several. `cache_mb`: megabytes that copies of repeated sub-matrices may take, on the CPU,
-    where a cost says that one pays (`with_measured_cost`). `device`, `dtype`: where the model will be and of what type, by
-    default as it is; centroids are of 2 bytes a number where the model is (FVP-18). Raises `NmtError` for a file that is no
-    bundle or damaged, of another model or vocabulary, and for a direction that is not in it.
+    Args:
+        path: a file that `simnmt vocab build` wrote.
+        model: the model, which is checked against the bundle.
+        direction: the label of a set of clusters; may be left out if the bundle has one set.
+        cache_mb: megabytes for copies of recurring sub-matrices, on the CPU only; a copy needs a measured cost
+            (`with_measured_cost`).
+        device, dtype: the later device and type of the model, by default the present ones; centroids have 2 bytes a number if
+            the model has (FVP-18).
+
+    Raises `NmtError` for a file that is not a bundle or is damaged, for another model or vocabulary, and for a missing
+    direction.
     """
     device, dtype = device or model.device, dtype or model.weight.dtype
     if not 0 <= cache_mb < float("inf"):
         raise NmtError(f"a cache of {cache_mb:g} MB", remedy="give 0 or more")
     if cache_mb and device.type != "cpu":
         raise NmtError(f"copies of columns on {device}, where none was found to pay", remedy="keep them on the CPU alone")
-    kind = read_bundle(path).kind
-    if kind == "clusters":
+    if read_bundle(path).kind == "clusters":
         from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
 
         clusters = load_clusters(path, model).direction(direction)
@@ -238,21 +159,21 @@ def load_vocabulary(
 
 
 def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
-    """The same, with products made as a measurement of this model's layer, here and now, says is fastest: a second's work.
+    """Return the vocabulary with the cost of the model's products as measured now, which takes about a second.
 
-    Two measurements may differ on what is nearly as fast, and then products by rounding: without one every run is the same. On
-    CUDA the same as it is: all ways are torch's own there, and none was measured.
+    Two measurements may choose differently among products of nearly equal speed, which changes rounding; without a measured
+    cost every run is the same. On CUDA the vocabulary is returned unchanged: all methods are torch's own there.
     """
     if model.device.type != "cpu":
         return vocabulary
-    weight, bias = model.weight.detach(), model.bias
-    # Of packed weights the model multiplies all columns by its own product; torch takes the unpacked ones far more slowly.
-    packed = isinstance(model, nn.Module) and any(isinstance(layer, HalfLinear) for layer in model.modules())
+    # The model multiplies packed weights by a product of its own; torch is far slower on the unpacked ones.
+    packed = any(isinstance(layer, HalfLinear) for layer in model.modules())
+    weight = model.weight.detach()
     with torch.inference_mode():
         cost = measure_projection(
             weight.shape[1],
             weight=weight,
-            bias=None if bias is None else bias.detach().float(),
+            bias=model.bias.detach().float(),
             clusters=vocabulary.clusters or 1,
             dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
         )

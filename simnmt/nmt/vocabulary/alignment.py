@@ -1,14 +1,15 @@
-"""Lexical tables: how probably a source token becomes each target token, learnt from parallel text (SHARP-02).
+"""Lexical tables: the probability that a source token becomes each target token, learnt from parallel text (SHARP-02).
 
-By IBM model 1, each target token comes from one token of the source, all positions alike: p(t | s) = product over j of the
-mean over i of p(t_j | s_i), learnt by expectation maximisation (Brown et al., The Mathematics of Statistical Machine
-Translation, 1993). Or by how much a trained model looks at each source token along the given translations.
+In IBM model 1 each target token comes from one source token, all positions alike: p(t | s) = product over j of the mean over i
+of p(t_j | s_i), learnt by expectation maximisation (Brown et al., The Mathematics of Statistical Machine Translation, 1993).
+The alternative is the attention of a trained model along the given translations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
 from typing import TypeGuard
 
 import numpy as np
@@ -23,30 +24,30 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class LexicalTable:
-    """p(target token | source token) without context, sparse, a row per source token (SHARP-02).
+    """p(target token | source token) without context, as a sparse matrix with a row per source token (SHARP-02).
 
-    The end mark of the sources stands in each of them: its row is that of the empty word, which target tokens come from that no
-    word of the source gives.
+    Every source has an end mark: the row of that token is the empty word, from which target tokens come that no word gives.
     """
 
     starts: NDArray[np.int64]
-    """[source tokens + 1]: row i lies from `starts[i]` to `starts[i + 1]`; a source token that was never seen has none."""
+    """[source tokens + 1]: row i is `starts[i]` to `starts[i + 1]`; the row of an unseen source token is empty."""
     tokens: NDArray[np.int32]
     """Target tokens of all rows, ascending in each."""
     probabilities: NDArray[np.float64]
-    """Theirs; each row that is not empty sums to 1."""
+    """Their probabilities; each row that is not empty sums to 1."""
     tgt_vocab: int
-    """Target tokens known."""
+    """Target tokens of the vocabulary."""
 
     @property
     def src_vocab(self) -> int:
-        """Source tokens known."""
+        """Source tokens of the vocabulary."""
         return len(self.starts) - 1
 
     def best(self, count: int, without: Iterable[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Starts, target tokens and probabilities of the `count` most probable of each row, the best first, ties lowest first.
+        """Return the `count` most probable target tokens of each row, the best first, of equals the lowest first.
 
-        Of probability 0 there are none, and none of the source tokens `without` any.
+        The result is starts, target tokens and probabilities. Tokens of probability 0 are left out, and the rows of the source
+        tokens `without` are empty.
         """
         rows = np.repeat(np.arange(self.src_vocab), np.diff(self.starts))
         some = np.flatnonzero((self.probabilities > 0.0) & ~np.isin(rows, list(without)))
@@ -61,7 +62,7 @@ class LexicalTable:
 
 
 def alignable(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], longest: int | None = None) -> list[Pair]:
-    """The pairs that have two sides, neither longer than `longest`. Raises `NmtError` where the sides are not equally many."""
+    """Return the pairs without an empty side or one longer than `longest`. Raises `NmtError` for unequal numbers of sides."""
     if len(sources) != len(targets):
         raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
     pairs = zip(sources, targets, strict=True)
@@ -69,7 +70,7 @@ def alignable(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 
 
 def lexical_table(pairs: NDArray[np.int64], counts: NDArray[np.float64], src_vocab: int, tgt_vocab: int) -> LexicalTable:
-    """The table of expected counts: `pairs` are source token x `tgt_vocab` + target token, each once and ascending."""
+    """Return the table of expected counts; `pairs` are source token x `tgt_vocab` + target token, each once and ascending."""
     sources = pairs // tgt_vocab
     totals = np.bincount(sources, weights=counts, minlength=src_vocab)
     starts = np.searchsorted(sources, np.arange(src_vocab + 1)).astype(np.int64)
@@ -79,16 +80,16 @@ def lexical_table(pairs: NDArray[np.int64], counts: NDArray[np.float64], src_voc
 
 EM_ITERATIONS = 5
 BLOCK = 4_000_000
-"""Links of a block of sentences: what bounds the memory of an iteration, about 40 bytes a link."""
+"""Links of a block of sentences, which bound the memory of an iteration, about 40 bytes a link."""
 
 
 @dataclass(frozen=True, slots=True)
 class IbmModel1:
-    """What was learnt."""
+    """The result of IBM model 1."""
 
     table: LexicalTable
     log_likelihood: tuple[float, ...]
-    """Natural, of the whole text: before the first iteration, and after each; never falls."""
+    """Natural logarithm, of the whole text: before the first iteration, and after each; it never falls."""
 
 
 def ibm_model1(
@@ -100,20 +101,24 @@ def ibm_model1(
     iterations: int = EM_ITERATIONS,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IbmModel1:
-    """Learn p(target token | source token) from sentence pairs, all probabilities alike at first.
+    """Learn p(target token | source token) from sentence pairs, from a uniform start.
 
-    The end mark of the sources, where they have it, is the empty word. Sentences of which a side is empty teach nothing.
-    `progress` is told how many iterations are done.
+    The end mark of the sources, if they have it, is the empty word. Sentences with an empty side are left out. `progress` is
+    called with the number of iterations done.
 
-    Raises `NmtError` where the two sides are not equally many, where no pair is left, and for tokens beyond a vocabulary.
+    Raises `NmtError` for unequal numbers of sources and targets, without any pair, and for tokens beyond a vocabulary.
     """
     if iterations < 1:
         raise NmtError(f"iterations is {iterations}", remedy="give 1 or more")
-    blocks = [_Block.of(*part, tgt_vocab) for part in _groups(alignable(sources, targets))]
-    if not blocks:
+    text = alignable(sources, targets)
+    if not text:
         raise NmtError("no sentence pair to align", remedy="give parallel text")
-    for block in blocks:
-        block.check(src_vocab, tgt_vocab)
+    for side, tokens, vocab in zip(("source", "target"), zip(*text, strict=True), (src_vocab, tgt_vocab), strict=True):
+        outside = next((token for token in chain.from_iterable(tokens) if not 0 <= token < vocab), None)
+        if outside is not None:
+            what = f"a {side} token {outside} of a vocabulary of {vocab:,}"
+            raise NmtError(what, remedy="encode the text with the model's own subwords")
+    blocks = [_Block.of(part, tgt_vocab) for part in _groups(text)]
     pairs = np.unique(np.concatenate([block.pairs for block in blocks]))
     places = [np.searchsorted(pairs, block.pairs).astype(np.int32) for block in blocks]
     probabilities = np.full(len(pairs), 1.0 / tgt_vocab)
@@ -129,54 +134,41 @@ def ibm_model1(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some sentences: their links are all pairs of a source and a target position, those of one target position together."""
+    """Links of some sentences: all pairs of a source and a target position, ordered by target position."""
 
     pairs: NDArray[np.int64]
     """Different pairs of tokens, ascending."""
     links: NDArray[np.int32]
-    """Of each link, its pair."""
+    """The pair of each link."""
     begins: NDArray[np.int64]
-    """Of each target position, its first link."""
+    """The first link of each target position."""
     sizes: NDArray[np.int64]
-    """Of each target position, its links: the tokens of the source."""
-    ranges: tuple[tuple[int, int], tuple[int, int]]
-    """Least and largest source token, and target token."""
+    """The links of each target position: one per source token."""
 
     @classmethod
-    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tgt_vocab: int) -> _Block:
-        src = np.concatenate([np.asarray(source, np.int64) for source in sources])
-        tgt = np.concatenate([np.asarray(target, np.int64) for target in targets])
-        src_len = np.array([len(source) for source in sources])
-        tgt_len = np.array([len(target) for target in targets])
+    def of(cls, text: Sequence[Pair], tgt_vocab: int) -> _Block:
+        src = np.concatenate([np.asarray(source, np.int64) for source, _ in text])
+        tgt = np.concatenate([np.asarray(target, np.int64) for _, target in text])
+        src_len, tgt_len = np.array([(len(source), len(target)) for source, target in text]).T
         sizes = np.repeat(src_len, tgt_len)
         begins = np.cumsum(sizes) - sizes
         first = np.repeat(np.cumsum(src_len) - src_len, tgt_len)
         within = np.arange(int(sizes.sum())) - np.repeat(begins, sizes)
         keys = src[np.repeat(first, sizes) + within] * tgt_vocab + np.repeat(tgt, sizes)
         pairs, links = np.unique(keys, return_inverse=True)
-        ranges = (int(src.min()), int(src.max())), (int(tgt.min()), int(tgt.max()))
-        return cls(pairs, links.astype(np.int32), begins, sizes, ranges)
-
-    def check(self, src_vocab: int, tgt_vocab: int) -> None:
-        """Raise `NmtError` for a token beyond its vocabulary."""
-        for side, (least, largest), vocab in zip(("source", "target"), self.ranges, (src_vocab, tgt_vocab), strict=True):
-            if least < 0 or largest >= vocab:
-                what = f"a {side} token {least if least < 0 else largest} of a vocabulary of {vocab:,}"
-                raise NmtError(what, remedy="encode the text with the model's own subwords")
+        return cls(pairs, links.astype(np.int32), begins, sizes)
 
 
-def _groups(pairs: Iterable[Pair]) -> Iterator[tuple[list[Sequence[int]], list[Sequence[int]]]]:
-    """The pairs, in groups of about `BLOCK` links."""
-    group: tuple[list[Sequence[int]], list[Sequence[int]]] = [], []
-    links = 0
-    for source, target in pairs:
-        group[0].append(source)
-        group[1].append(target)
-        links += len(source) * len(target)
+def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Yield the pairs in groups of about `BLOCK` links."""
+    group, links = list[Pair](), 0
+    for pair in pairs:
+        group.append(pair)
+        links += len(pair[0]) * len(pair[1])
         if links >= BLOCK:
             yield group
-            group, links = ([], []), 0
-    if group[0]:
+            group, links = [], 0
+    if group:
         yield group
 
 
@@ -198,7 +190,7 @@ def _expected_counts(
 BATCH = 64
 """Sentence pairs aligned together."""
 MERGED = 4_000_000
-"""Links that are held before they are added up."""
+"""Links that are held before they are summed."""
 
 
 @torch.inference_mode()
@@ -209,16 +201,17 @@ def attention_alignment(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> LexicalTable:
-    """p(target token | source token) by how much the model looks at a source token when it is fed the reference.
+    """Return p(target token | source token) by the attention of a model that is fed the references.
 
-    `sources` with their end marks, `targets` without; pairs with an empty side, or longer than the model takes, are left out.
-    `progress` is told how many pairs are done. Raises `NmtError` for a model without attention, and where no pair is left.
+    `sources` have their end marks, `targets` do not; pairs with an empty side or longer than the model's positions are left
+    out. `progress` is called with the number of pairs done. Raises `NmtError` for a model without attention, and without any
+    pair.
     """
     pairs = alignable(sources, targets, model.max_positions)
     if not pairs:
         raise NmtError("no sentence pair to align", remedy="give parallel text")
     pairs.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
-    sums = _Sums()
+    held = list[tuple[NDArray[np.int64], NDArray[np.float64]]]()
     for first in range(0, len(pairs), BATCH):
         batch = pairs[first : first + BATCH]
         src, src_lengths = pad([source for source, _ in batch], model.pad_token)
@@ -229,9 +222,19 @@ def attention_alignment(
         inside = torch.arange(tgt.shape[1]) < tgt_lengths[:, None]
         within = inside[:, :, None] & (torch.arange(src.shape[1]) < src_lengths[:, None])[:, None, :]
         keys = src[:, None, :] * model.vocab + tgt[:, :, None]
-        sums.add(keys[within].numpy(), weights[within].numpy())
+        held.append((keys[within].numpy(), weights[within].double().numpy()))
+        if sum(len(part) for part, _ in held) >= MERGED:
+            held = [_summed(held)]
         progress(first + len(batch))
-    return lexical_table(*sums.total(), model.architecture.src_vocab, model.vocab)
+    return lexical_table(*_summed(held), model.architecture.src_vocab, model.vocab)
+
+
+def _summed(
+    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the different keys of all parts, ascending, and the sums of their weights."""
+    keys, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
+    return keys, np.asarray(np.bincount(places, np.concatenate([weights for _, weights in parts])), np.float64)
 
 
 def can_attend(model: object) -> TypeGuard[StepModel]:
@@ -241,10 +244,10 @@ def can_attend(model: object) -> TypeGuard[StepModel]:
 
 @torch.inference_mode()
 def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """Return the source position that the step of each target token looks at most; the first of equals.
+    """Return the source position to which the step of each target token attends most; the first of equals.
 
-    Feeding a finished translation again is cheaper than keeping the weights of each step of each search: they are wanted of the
-    few translations that hold an unknown word.
+    Feeding a finished translation again is cheaper than keeping the attention of each step of each search: only the few
+    translations with an unknown word need it.
 
     Args:
         model: a model with attention (`can_attend`).
@@ -256,30 +259,3 @@ def attended_positions(model: StepModel, source: Sequence[int], target: Sequence
     weights = model.attention(src, torch.tensor([len(source)], device=model.device), tgt_in)
     positions: list[int] = weights[0].argmax(dim=1).tolist()
     return positions
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums by key, of more keys than are wanted in memory at once."""
-
-    keys: list[NDArray[np.int64]] = field(default_factory=list)
-    weights: list[NDArray[np.float64]] = field(default_factory=list)
-    held: int = 0
-
-    def add(self, keys: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
-        self.keys.append(keys)
-        self.weights.append(weights.astype(np.float64))
-        self.held += len(keys)
-        if self.held >= MERGED:
-            self._merge()
-
-    def _merge(self) -> None:
-        keys, places = np.unique(np.concatenate(self.keys), return_inverse=True)
-        sums = np.zeros(len(keys))
-        sums += np.bincount(places, weights=np.concatenate(self.weights), minlength=len(keys))
-        self.keys, self.weights, self.held = [keys], [sums], 0
-
-    def total(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Keys, ascending, and their sums."""
-        self._merge()
-        return self.keys[0], self.weights[0]

@@ -1,6 +1,6 @@
 """Build the clusters (FVP-02 to 04, FVP-10) and candidate lists (SHARP-02) of a trained model from text.
 
-Clusters need unlabelled text alone, candidate lists parallel text.
+Clusters need unlabelled text, candidate lists need parallel text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, attention_alignment, ibm_model1
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
@@ -33,39 +32,37 @@ def build_clusters(
     name: str = "",
     progress: Progress | None = None,
 ) -> ClusterBundle:
-    """Clusters of each text by its label, or with `pool` one set of that label for all of them together (FVP-10).
+    """Build the clusters of each text by its label, or with `pool` one set of that label for all texts together (FVP-10).
 
-    `name`: the model's, for people. Raises `NmtError` and `OutOfMemory` as `collect` and `cluster` do.
+    `name`: of the model, for messages. Raises the `NmtError` and `OutOfMemory` of `collect` and `cluster`.
     """
     method = check_method(method)
     if clusters < 1 or iterations < 1:  # decoding may take long
         raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
-    tell = progress or (lambda stage, share: None)
+    report = progress or (lambda stage, share: None)
+    model, max_len = translator.model, translator.max_len
 
     def collected(label: str) -> Contexts:
+        sources, stage = translator.encode(texts[label]), f"decoding {label}"
         return collect(
-            translator,
-            texts[label],
-            top,
-            beam=beam,
-            batch=batch,
-            progress=lambda _, share: tell(f"decoding {label}", share),
+            model, sources, top, beam=beam, batch=batch, max_len=max_len, progress=lambda _, share: report(stage, share)
         )
 
     def clustered(label: str, contexts: Contexts) -> ClusterSet:
-        tell(f"clustering {label}", None)
-        clustering = cluster(contexts, clusters, seed=seed, iterations=iterations, method=method)
-        return ClusterSet.of(label, contexts, clustering, translator.model)
+        report(f"clustering {label}", None)
+        return ClusterSet.of(
+            label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations, method=method), model
+        )
 
     if pool is None:
         sets = [clustered(label, collected(label)) for label in texts]
     else:
         sets = [clustered(pool, join_contexts([collected(label) for label in texts]))]
-    return ClusterBundle.of(translator.model, sets, name=name)
+    return ClusterBundle.of(model, sets, name=name)
 
 
 def sample_evenly(lines: Sequence[str], count: int | None) -> list[str]:
-    """So many of the lines, evenly spread over them in their order; all of them for None, or where there are no more."""
+    """Return `count` lines, evenly spread over all and in their order; all lines if `count` is None or not smaller."""
     if count is None or count >= len(lines):
         return list(lines)
     return [lines[at * len(lines) // count] for at in range(count)]
@@ -85,30 +82,31 @@ def build_candidates(
     iterations: int = EM_ITERATIONS,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CandidateLists:
-    """The `count` most probable target tokens of each source token, by the alignment of the lines.
+    """List the `count` most probable target tokens of each source token, by an alignment of parallel lines.
 
-    `targets[i]` translates `sources[i]`. `align`: ibm1, learnt in so many `iterations`, or the model's own attention.
-    `progress` is told of how many pairs it is done. `always`: so many of the most frequent target tokens are candidates of
-    every sentence, beside end mark and unknown; none by default. The source's end mark has no list, as the empty word that it
-    is for the alignment: `always` holds what that would give. Pairs of which a side is empty, or is too long for a model that
-    is to look at it, teach nothing; `CandidateLists.pairs` counts the others.
+    Args:
+        translator: the model and its subwords.
+        sources, targets: lines of text; `targets[i]` translates `sources[i]`. Pairs with an empty side, or too long for the
+            attention of the model, are left out; `CandidateLists.pairs` counts the others.
+        count: most target tokens of each source token. The source's end mark has no list: it is the empty word of the
+            alignment, whose target tokens `always` replaces.
+        align: ibm1, or the model's own attention.
+        always: number of most frequent target tokens that are candidates of every sentence, besides end mark and unknown.
+        iterations: of ibm1.
+        progress: called with the number of pairs done.
 
-    Raises `NmtError` for sides of different lengths, without a pair, and for more candidates than the vocabulary holds.
+    Raises `NmtError` for unequal numbers of lines, without any pair, and for more candidates than the vocabulary holds.
     """
     model = translator.model
     if not 1 <= count <= model.vocab or not 0 <= always <= model.vocab:
         what = f"{count:,} candidates, and {always:,} always, with a vocabulary of {model.vocab:,}"
         raise NmtError(what, remedy="give fewer, and 1 or more a token")
-    if len(sources) != len(targets):
-        raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
-    src = translator.source.encode(sources)
-    # Without their end, which every list has.
+    # Targets without their end mark, which every list has.
+    src = [ids if len(ids) > 1 else [] for ids in translator.source.encode(sources)]
     tgt = [ids[:-1] for ids in translator.target.encode(targets)]
-    pairs = alignable([ids if len(ids) > 1 else [] for ids in src], tgt, model.max_positions if align == "attention" else None)
+    pairs = alignable(src, tgt, model.max_positions if align == "attention" else None)
     src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
     if align == "attention":
-        if not isinstance(model, StepModel):
-            raise NmtError("a model whose attention is not known", remedy="align by ibm1")
         table = attention_alignment(model, src, tgt, progress=progress)
     else:
         sizes = translator.source.size, translator.target.size

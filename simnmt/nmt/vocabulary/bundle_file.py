@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from simnmt.base.configuration import checked_dataclass
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
@@ -26,17 +26,17 @@ _AGAIN = "build it again with simnmt vocab build"
 
 @dataclass(frozen=True, slots=True)
 class BundleFile:
-    """A bundle as it lies on disk, before its kind is made of it."""
+    """The content of a bundle's file."""
 
     kind: str
     """clusters or candidates."""
     note: dict[str, Any]
-    """What its kind says of itself beside the tensors; JSON."""
+    """Facts beside the tensors, as JSON; the keys depend on the kind."""
     tensors: dict[str, Tensor]
 
 
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` where it cannot be written."""
+    """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` for a file that cannot be written."""
     name_by_address: dict[int, str] = {}
     shared = {name for name, tensor in tensors.items() if name_by_address.setdefault(tensor.data_ptr(), name) != name}
     tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
@@ -49,9 +49,9 @@ def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any
 
 
 def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> BundleFile:
-    """Read a bundle, of one kind where it is named; no code in it is run.
+    """Read a bundle, of the given kind if any; no code in it is run.
 
-    Raises `NmtError` for what is no bundle, is damaged, is of a later version or of another kind.
+    Raises `NmtError` for a file that is not a bundle, is damaged, or is of another version or kind.
     """
     try:
         tensors, metadata = read_tensors(path)
@@ -74,62 +74,62 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Of all that is read: a changed label or fingerprint is as bad as a changed column."""
+    """Return the digest of all content: a changed label or fingerprint is as bad as a changed column."""
     digest = hashlib.sha256(json.dumps([kind, note], sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
-        if tensor.numel():  # an empty one of numpy's has strides that no other type can be seen with
+        if tensor.numel():  # an empty tensor from numpy has strides that `view` refuses
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What tells one output layer from another."""
+    """The identity of an output layer."""
 
     vocab: int
     width: int
     sha256: str
-    """Of its weights and bias in float32: a model that is loaded in another type has another, so take it before the change."""
+    """Digest of its weights and bias in float32, as loaded: a conversion to another type changes it."""
 
     @classmethod
     def of(cls, model: StepModel) -> Fingerprint:
-        """Of a loaded model."""
+        """Return the fingerprint of a loaded model."""
         digest = hashlib.sha256()
         for part in (model.weight, model.bias):
-            if part is not None:
-                digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+            digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
         vocab, width = model.weight.shape
         return cls(vocab, width, digest.hexdigest())
 
     @classmethod
     def of_note(cls, note: Mapping[str, Any]) -> Fingerprint:
-        """Of what a bundle's note says; raises `KeyError` and `ValueError` where it says anything else."""
+        """Read the fingerprint in a bundle's note; raises `KeyError` and `ValueError` if it is missing or malformed."""
         return checked_dataclass(cls, {name: note[name] for name in ("vocab", "width", "sha256")})
 
-    def check(self, model: StepModel) -> None:
-        """Raise `NmtError` where the bundle with this fingerprint is not of that model."""
+    def check(self, model: StepModel, path: str | os.PathLike[str]) -> None:
+        """Raise `NmtError` if the bundle at `path`, with this fingerprint, is not of this model."""
         actual = Fingerprint.of(model)
-        remedy = "build one for this model with simnmt vocab build"
         if actual.vocab != self.vocab:
-            raise NmtError(f"a bundle for {self.vocab:,} target tokens, and a model of {actual.vocab:,}", remedy=remedy)
-        if actual.width != self.width:
-            raise NmtError(f"a bundle for contexts of width {self.width:,}, and a model of {actual.width:,}", remedy=remedy)
-        if actual.sha256 != self.sha256:
-            raise NmtError("a bundle of another model: its output weights are not this one's", remedy=remedy)
+            what = f"a bundle for {self.vocab:,} target tokens, and a model of {actual.vocab:,}"
+        elif actual.width != self.width:
+            what = f"a bundle for contexts of width {self.width:,}, and a model of {actual.width:,}"
+        elif actual.sha256 != self.sha256:
+            what = "a bundle of another model: its output weights are not this one's"
+        else:
+            return
+        raise NmtError(what, path=path, remedy="build one for this model with simnmt vocab build")
 
 
 def control_tokens(model: StepModel) -> tuple[int, ...]:
-    """Return the tokens that every active set holds, ascending: the end and the unknown word (FVP-04).
+    """Return the tokens of every active set, ascending: the end and the unknown word (FVP-04).
 
-    Neither padding nor the start token: no search may choose the one, and no model writes the other.
+    Padding and the start token are not among them: no search may choose padding, and no model writes the start token.
     """
     return tuple(sorted({model.eos_token, model.unk_token}))
 
 
 def model_bytes(model: StepModel) -> int:
-    """Bytes of all weights and buffers, shared ones once."""
-    assert isinstance(model, nn.Module), "a torch module"
+    """Return the bytes of all weights and buffers, shared ones once."""
     sizes = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in model.state_dict().values()}
     return sum(sizes.values())

@@ -1,8 +1,8 @@
-"""Candidate lists: the only target tokens that a sentence's source tokens may become (SHARP-02).
+"""Candidate lists: the only target tokens that the source tokens of a sentence may become (SHARP-02).
 
-They are saved as a bundle, or written as CTranslate2's vocabulary map, the same restriction in a production decoder. A line of
-the map is `source ngram<TAB>target tokens`, tokens parted by spaces; the line with an empty source holds those of every
-sentence. CTranslate2 adds unknown, begin and end mark by itself, and takes the union over a batch's sentences.
+Lists are saved as a bundle, or written as CTranslate2's vocabulary map, its form of the same restriction. A line of the map is
+`source ngram<TAB>target tokens`, tokens separated by spaces; the line with an empty source holds the tokens of every sentence.
+CTranslate2 adds unknown, begin and end mark itself, and takes the union over the sentences of a batch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +26,27 @@ from simnmt.nmt.vocabulary.alignment import LexicalTable
 from simnmt.nmt.vocabulary.bundle_file import Fingerprint, read_bundle, write_bundle
 
 KIND = "candidates"
-"""What a bundle calls itself."""
+"""The kind of these bundles."""
 CANDIDATES = 20
-"""Most probable translations that each source token brings along (SHARP-02)."""
+"""Default number of target tokens per source token (SHARP-02)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateLists:
-    """Of each source token, its most probable target tokens; and those that every sentence may use."""
+    """The most probable target tokens of each source token, and those that every sentence may use."""
 
     starts: NDArray[np.int64]
-    """[source tokens + 1]: the list of token i lies from `starts[i]` to `starts[i + 1]`."""
+    """[source tokens + 1]: the list of token i is `starts[i]` to `starts[i + 1]`."""
     columns: NDArray[np.int32]
     """Target tokens of all lists, the most probable of each first."""
     probabilities: NDArray[np.float32]
-    """Theirs, among all translations of the source token."""
+    """Their probabilities among all translations of the source token."""
     always: NDArray[np.int32]
-    """Target tokens that are candidates of every sentence, ascending: end mark and unknown, and what was asked for beside."""
+    """Target tokens that are candidates of every sentence, ascending: end mark, unknown, and further requested ones."""
     vocab: int
-    """Target tokens known."""
+    """Target tokens of the vocabulary."""
     pairs: int | None = None
-    """Sentence pairs that they were learnt from; None where they were not."""
+    """Sentence pairs from which the lists were learnt; None if they were not learnt."""
 
     def __post_init__(self) -> None:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
@@ -67,12 +68,12 @@ class CandidateLists:
 
     @property
     def src_vocab(self) -> int:
-        """Source tokens known."""
+        """Source tokens of the vocabulary."""
         return len(self.starts) - 1
 
     @property
     def count(self) -> int:
-        """The longest list of a source token."""
+        """Length of the longest list of a source token."""
         return int(np.diff(self.starts).max())
 
     @property
@@ -81,13 +82,14 @@ class CandidateLists:
         return sum(array.nbytes for array in (self.starts, self.columns, self.probabilities, self.always))
 
     def list_of(self, token: int) -> NDArray[np.int32]:
-        """The candidates that one source token brings along, the most probable first."""
+        """Return the candidates of one source token, the most probable first."""
         return self.columns[int(self.starts[token]) : int(self.starts[token + 1])]
 
     def of(self, source: Iterable[int]) -> NDArray[np.int32]:
-        """The candidates of a sentence, ascending: at most `count` a source token, and those of all sentences (SHARP-02).
+        """Return the candidates of a sentence, ascending: at most `count` per source token, and those of all sentences
+        (SHARP-02).
 
-        Raises `NmtError` for a token that is none of the source's.
+        Raises `NmtError` for a token beyond the source vocabulary.
         """
         tokens = set(source)
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.src_vocab:
@@ -96,9 +98,9 @@ class CandidateLists:
         return np.unique(np.concatenate([self.always, *map(self.list_of, tokens)]))
 
     def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
-        """Write the lists as a bundle of this model, whole or not at all; `note`: further facts about them, as JSON.
+        """Write the lists as a bundle of this model, whole or not at all; `note`: further facts, as JSON.
 
-        Raises `NmtError` where it cannot be written, and for a model of another vocabulary.
+        Raises `NmtError` for a file that cannot be written, and for a model of another vocabulary.
         """
         self._check(model)
         sizes = {"src_vocab": self.src_vocab, "pairs": self.pairs}
@@ -108,9 +110,9 @@ class CandidateLists:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
-        """Read what `save` wrote, for a model where it is given.
+        """Read the lists that `save` wrote, and check them against a model if one is given.
 
-        Raises `NmtError` for a file that is no such bundle or damaged, of another model, and of another vocabulary.
+        Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model or vocabulary.
         """
         file = read_bundle(path, KIND)
         try:
@@ -122,26 +124,21 @@ class CandidateLists:
         except (KeyError, TypeError, ValueError, NmtError):
             raise NmtError("damaged", path=path, remedy="build it again with simnmt vocab build") from None
         if model is not None:
-            try:
-                fingerprint.check(model)
-                lists._check(model)
-            except NmtError as error:
-                raise NmtError(error.what, path=path, remedy=error.remedy) from None
+            fingerprint.check(model, path)
+            lists._check(model, path)
         return lists
 
-    def _check(self, model: StepModel) -> None:
+    def _check(self, model: StepModel, path: str | os.PathLike[str] | None = None) -> None:
         """Raise `NmtError` for a model of another vocabulary."""
-        architecture = getattr(model, "architecture", None)
-        sizes = getattr(architecture, "src_vocab", self.src_vocab), model.vocab
+        sizes = model.architecture.src_vocab, model.vocab
         if sizes != (self.src_vocab, self.vocab):
-            what = (
-                f"lists of {self.src_vocab:,} source and {self.vocab:,} target tokens, a model of {sizes[0]:,} and {sizes[1]:,}"
-            )
-            raise NmtError(what, remedy="build lists for this model")
+            lists_of = f"lists of {self.src_vocab:,} source and {self.vocab:,} target tokens"
+            what = f"{lists_of}, a model of {sizes[0]:,} and {sizes[1]:,}"
+            raise NmtError(what, path=path, remedy="build lists for this model")
 
 
 _ARRAYS = {"starts": np.int64, "columns": np.int32, "probabilities": np.float32, "always": np.int32}
-"""What a bundle holds."""
+"""The arrays of a bundle and their types."""
 
 
 def candidate_lists(
@@ -152,9 +149,9 @@ def candidate_lists(
     without: Iterable[int] = (),
     pairs: int | None = None,
 ) -> CandidateLists:
-    """The `count` most probable target tokens of each source token, but of those `without`, learnt from so many `pairs`.
+    """Return lists of the `count` most probable target tokens of each source token, with no list for those `without`.
 
-    Raises `NmtError` for more than the vocabulary holds.
+    `always`: candidates of every sentence; `pairs`: the sentence pairs of the table. Raises `NmtError` for too large a count.
     """
     if not 1 <= count <= table.tgt_vocab:
         raise NmtError(f"{count:,} candidates with a vocabulary of {table.tgt_vocab:,}", remedy="give fewer, and 1 or more")
@@ -163,10 +160,8 @@ def candidate_lists(
 
 
 def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> NDArray[np.int32]:
-    """The `count` tokens that stand in the text most often, ascending; ties lowest first."""
-    seen = np.zeros(vocab, np.int64)
-    for target in targets:
-        np.add.at(seen, np.asarray(target, np.int64), 1)
+    """Return the `count` most frequent tokens of the text, ascending; of equally frequent ones the lowest."""
+    seen = np.bincount(np.fromiter(chain.from_iterable(targets), np.int64), minlength=vocab)
     some = np.argsort(-seen, kind="stable")[:count]
     return np.sort(some[seen[some] > 0]).astype(np.int32)
 
@@ -175,10 +170,10 @@ _SEPARATORS = re.compile("[ \t\n\r]")
 
 
 def write_vocabulary_map(path: Path, lists: CandidateLists, source: Sequence[str], target: Sequence[str]) -> None:
-    """Write the lists under the tokens' texts, one a source token, for `--vocab_mapping` of CTranslate2's converters.
+    """Write the lists for `--vocab_mapping` of CTranslate2's converters, a line per source token.
 
-    `source` and `target` are the texts of all tokens. Raises `NmtError` where they are not as many as the lists know, where one
-    holds white space, which parts the fields of the file, and where the file cannot be written.
+    `source` and `target` are the texts of all tokens. Raises `NmtError` if their number is not that of the lists, for a text
+    with white space, which separates the fields of the file, and for a file that cannot be written.
     """
     for side, texts, vocab in (("source", source, lists.src_vocab), ("target", target, lists.vocab)):
         if len(texts) != vocab:

@@ -1,13 +1,13 @@
-"""Clusters of a model's contexts with their active columns: one set a direction, or one for a shared target (FVP-04, 10).
+"""Clusters of a model's contexts with their active columns: one set per direction, or one for a shared target (FVP-04, 10).
 
-`ClusterBundle` is saved and loaded; `ActiveShares` says how much of the vocabulary its clusters activate.
+`ClusterBundle` is saved and loaded; `ActiveShares` describes how much of the vocabulary its clusters activate.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,15 +22,14 @@ from simnmt.nmt.vocabulary.bundle_file import Fingerprint, control_tokens, model
 from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated_memory
 
 if TYPE_CHECKING:
-    from simnmt.kernels.columns import Centroids, ColumnSets
     from simnmt.nmt.vocabulary.contexts import Clustering, Contexts
 
 
 def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:
-    """Of each cluster the union of its members' tokens, and the tokens `always` in it (FVP-04).
+    """Return for each cluster the union of the tokens of its contexts and the tokens `always` (FVP-04).
 
     `labels`: int64 [n], the cluster of each context; `top`: int32 [n, K], its tokens. Raises `NmtError` for a cluster without
-    a member, and for a token that the vocabulary has not.
+    contexts, and for a token beyond the vocabulary.
     """
     members = torch.bincount(labels, minlength=clusters)
     if len(members) > clusters or not bool(members.all()):
@@ -53,20 +52,20 @@ KIND = "clusters"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterSet:
-    """Clusters made from one text: of a direction, or pooled for a target."""
+    """Clusters of the contexts of one text: of one direction, or of several that share a target."""
 
     label: str
     centroids: Centroids
     sets: ColumnSets
     """The active columns of each cluster, ascending (FVP-04)."""
     top: int
-    """Likeliest tokens taken of each context: K."""
+    """Likeliest tokens of each context in the sets: K."""
     members: Tensor
-    """int64 [r]: training contexts of each cluster."""
+    """Training contexts of each cluster, int64 [r]."""
     emitted: Tensor
-    """int32, ascending: the tokens that dense decoding wrote of the text."""
+    """Tokens that dense decoding of the text wrote, int32, ascending."""
     sentences: int
-    """Those with a context among the ones that it was made from."""
+    """Sentences with a context in the clusters."""
     beam: int
     inertia: float
     iterations: int
@@ -78,7 +77,7 @@ class ClusterSet:
     def of(
         cls, label: str, contexts: Contexts, clustering: Clustering, model: StepModel, *, top: int | None = None
     ) -> ClusterSet:
-        """From contexts and their clusters; `top`: fewer of their likeliest tokens than were recorded. Raises `NmtError`."""
+        """Return the set of these clusters; `top`: fewer tokens of each context than recorded. Raises `NmtError`."""
         taken = contexts.top.shape[1] if top is None else top
         if not 1 <= taken <= contexts.top.shape[1]:
             what = f"the {taken:,} likeliest tokens of contexts with {contexts.top.shape[1]:,} recorded"
@@ -102,12 +101,12 @@ class ClusterSet:
 
     @property
     def contexts(self) -> int:
-        """Those that it was made from."""
+        """Training contexts."""
         return int(self.members.sum())
 
     @property
     def shares(self) -> Tensor:
-        """float64 [r]: active share of the vocabulary of each cluster."""
+        """Active share of the vocabulary of each cluster, float64 [r]."""
         return self.sets.sizes().double() / self.sets.vocab
 
 
@@ -145,49 +144,34 @@ class ClusterBundle:
         remedy = did_you_mean(label, self.labels, f"it has {', '.join(self.labels)}")
         raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
 
-    def check(self, model: StepModel) -> None:
-        """Raise `NmtError` where it is of another model or vocabulary."""
-        self.fingerprint.check(model)
-
     def account(self) -> MemoryAccount:
         """Return the bytes allocated for all sets (FVP-12)."""
         return allocated_memory([(cluster_set.centroids, cluster_set.sets) for cluster_set in self.sets], self.model_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it, whole or not at all; raises `NmtError`."""
+        """Write the bundle, whole or not at all; raises `NmtError`."""
         tensors: dict[str, Tensor] = {}
         notes: list[dict[str, Any]] = []
-        for number, cluster_set in enumerate(self.sets):
-            tensors |= {
-                f"{number}.centroids": cluster_set.centroids.points,
-                f"{number}.starts": cluster_set.sets.starts,
-                f"{number}.columns": cluster_set.sets.columns,
-                f"{number}.members": cluster_set.members,
-                f"{number}.emitted": cluster_set.emitted,
-            }
-            notes.append({name: kind(getattr(cluster_set, name)) for name, kind in _NOTE_TYPES.items()})
+        for number, clusters in enumerate(self.sets):
+            sets = clusters.sets
+            parts = (clusters.centroids.points, sets.starts, sets.columns, clusters.members, clusters.emitted)
+            tensors |= {f"{number}.{name}": tensor for name, tensor in zip(_TENSORS, parts, strict=True)}
+            notes.append({name: kind(getattr(clusters, name)) for name, kind in _NOTE_TYPES.items()})
         about_model = {"model": self.model_name, "model_bytes": self.model_bytes}
-        note = {**asdict(self.fingerprint), **about_model, "sets": notes}
-        write_bundle(path, KIND, note, tensors)
+        write_bundle(path, KIND, {**asdict(self.fingerprint), **about_model, "sets": notes}, tensors)
 
 
-_NOTE_TYPES: dict[str, type] = {
-    "label": str,
-    "top": int,
-    "sentences": int,
-    "beam": int,
-    "inertia": float,
-    "iterations": int,
-    "method": str,
-    "seed": int,
-}
-"""What a bundle holds of each set beside its tensors."""
+_TENSORS = ("centroids", "starts", "columns", "members", "emitted")
+"""Names of the tensors of a set in a bundle."""
+_TYPES = {"str": str, "int": int, "float": float}
+_NOTE_TYPES = {field.name: _TYPES[str(field.type)] for field in fields(ClusterSet) if field.type in _TYPES}
+"""The other fields of a set, which are in the note of a bundle."""
 
 
 def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) -> ClusterBundle:
-    """Read what `ClusterBundle.save` wrote, for a model where it is given.
+    """Read what `ClusterBundle.save` wrote, and check it against a model if one is given.
 
-    Raises `NmtError` for another model's, another vocabulary's, a damaged one, and for a cluster without a column.
+    Raises `NmtError` for a file that is damaged, of another model or vocabulary, or has a cluster without a column.
     """
     file = read_bundle(path, KIND)
     try:
@@ -197,30 +181,21 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
         bundle = ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
         if not isinstance(bundle.model_name, str) or type(bundle.model_bytes) is not int:
             raise ValueError("a model of other types")
-    except (KeyError, TypeError, ValueError, KernelError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, KernelError) as error:
         reason = f": {error}" if isinstance(error, KernelError) else ""
         raise NmtError(f"damaged{reason}", path=path, remedy="build it again with simnmt vocab build") from None
     if model is not None:
-        try:
-            bundle.check(model)
-        except NmtError as error:
-            raise NmtError(error.what, path=path, remedy=error.remedy) from None
+        fingerprint.check(model, path)
     return bundle
 
 
 def _read_set(set_note: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
-    centroids, starts, columns, members, emitted = (
-        tensors[f"{number}.{name}"] for name in ("centroids", "starts", "columns", "members", "emitted")
-    )
+    centroids, starts, columns, members, emitted = (tensors[f"{number}.{name}"] for name in _TENSORS)
     if centroids.shape != (len(starts) - 1, fingerprint.width) or len(members) != len(centroids):
         raise ValueError("shapes")
     if members.dtype != torch.int64 or not bool((members > 0).all()):
         raise KernelError("a cluster without a member")
-    if (
-        not isinstance(set_note, dict)
-        or set_note.keys() != _NOTE_TYPES.keys()
-        or any(type(set_note[key]) is not kind for key, kind in _NOTE_TYPES.items())
-    ):
+    if {key: type(value) for key, value in set_note.items()} != _NOTE_TYPES:
         raise ValueError("a note of other types")
     return ClusterSet(
         **set_note,
@@ -236,7 +211,10 @@ QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Of one direction's clusters; a cluster counts as often as training contexts fell into it, unless told otherwise."""
+    """How much of the vocabulary the clusters of one direction activate.
+
+    A cluster has the weight of its training contexts unless stated otherwise.
+    """
 
     label: str
     vocab: int
@@ -245,19 +223,19 @@ class ActiveShares:
     contexts: int
     sentences: int
     emitted: int
-    """Different tokens that dense decoding wrote of the training text."""
+    """Different tokens that dense decoding of the training text wrote."""
     mean: float
-    """Active share of the vocabulary at batch 1: of a step's one context."""
+    """Active share of the vocabulary for the one context of a step at batch 1."""
     quantiles: dict[str, float]
-    """Of the same: min, p50, p90, p99, max."""
+    """Quantiles of that share: min, p50, p90, p99, max."""
     mean_of_clusters: float
-    """Each cluster counted once."""
+    """Mean share with equal weights of all clusters."""
     batch_20: float
-    """Expected share of the union for 20 rows, were their contexts drawn apart from each other."""
+    """Expected share of the union of 20 rows with independent contexts."""
 
     @classmethod
     def of(cls, clusters: ClusterSet) -> ActiveShares:
-        """Exact counts; nothing is decoded."""
+        """Compute the shares of a set; nothing is decoded."""
         shares, members = clusters.shares, clusters.members.double()
         return cls(
             clusters.label,
@@ -274,11 +252,11 @@ class ActiveShares:
         )
 
     def of_emitted(self, share: float) -> float:
-        """A share of the vocabulary as one of the tokens that dense decoding ever wrote; above 1 where more are active."""
+        """Convert a share of the vocabulary to a share of the emitted tokens, which may exceed 1."""
         return share * self.vocab / self.emitted
 
     def as_json(self) -> dict[str, Any]:
-        """Every field, and the mean as a share of the emitted tokens."""
+        """Return every field, and `mean` and `batch_20` as shares of the emitted tokens."""
         return asdict(self) | {
             "mean_of_emitted": self.of_emitted(self.mean),
             "batch_20_of_emitted": self.of_emitted(self.batch_20),
@@ -294,7 +272,7 @@ def expected_union(clusters: ClusterSet, rows: int) -> float:
 
 
 def _quantiles(shares: Tensor, members: Tensor) -> dict[str, float]:
-    """The least share that so much of the contexts does not exceed."""
+    """Return the quantiles of shares weighted by members."""
     shares, order = shares.sort()
     reached = members[order].cumsum(0) / members.sum()
     places = torch.searchsorted(reached, torch.tensor(list(QUANTILES.values()), dtype=torch.float64) - 1e-12)

@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simnmt.kernels.columns import Centroids, ColumnSets
 
 _START_BYTES = 8
 _NORM_BYTES = 4
-"""Norms are held in float32 whatever the centroids are held in."""
+"""Norms are float32, whatever the type of the centroids."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccount:
-    """Bytes."""
+    """Bytes that clusters take, by part."""
 
     centroids: int
     norms: int
-    """Squared norms of the centroids, known beforehand (FVP-05), and the centroids' mean; in float32, as they are held."""
+    """Squared norms of the centroids, computed beforehand (FVP-05), and their mean, in float32."""
     indices: int
     """Columns of all active sets."""
     starts: int
-    """Where each set begins; the paper's sum leaves them out."""
+    """Begins of the sets, which the paper's sum leaves out."""
     flags: int
-    """One a column for each set of clusters: what a union is made with (FVP-06)."""
+    """A flag per column for each set of clusters, for making a union (FVP-06)."""
     model: int | None = None
     """The model's own weights."""
 
     @property
     def total(self) -> int:
-        """All that clustering adds."""
+        """All parts that clustering adds."""
         return self.centroids + self.norms + self.indices + self.starts + self.flags
 
     @property
     def share(self) -> float | None:
-        """Of the model's own."""
+        """Total as a share of the model's own weights; None if these are unknown."""
         return None if not self.model else self.total / self.model
 
     def as_json(self) -> dict[str, int | float | None]:
-        """Every part in bytes, their total, and its share of the model's."""
-        parts = {name: getattr(self, name) for name in ("centroids", "norms", "indices", "starts", "flags", "model")}
-        return parts | {"total": self.total, "share": self.share}
+        """Return every part in bytes, their total, and its share of the model's."""
+        return {**asdict(self), "total": self.total, "share": self.share}
 
 
 def memory_account(
@@ -57,7 +58,7 @@ def memory_account(
     flag_bytes: int = 1,
     model_bytes: int | None = None,
 ) -> MemoryAccount:
-    """Of clusters that nobody has built: `mean_share` of the vocabulary active in each (FVP-12, FVP-13)."""
+    """Predict the memory of clusters, each with `mean_share` of the vocabulary active (FVP-12, FVP-13)."""
     return MemoryAccount(
         clusters * width * bytes_per_number,
         (clusters + width) * _NORM_BYTES,
@@ -70,17 +71,18 @@ def memory_account(
 
 def allocated_memory(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
     """Return the memory allocated for these clusters: the sum of their `nbytes`, shared centroids counted once."""
-    sizes = {centroids.points.data_ptr(): centroids.points.untyped_storage().nbytes() for centroids, _ in clusters}
-    norms = sum(
-        tensor.untyped_storage().nbytes() for centroids, _ in clusters for tensor in (centroids.half_norms, centroids.mean)
-    )
-    indices = sum(sets.columns.untyped_storage().nbytes() for _, sets in clusters)
-    starts = sum(sets.starts.untyped_storage().nbytes() for _, sets in clusters)
+    points = {centroids.points.data_ptr(): centroids.points for centroids, _ in clusters}
+    indices = _storage(sets.columns for _, sets in clusters)
+    starts = _storage(sets.starts for _, sets in clusters)
     return MemoryAccount(
-        sum(sizes.values()),
-        norms,
+        _storage(points.values()),
+        _storage(tensor for centroids, _ in clusters for tensor in (centroids.half_norms, centroids.mean)),
         indices,
         starts,
         sum(sets.nbytes for _, sets in clusters) - indices - starts,
         model_bytes,
     )
+
+
+def _storage(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)

@@ -1,7 +1,7 @@
-"""A part of the vocabulary for a decoder: how its active columns are chosen, multiplied, kept as copies and counted.
+"""A restricted vocabulary of a decoder: how its active columns are chosen, multiplied, copied and counted.
 
-The product is made by the number of rows alone, or as a measured cost model says is fastest (FVP-09). Copies of weights of
-columns that recur are kept within a budget of memory. The account holds active columns and misses by step and by sentence
+The product depends on the number of rows only, or a measured cost model chooses the fastest (FVP-09). Copies of the weights of
+recurring columns are kept within a memory budget. The account holds active columns and misses by step and by sentence
 (FVP-08).
 """
 
@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -29,42 +30,43 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SentenceAccount:
-    """Of one sentence, as long as it was under way; columns are those of the whole batch."""
+    """Active columns of the steps of one sentence; the columns are those of its whole batch."""
 
     steps: int = 0
     columns: int = 0
-    """Active ones, summed over its steps."""
+    """Active columns, summed over the steps."""
     missed: int = 0
-    """Rows and steps whose likeliest token was not active; 0 without an audit."""
+    """Rows, summed over the steps, whose likeliest token was not active; 0 without an audit."""
 
 
 @dataclass(slots=True)
 class SubsetAccount:
-    """Told by a decoder of each step; kept over several runs, one after the other, it tells of their steps together."""
+    """Active columns of each step of a decoder; it may collect the steps of several runs, one after the other."""
 
     clock: Callable[[], float] | None = None
     """Times the stages of each step; None: they are not timed. On a GPU one that waits for it."""
     vocab: int = 0
     """Target tokens of the model."""
     rows: list[int] = field(default_factory=list)
-    """Of each step: sentences x beam."""
+    """Rows of each step: sentences x beam."""
     sentences: list[int] = field(default_factory=list)
-    """Of each step, under way."""
+    """Active sentences of each step."""
     columns: list[int] = field(default_factory=list)
-    """Of each step, active."""
+    """Active columns of each step."""
     audited: list[int] = field(default_factory=list)
-    """Of each step that was audited: rows."""
+    """Rows of each audited step."""
     missed: list[int] = field(default_factory=list)
-    """Of these, the rows whose likeliest token was not active (FVP-08)."""
+    """Rows of each audited step whose likeliest token was not active (FVP-08)."""
     assign_s: list[float] = field(default_factory=list)
-    """Of each timed step: choosing clusters and their union, or joining lists."""
+    """Seconds of each timed step for choosing clusters and their union, or for joining lists."""
     product_s: list[float] = field(default_factory=list)
-    """Of each timed step, with the copy of a sub-matrix where one was made."""
+    """Seconds of each timed step for the product, including a copy of a sub-matrix."""
     search_s: list[float] = field(default_factory=list)
-    """Of each timed step: bias, softmax and the best of each row; scattered, not the choice among these."""
+    """Seconds of each timed step for bias, softmax and the best of each row; when scattered, without the choice among these."""
     by_sentence: dict[int, SentenceAccount] = field(default_factory=dict)
-    """By the key that a sentence joined with; one that joins with a key once more begins anew."""
-    _under_way: list[int] = field(default_factory=list)
+    """By the key with which a sentence joined; a sentence that joins with a used key replaces the earlier one."""
+    _active: list[int] = field(default_factory=list)
+    """Keys of the active sentences, by slot."""
 
     @property
     def share(self) -> NDArray[np.float64]:
@@ -78,31 +80,33 @@ class SubsetAccount:
 
     @property
     def miss_rate(self) -> float:
-        """Share of the audited rows whose likeliest token was not active (FVP-08); 0 where none was audited."""
+        """Share of the audited rows whose likeliest token was not active (FVP-08); 0 without audited rows."""
         audited = sum(self.audited)
         return sum(self.missed) / audited if audited else 0.0
 
     def join(self, keys: Sequence[int]) -> None:
-        """Sentences are appended to those under way."""
-        self._under_way += keys
-        for key in keys:
-            self.by_sentence[key] = SentenceAccount()
+        """Append sentences to the active ones."""
+        self._active += keys
+        self.by_sentence |= {key: SentenceAccount() for key in keys}
 
     def leave(self, order: Sequence[int]) -> None:
-        """Sentence i becomes what sentence `order[i]` was; the others are gone."""
-        self._under_way = [self._under_way[slot] for slot in order]
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
+        self._active = [self._active[slot] for slot in order]
 
     def step(self, vocab: int, rows: int, columns: int, *, missed: Sequence[bool] | None) -> None:
-        """A step with so many active columns was taken; `missed`: of each row, where audited, whether its likeliest was not."""
+        """Record a step with this number of active columns.
+
+        `missed`: for each row whether its likeliest token was not active; None without an audit.
+        """
         self.vocab = vocab
         self.rows.append(rows)
-        self.sentences.append(len(self._under_way))
+        self.sentences.append(len(self._active))
         self.columns.append(columns)
         if missed is not None:
             self.audited.append(rows)
             self.missed.append(sum(missed))
-        beam = rows // max(len(self._under_way), 1)
-        for slot, key in enumerate(self._under_way):
+        beam = rows // max(len(self._active), 1)
+        for slot, key in enumerate(self._active):
             one = self.by_sentence[key]
             one.steps += 1
             one.columns += columns
@@ -110,32 +114,32 @@ class SubsetAccount:
                 one.missed += sum(missed[slot * beam : (slot + 1) * beam])
 
     def seconds(self, assign_s: float, product_s: float, search_s: float) -> None:
-        """What the stages of the step took."""
+        """Record the seconds of the stages of a step."""
         self.assign_s.append(assign_s)
         self.product_s.append(product_s)
         self.search_s.append(search_s)
 
 
 _MOST_COUNTED_KEYS = 4_096
-"""Keys whose uses are remembered without a copy, by their hashes: some hundred kilobytes beside the budget."""
+"""Most keys without a copy whose uses are counted, by their hashes: some hundred kilobytes beside the budget."""
 
 
 class SubMatrixCache:
-    """The copies used last, up to `budget_bytes` of them together; of one weight at a time. Threads may share it.
+    """The most recently used copies of columns of one weight matrix, up to `budget_bytes` in all. Threads may share it.
 
-    A copy is made once `pays(uses)` says so, of a key that was asked for `uses` times since it last had one: that it will be as
-    often again is the best guess there is.
+    A copy is made when `pays(uses)` is true for a key that has been asked for `uses` times since its last copy: the number of
+    past uses predicts the number of future ones.
     """
 
     def __init__(self, budget_bytes: int) -> None:
-        """Raises `NmtError` for less than 0; 0 keeps nothing."""
+        """Start empty; a budget of 0 keeps nothing. Raises `NmtError` for less than 0."""
         if budget_bytes < 0:
             raise NmtError(f"a cache of {budget_bytes:,} bytes", remedy="give 0 or more")
         self.budget_bytes = budget_bytes
         self.hits = self.misses = self.made = 0
-        """Times that a copy was there, that none was, and that one was made."""
+        """Requests with a copy, requests without one, and copies made."""
         self.nbytes = 0
-        """Bytes that the copies hold."""
+        """Bytes of all copies."""
         self._kept: OrderedDict[Hashable, SubMatrix] = OrderedDict()
         self._uses: OrderedDict[int, int] = OrderedDict()
         self._weight: Tensor | None = None
@@ -145,9 +149,9 @@ class SubMatrixCache:
         return len(self._kept)
 
     def get(self, weight: Tensor, columns: Tensor, key: Hashable, pays: Callable[[int], bool]) -> SubMatrix | None:
-        """Return the copy of these columns, made now if it pays, else None. Equal keys have equal columns."""
+        """Return the copy of these columns, made now if it pays, or None. Equal keys must mean equal columns."""
         with self._lock:
-            self._belong_to(weight)
+            self._follow(weight)
             if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
                 self.hits += 1
@@ -178,123 +182,112 @@ class SubMatrixCache:
             f"{self.nbytes / 1e6:.1f} of {self.budget_bytes / 1e6:.1f} MB"
         )
 
-    def _belong_to(self, weight: Tensor) -> None:
-        """Give the copies of another weight back; the counts stay."""
-        if self._weight is None or _identity_of(self._weight) != _identity_of(weight):
+    def _follow(self, weight: Tensor) -> None:
+        """Free the copies of another weight matrix; the counts stay."""
+        before = self._weight
+        if before is None or (before.data_ptr(), before.dtype, before.shape) != (weight.data_ptr(), weight.dtype, weight.shape):
             self._kept.clear()
             self._uses.clear()
             self.nbytes, self._weight = 0, weight.detach()
 
 
-def _identity_of(weight: Tensor) -> tuple[object, ...]:
-    return weight.data_ptr(), weight.dtype, weight.shape
-
-
 _BUCKETS = 64
-"""Numbers of active columns that are told apart: asking the model takes as long as a small product."""
+"""Classes of the number of active columns: evaluating the cost model takes as long as a small product."""
 
 
 class ProductChoice:
-    """Asks the cost model once for each number of rows and each bucket of active columns."""
+    """The fastest product by number of rows and active columns, of which the cost model is asked once per bucket."""
 
     def __init__(self, cost: ProjectionCost | None, vocab: int, width: int) -> None:
         self._cost, self._vocab, self._width = cost, vocab, width
         self._bucket = max(1, vocab // _BUCKETS)
-        self._methods: dict[tuple[int, int], ProductMethod | Literal["dense"]] = {}
-        self._uses: dict[tuple[int, int], float] = {}
-        """That a copy must have more of, to pay."""
+        self._fastest, self._break_even = cache(self._find_fastest), cache(self._find_break_even)
 
     def method(self, columns: int, rows: int) -> ProductMethod | Literal["dense"]:
-        """Of one product; `dense`: of all columns, of which the active ones are then taken, beyond a measured break-even."""
-        if self._cost is None:
-            return default_method(rows)
-        place = rows, columns // self._bucket
-        if place not in self._methods:
-            self._methods[place] = self._fastest(self._cost, self._usual(columns), rows)[0]
-        return self._methods[place]
+        """Return the method of a product; `dense`: of all columns, of which the active ones are then taken."""
+        return default_method(rows) if self._cost is None else self._fastest(columns // self._bucket, rows)[0]
 
     def pays(self, columns: int, rows: int, uses: int) -> bool:
-        """Whether a copy of these columns pays that will be multiplied so many times; without a measured cost none does."""
-        if self._cost is None:
-            return False
-        place = rows, columns // self._bucket
-        if place not in self._uses:
-            self._uses[place] = self._break_even(self._cost, self._usual(columns), rows)
-        return uses > self._uses[place]
+        """Return whether a copy of columns pays that will be multiplied `uses` times; False without a measured cost."""
+        return self._cost is not None and uses > self._break_even(columns // self._bucket, rows)
 
-    def _fastest(self, cost: ProjectionCost, columns: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
+    def _find_fastest(self, bucket: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
+        """Return the fastest method without a copy, and its seconds."""
+        cost, columns = self._at(bucket)
         method = cost.method(columns, rows, self._width)
         active_s = cost.product_s(columns, rows, self._width, method)
         dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
         return ("dense", dense_s) if dense_s < active_s else (method, active_s)
 
-    def _break_even(self, cost: ProjectionCost, columns: int, rows: int) -> float:
-        """Uses at which what a copy saves, against whatever is fastest without one, is what making it takes."""
-        saved_s = self._fastest(cost, columns, rows)[1] - cost.product_s(columns, rows, self._width, "kept")
+    def _find_break_even(self, bucket: int, rows: int) -> float:
+        """Return the number of uses that save as much time as making a copy takes."""
+        cost, columns = self._at(bucket)
+        saved_s = self._fastest(bucket, rows)[1] - cost.product_s(columns, rows, self._width, "kept")
         return cost.copy_out.seconds(rows, columns * self._width, columns) / saved_s if saved_s > 0.0 else inf
 
-    def _usual(self, columns: int) -> int:
-        """The middle of its bucket."""
-        return min(self._vocab, columns // self._bucket * self._bucket + self._bucket // 2)
+    def _at(self, bucket: int) -> tuple[ProjectionCost, int]:
+        """Return the measured cost model and the middle of a bucket."""
+        assert self._cost is not None, "asked for only where a cost was measured"
+        return self._cost, min(self._vocab, bucket * self._bucket + self._bucket // 2)
 
 
 class ActiveColumns(NamedTuple):
-    """The active columns of a step, and what they are known by."""
+    """The active columns of a step."""
 
     columns: Tensor
     """int32 [columns], ascending, on the model's device."""
     key: Hashable
-    """Equal keys have equal columns, whatever chose them."""
+    """Identifies the columns: equal keys mean equal columns, whatever chose them."""
 
 
 class VocabularySubset(Protocol):
-    """Chooses the active columns for the sentences under way; one belongs to one decoder and changes with it."""
-
-    @property
-    def label(self) -> str:
-        """What it is, for people."""
+    """The choice of active columns for the active sentences of one decoder."""
 
     def columns(self, hidden: Tensor) -> ActiveColumns:
-        """For all rows together, of what the decoder's body left, [rows, width] (FVP-06); no row: no column."""
+        """Return the active columns of all rows together, from the body's output [rows, width] (FVP-06)."""
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
-        """So many sentences of these source tokens are appended, of `beam` rows each."""
+        """Append sentences with these source tokens, of `beam` rows each."""
 
     def leave(self, order: Sequence[int]) -> None:
-        """Sentence i becomes what sentence `order[i]` was; the others are gone."""
+        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestrictedVocabulary:
-    """What decoders are handed as `vocabulary`: how active columns are chosen, and how they are multiplied and searched."""
+    """The `vocabulary` of a decoder: how active columns are chosen, multiplied and searched.
+
+    `clustered` and `listed` make one with default options; `dataclasses.replace` changes them.
+    """
 
     label: str
-    """What it is, for people."""
+    """Its name in messages."""
     vocab: int
-    """Target tokens of the model that it is for."""
+    """Target tokens of its model."""
     width: int | None
-    """Of what that model's output layer projects; None where any does."""
+    """Width of its model's contexts; None if it fits any."""
     begin: Callable[[], VocabularySubset]
-    """A subset for a decoder that starts, without any sentence."""
+    """Makes the subset of a new decoder, without sentences."""
     reads_sources: bool
-    """Whether the active columns hang on source tokens."""
+    """Whether the active columns depend on source tokens."""
     scatter: bool = False
-    """The paper's way: products are scattered into [rows, vocab], the rest minus infinity, and softmax and search go over all
-    (FVP-07). Otherwise they go to the fused kernel as they are, and its answers are mapped back (XP-02): the same tokens."""
+    """Whether products are scattered into [rows, vocab], the rest minus infinity, with softmax and search over all, as in the
+    paper (FVP-07). Otherwise the fused kernel searches them, and its columns are mapped back (XP-02): the same tokens."""
     audit: bool = False
-    """Make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no output."""
+    """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no
+    output."""
     cost: ProjectionCost | None = None
-    """Says how a product is made, and whether a copied sub-matrix pays. None: by the number of rows alone, which is the same at
-    each run, and no copy is kept."""
+    """The cost model that chooses the product, and whether a copied sub-matrix pays. None: the choice depends on the number of
+    rows only, which is the same at each run, and no copy is kept."""
     cache: SubMatrixCache | None = None
     """Where copies are kept."""
     account: SubsetAccount | None = None
-    """Is told of every step."""
+    """Records every step."""
     clusters: int = 0
-    """Centroids that each row is compared with; 0 where it is none."""
+    """Centroids with which each row is compared; 0 for lists."""
 
     def check(self, model: StepModel) -> None:
-        """Raises `NmtError` for a model with another vocabulary or width than this is for."""
+        """Raise `NmtError` for a model with another vocabulary or width."""
         width = model.weight.shape[1]
         if self.vocab != model.vocab or self.width not in (None, width):
             expected = f"{self.vocab:,} tokens" + ("" if self.width is None else f" and width {self.width:,}")

@@ -172,7 +172,9 @@ class KeptContexts:
                     raise CalibrationError("no kept contexts, or damaged", path=path, remedy="remove the file") from None
                 return Contexts(hidden, tokens, sentence, emitted, len(lines))
         self._say(f"decoding {len(lines):,} sentences of {name}")
-        contexts = by_sentence(collect(self._translator, lines, top, batch=BATCH, progress=_tenths(self._say)))
+        translator, progress = self._translator, _tenths(self._say)
+        sources, max_len = translator.encode(lines), translator.max_len
+        contexts = by_sentence(collect(translator.model, sources, top, batch=BATCH, max_len=max_len, progress=progress))
         if path is not None:
             _keep(path, {tensor: getattr(contexts, tensor) for tensor in _CONTEXTS})
         return contexts

@@ -325,7 +325,7 @@ class StudyBench:
         """Return what makes the vocabulary with `restrict`, `clustered` or `listed`; the cost of products is measured once."""
 
         def make(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
-            vocabulary = restrict(columns, audit=audit, account=account)
+            vocabulary = replace(restrict(columns), audit=audit, account=account)
             if self._cost is None:
                 self._cost = with_measured_cost(vocabulary, self._model).cost
             return replace(vocabulary, cost=self._cost)
