@@ -175,7 +175,7 @@ class TableFile(FileForm, _FileLengths):
         return self.model_copy(update={"filter": None})
 
     def load(self, base: Path) -> LengthTable:
-        """Return the table, filtered further if the configuration says so."""
+        """Read the table and apply the filter of the configuration, if any."""
         table = read_table(self.path(base))
         if self.end_of_sentence is not None:
             table = replace(table, end_of_sentence=self.end_of_sentence)

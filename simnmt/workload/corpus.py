@@ -1,11 +1,11 @@
 """Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines.
 
-The last part checks whether a corpus holds its languages in the order that its names claim, by its lengths alone. It compares
-the ratio of mean lengths, target to source, with those of the shipped tables of that language pair. In the other direction
-the ratio is its reciprocal, and it hardly depends on the kind of text (French to English 0.90 to 0.93 on each of the four
-corpora at hand). The least-squares slope would not do: it bends towards level whichever side is the source, so that short
-everyday sentences have 0.74 from French to English and 0.93 from English to French, both below one. For a pair such as German
-and English, which take about as many words, the order cannot be decided.
+`order_warning` checks by the lengths whether the languages of a corpus have the order of its names. It compares the ratio of
+mean lengths, target to source, with those of the shipped tables of the language pair. In the other direction the ratio is its
+reciprocal, and it hardly depends on the kind of text (French to English 0.90 to 0.93 on each of four corpora). The
+least-squares slope does not serve: it is too low in both directions, so that short everyday sentences have 0.74 from French to
+English and 0.93 from English to French. For languages such as German and English, with about equal lengths in words, the order
+cannot be detected.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from simnmt.workload.length_units import Side, count_mixed, unit_and_counter
 from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
 
 WRAPPER = "translation"
-"""The key under which Hugging Face's data sets keep a row's texts by language."""
+"""Key of a row's texts by language in data sets of Hugging Face."""
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
-    """(source, target) of each row, one JSON object a line; blank lines are passed over, other keys left alone.
+    """Yield (source, target) of each row, one JSON object per line; blank lines and other keys are ignored.
 
-    The keys are looked up under `translation` where the row has that key with an object, else in the row.
+    The keys are looked up in the object under `translation`, if the row has one, else in the row.
 
-    Raises `CorpusError` with the line for what is no JSON object, for a missing key (naming those that are there),
-    and for a value that is no text.
+    Raises `CorpusError` with the line for a line that is no JSON object, a missing key, and a value that is no text.
     """
     for line in lines:
         if not line.strip():
@@ -56,23 +55,20 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
         if not (isinstance(src, str) and isinstance(tgt, str)):
             key, value = (tgt_key, tgt) if isinstance(src, str) else (src_key, src)
             raise lines.fault(f"{key} is {json_kind(value)}, not a text", remedy="name two keys whose values are texts")
-        # JSON can spell half a character, which no text holds; only an escape can, so few lines need the look.
+        # A JSON escape can be half a character, which no text may hold; few lines have an escape.
         if "\\u" in line and _has_surrogate(src + tgt):
             raise lines.fault("an escape that is half a character (\\ud800 to \\udfff)", remedy="write the file again as UTF-8")
         yield src, tgt
 
 
 def text_keys(row: Mapping[str, object]) -> list[str]:
-    """Keys of a row under which texts stand, those inside `translation` where it has that."""
+    """Return the keys of the texts of a row, those inside `translation` if the row has it."""
     inner = row.get(WRAPPER)
     return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
 
 
 def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
-    """Say of a first line that it is a row of JSON Lines, and which keys it has.
-
-    Raises `CorpusError`.
-    """
+    """Raise `CorpusError` for a first line that is a row of JSON Lines, with its keys."""
     keys = text_keys(_row(lines, line))
     under = f" with texts under {_listed(keys)}" if keys else ""
     example = ":".join(keys[:2]) if len(keys) > 1 else "SRC:TGT"
@@ -101,21 +97,23 @@ def _has_surrogate(text: str) -> bool:
 
 
 _CLOSE_TO_ONE = 0.05
-"""Where a shipped table's ratio is closer to 1 than this (in its logarithm), the two orders are too much alike."""
+"""Least distance of a shipped table's ratio from 1 (in its logarithm); below it, both orders look the same."""
 _NEARER = 2.0
-"""How many times nearer to the other order the ratio must be ..."""
+"""Factor by which the ratio must be nearer to the other order for a warning."""
 _STANDARD_ERRORS = 3.0
-"""... and how far beyond 1, lest chance raise an alarm."""
+"""Standard errors by which the ratio must lie beyond 1, so that chance causes no warning."""
 _FEWEST_PAIRS = 30
-"""Of fewer not even the standard error is known."""
+"""Least pairs for a check; of fewer, the standard error is unknown."""
 _FAR = math.log(1.5)
-"""A ratio this far from both orders comes of other units, or of lines that do not pair up."""
+"""Distance from both orders (in its logarithm) of a ratio due to wrong units or lines that do not pair up."""
 _MOST = 0.5
-"""Of the pairs: where a filter dropped more, those left say nothing of the corpus."""
+"""Largest share of dropped pairs for a check; beyond it, the other pairs do not represent the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
+    """Ratios of mean lengths to expect, with the names of their tables."""
+
     names: tuple[str, ...]
     ratios: tuple[float, ...]
 
@@ -125,17 +123,17 @@ class _Expected:
 
 
 def languages_in(name: str) -> str:
-    """The language pair that a table's name begins with, such as `de-en`; empty where it begins with none."""
+    """Return the language pair at the beginning of a table's name, such as `de-en`; empty if there is none."""
     match = re.match(r"[a-z]{2}-[a-z]{2}(?![a-z0-9])", name)
     return match[0] if match else ""
 
 
 def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str | None:
-    """One line where source and target seem to be swapped, or not to belong together; None where all is well.
+    """Return a warning if source and target seem to be swapped or not to belong together, else None.
 
-    `expect_ratio`: mean target over mean source tokens that the user expects; without it the shipped tables of the language
-    pair say what to expect, counted in the same units. None also where neither is there, where both orders have about
-    the same ratio, and where the pairs are too few to judge by, or a filter dropped most of them.
+    `expect_ratio`: mean target over mean source tokens that the user expects; None: those of the shipped tables of the language
+    pair in the same units. There is no warning without such tables, if both orders have about the same ratio, for few pairs,
+    and if a filter dropped most pairs.
     """
     if table.pairs < _FEWEST_PAIRS or dropped_share(table.filtered) > _MOST:
         return None
@@ -164,13 +162,13 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
 
 
 def _standard_error(table: LengthTable, ratio: float) -> float:
-    """Of the logarithm of the ratio of means, by the delta method."""
+    """Return the standard error of the logarithm of the ratio of means, by the delta method."""
     residual = table.tgt_len - ratio * table.src_len
     return math.sqrt(float(residual**2 @ table.count)) / (table.pairs * table.mean_tgt_len)
 
 
 def _swapped_units(table: LengthTable, languages: str) -> str | None:
-    """Units in the wrong order are all that can be seen where the text was counted by the wrong one on each side."""
+    # Without tables in these units, only the order of the units can be checked.
     if table.src_unit == table.tgt_unit or _shipped(languages, table.tgt_unit, table.src_unit) is None:
         return None
     units = f"{table.src_unit} / {table.tgt_unit}"
@@ -178,7 +176,7 @@ def _swapped_units(table: LengthTable, languages: str) -> str | None:
 
 
 def _shipped(languages: str, src_unit: str, tgt_unit: str) -> _Expected | None:
-    """What the shipped tables of a pair have in these units, those of the opposite direction turned round."""
+    """Return the ratios of a language pair's shipped tables in these units, inverted for the opposite direction."""
     if not re.fullmatch("[a-z]{2}-[a-z]{2}", languages):
         return None
     src, tgt = languages.split("-")
@@ -201,6 +199,8 @@ def _ratio_and_units(name: str) -> tuple[float, str, str]:
 
 
 FilePath = str | os.PathLike[str]
+_WORD_UNITS = {"word", "mixed"}
+"""Units in which the limits of filters are stated."""
 
 
 def read_corpus(
@@ -214,19 +214,26 @@ def read_corpus(
     name: str | None = None,
     origin: str | None = None,
 ) -> tuple[LengthTable, Dropped]:
-    """Count the lengths of parallel text, drop outliers, and say how many went by which rule.
+    """Count the lengths of parallel text, drop outliers, and return the table and the number of pairs dropped by each rule.
 
-    `source` and `target`: two files of which line i is line i's translation; without `target`, `source` is
-    one file with two tab-separated columns (quotation marks mean nothing) or, with `keys`, one of JSON Lines with
-    the two texts under these keys. UTF-8, plain or gzip. The lines are counted as they pass; memory holds the distinct
-    length pairs alone. A unit is a name of `length_units.UNITS` or `sentencepiece:PATH`. Limits of a filter are in words and
-    converted to tokens by what the corpus has of either. `origin` becomes the table's `source`; both default to the files'
-    names.
+    Memory holds only the distinct pairs of lengths. The limits of a filter are in words and converted to tokens by the ratio of
+    both in the corpus.
 
-    Raises `CorpusError` for files that cannot be read or decoded, unequal line counts, a line without exactly
-    two columns or without two texts, an empty corpus, nothing left behind the filter, and an unknown unit or filter.
+    Args:
+        source: a text file, UTF-8, plain or gzip.
+        target: the file whose line i is the translation of line i of `source`; None: `source` has two tab-separated columns
+            (quotation marks are not special) or, with `keys`, JSON Lines.
+        src_unit: a name of `length_units.UNITS` or `sentencepiece:PATH`.
+        tgt_unit: the same for the target.
+        keys: keys of the two texts in JSON Lines.
+        filter: the name or the parameters of a filter.
+        name: name of the table; None: the names of the files.
+        origin: source of the table; None: the names of the files.
+
+    Raises `CorpusError` for files that cannot be read or decoded, different numbers of lines, a line without exactly two
+    columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
     """
-    # What is unknown is told before a long read.
+    # Unknown names are refused before a long read.
     rules = filter_named(filter)
     (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
     files = [Path(source)] if target is None else [Path(source), Path(target)]
@@ -235,14 +242,24 @@ def read_corpus(
     texts = text_pairs(files, keys)
     rejects: dict[str, int] = {}
     kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
-    words = _Words(in_words=src_name in _WORD_UNITS and tgt_name in _WORD_UNITS)
-    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in words.counted(kept_texts))
+    words = [0, 0]
+
+    def counted() -> Iterator[tuple[int, int]]:
+        in_words = {src_name, tgt_name} <= _WORD_UNITS
+        for src, tgt in kept_texts:
+            if not in_words:
+                words[0] += count_mixed(src)
+                words[1] += count_mixed(tgt)
+            yield count_src(src), count_tgt(tgt)
+
+    pairs = Counter(counted())
     if not pairs and not rejects:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
 
     lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = np.array(list(pairs.values()), dtype=np.int64)
-    per_word = words.tokens_per(*(count @ lengths))
+    tokens = count @ lengths
+    per_word = TokensPerWord(*(tokens / max(words)).tolist()) if any(words) and tokens.all() else WORDS
     kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, rejects, per_word)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
@@ -257,9 +274,9 @@ def read_corpus(
         lengths[kept, 0],
         lengths[kept, 1],
         count[kept],
-        str(dropped),
-        languages if languages != languages_in(name) else "",
-        per_word,
+        filtered=str(dropped),
+        languages=languages if languages != languages_in(name) else "",
+        tokens_per_word=per_word,
     )
     return table, dropped
 
@@ -267,14 +284,14 @@ def read_corpus(
 def count_tokens(
     files: list[Path], units: Mapping[Side, Sequence[str]], keys: tuple[str, str] | None = None
 ) -> dict[Side, list[int]]:
-    """Count the tokens of both sides of parallel text, each in several units, in one reading.
+    """Count the tokens of both sides of parallel text in several units, in one reading.
 
     Args:
         files: two text files, or one of two columns or JSON Lines, as `read_corpus` takes them.
         units: by side, names of `length_units.UNITS` or `sentencepiece:PATH`.
-        keys: those of the two texts in JSON Lines.
+        keys: keys of the two texts in JSON Lines.
 
-    Returns the totals by side in the order of the units. A pair of which a side has no token of its first unit does not count.
+    Returns the totals by side in the order of the units, without pairs of which a side has no token of its first unit.
 
     Raises `CorpusError` as `read_corpus` does for files and units.
     """
@@ -288,39 +305,10 @@ def count_tokens(
     return {"src": src_totals, "tgt": tgt_totals}
 
 
-_WORD_UNITS = ("word", "mixed")
-"""Units in which the limits of filters are stated."""
-
-
-class _Words:
-    """Counts the words of each side as pairs of lines pass, unless both sides are counted in words anyway."""
-
-    def __init__(self, *, in_words: bool) -> None:
-        self._in_words = in_words
-        self._src = self._tgt = 0
-
-    def counted(self, pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Pass the pairs on."""
-        if self._in_words:
-            yield from pairs
-            return
-        for src, tgt in pairs:
-            self._src += count_mixed(src)
-            self._tgt += count_mixed(tgt)
-            yield src, tgt
-
-    def tokens_per(self, src_tokens: int, tgt_tokens: int) -> TokensPerWord:
-        """Return what a word has in tokens of each side, given the totals of both sides."""
-        words = max(self._src, self._tgt)
-        if self._in_words or not (words and src_tokens and tgt_tokens):
-            return WORDS
-        return TokensPerWord(float(src_tokens / words), float(tgt_tokens / words))
-
-
 def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:
-    """Source and target of each pair, as `read_corpus` takes them: two text files, one TSV file, or JSON Lines under `keys`.
+    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines under `keys`.
 
-    `kept`: what of it the caller keeps in memory. Raises `CorpusError` where the files cannot be read or do not pair.
+    `kept`: the lines that the caller keeps in memory. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     if len(files) == 2:
         source, target = (TextLines(file, kept=kept) for file in files)
@@ -350,7 +338,7 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
 
 
 def _bare(file: Path) -> str:
-    """The file's name less its endings: de of de.txt.gz."""
+    """Return the name of a file without its suffixes: de for de.txt.gz."""
     return file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name
 
 

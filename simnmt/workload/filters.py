@@ -1,10 +1,10 @@
-"""Which pairs are dropped before anything is fitted or replayed, by name, with the rejects of each rule (CNMT-08).
+"""Filters of sentence pairs, applied before a fit or a replay, with the number of pairs that each rule drops (CNMT-08).
 
-The paper only cites its rules. A rule looks either at the two lengths or at the two lines. Rules of the first kind run
-over the few thousand distinct pairs of a corpus, so they can be asked of a table too; the others run over every line.
+The paper only cites its rules. A rule uses either the two lengths or the two lines. Rules on lengths run over the few thousand
+distinct pairs of a corpus, so they apply to a table too; rules on lines run over every line.
 
-What is left of the shift of the regression's slope with 10 % of randomly matched pairs added, as a share of the shift
-without a filter (mean of three draws; up to 30,000 lines of each corpus):
+Remaining shift of the regression's slope with 10 % of randomly matched pairs added, as a share of the shift without a filter
+(mean of three draws; up to 30,000 lines of each corpus):
 
     corpus               cnmt  ratio  ratio:tgt_per_src  paracrawl
     DE-EN news           0.44   0.15        0.15 (1.00)       0.15
@@ -16,9 +16,9 @@ without a filter (mean of three draws; up to 30,000 lines of each corpus):
     FR-EN Tatoeba        0.70   0.20        0.14 (0.92)       0.28
     EN-ZH Tatoeba        0.59   0.08        0.09 (1.65)       0.09
 
-So the default halves it on long sentences, but not on short everyday ones, where few mismatches look odd; the stricter ones
-do. They also drop more that is right: about a ratio of 1, `ratio` drops a fifth of FLORES, `paracrawl` a twelfth of the
-documentation.
+So the default halves the shift on long sentences, but not on short everyday ones, where few mismatches have odd lengths; the
+stricter filters do. They also drop more correct pairs: around a ratio of 1, `ratio` drops a fifth of FLORES, `paracrawl` a
+twelfth of the documentation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, describe_fault
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload import paracrawl_rules
 from simnmt.workload.errors import CorpusError
@@ -41,14 +41,14 @@ from simnmt.workload.paracrawl_rules import TextRule
 
 IntArray = NDArray[np.int64]
 LengthRule = Callable[[IntArray, IntArray], NDArray[np.bool_]]
-"""(src_len, tgt_len) -> True where the pair is to be dropped."""
+"""Function of (src_len, tgt_len) that is True for pairs to drop."""
 
 MAX_LEN = 200
-"""Words of either side."""
+"""Most words of a side."""
 MAX_RATIO = 3
-"""Of the longer side to the shorter one ..."""
+"""Greatest ratio of the longer side to the shorter one."""
 RATIO_COUNTS_ABOVE = 5
-"""... where the longer side has more words than this: short phrases differ by more without being wrong."""
+"""Words of the longer side above which the ratio counts, since correct short phrases differ more."""
 WARNED_SHARE = 0.05
 """Share of dropped pairs above which a user is warned."""
 MEANING = MappingProxyType(
@@ -58,15 +58,15 @@ MEANING = MappingProxyType(
         "ratio": "one side out of proportion to the other",
     }
 )
-"""Why a rule on lengths drops a pair."""
+"""Reason for which a rule on lengths drops a pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokensPerWord:
-    """Mean tokens of each side's unit in a word, by which limits in words become limits in tokens.
+    """Mean tokens of each side's unit per word, which convert limits in words to limits in tokens.
 
-    A word is a token of the unit `mixed`. Both sides are measured against the words of the side that has more of them, so
-    that a ratio of lengths is judged about the ratio of the corpus itself, whatever the scripts.
+    A word is a token of the unit `mixed`. Both sides are divided by the words of the side with more words, so that ratios of
+    lengths are compared with the ratio of the corpus, whatever the scripts.
     """
 
     src: float = 1.0
@@ -74,22 +74,22 @@ class TokensPerWord:
 
 
 WORDS = TokensPerWord()
-"""Of the units `word` and `mixed`, which the limits are stated in."""
+"""Factors of the units `word` and `mixed`, in which the limits are stated."""
 
 
 def empty(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-    """Return True for a side without a token: no sentence to translate."""
+    """Return True for pairs with a side without tokens."""
     drops: NDArray[np.bool_] = (src_len == 0) | (tgt_len == 0)
     return drops
 
 
 def _longest(per_word: TokensPerWord) -> tuple[float, float]:
-    """Return the tokens of each side that `MAX_LEN` words have; units of more than a word keep `MAX_LEN` itself."""
+    """Return the tokens of `MAX_LEN` words on each side; a unit of several words keeps `MAX_LEN` itself."""
     return MAX_LEN * max(per_word.src, 1.0), MAX_LEN * max(per_word.tgt, 1.0)
 
 
 def _cnmt(per_word: TokensPerWord) -> Filter:
-    """Return the default filter for lengths in a unit of so many tokens per word."""
+    """Return the default filter for lengths in a unit of `per_word` tokens per word."""
 
     def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
         src_words, tgt_words = src_len / per_word.src, tgt_len / per_word.tgt
@@ -103,30 +103,28 @@ def _cnmt(per_word: TokensPerWord) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rules by name, in the order they are asked; a pair is booked under the first that drops it.
+    """Rules by name in the order of their application; a pair counts for the first rule that drops it.
 
-    Rules on lines are asked before rules on lengths. Every filter drops empty sides, which are never a request.
+    Rules on lines are applied before rules on lengths. Every filter drops pairs with an empty side, which make no request.
     """
 
     name: str
-    """With its parameters, where it has any."""
+    """Name with the parameters, if there are any."""
     length_rules: Mapping[str, LengthRule]
     text_rules: Mapping[str, TextRule] = field(default_factory=lambda: MappingProxyType({}))
 
     def passed(self, pairs: Iterable[tuple[str, str]], rejects: dict[str, int]) -> Iterator[tuple[str, str]]:
-        """The pairs of lines that no rule on lines drops; the others are added to `rejects` by rule."""
-        rules = list(self.text_rules.items())
+        """Yield the pairs that no rule on lines drops; `rejects` counts the others by rule."""
         for src, tgt in pairs:
-            for rule, drops in rules:
-                if drops(src, tgt):
-                    rejects[rule] = rejects.get(rule, 0) + 1
-                    break
-            else:
+            rule = next((name for name, drops in self.text_rules.items() if drops(src, tgt)), None)
+            if rule is None:
                 yield src, tgt
+            else:
+                rejects[rule] = rejects.get(rule, 0) + 1
 
 
 def _length_filter(name: str, longest: tuple[float, float], ratio: LengthRule) -> Filter:
-    """Return a filter that drops empty sides, sides of more tokens than `longest`, and pairs out of proportion."""
+    """Return a filter of pairs with an empty side, a side of more tokens than `longest`, or sides out of proportion."""
 
     def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
         return (src_len > longest[0]) | (tgt_len > longest[1])
@@ -135,19 +133,19 @@ def _length_filter(name: str, longest: tuple[float, float], ratio: LengthRule) -
 
 
 class RatioFilter(Configuration):
-    """Drops pairs whose lengths are not in proportion, and long ones."""
+    """A filter of pairs whose lengths are out of proportion, and of long pairs."""
 
     kind: Literal["ratio"] = "ratio"
     max_ratio: Annotated[float, Field(ge=1.0, le=1000.0)] = 2.0
-    """How many times longer either side may be than the other leads to expect."""
+    """Greatest factor between the length of a side and the length expected from the other side."""
     max_len: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Tokens of either side in the unit that is counted; left out: as many as 200 words have."""
+    """Most tokens of either side in the counted unit; left out: the tokens of 200 words."""
     tgt_per_src: Annotated[float, Field(ge=0.001, le=1000.0)] | None = None
-    """Target tokens of a typical source token, about which the ratio is taken; 1.65 for English words to Han characters. Left
-    out: 1 where both sides are counted in words, else the corpus's own ratio."""
+    """Expected target tokens per source token, 1.65 for English words to Han characters. Left out: 1 if both sides are counted
+    in words, else the ratio of the corpus."""
 
     def filter(self, per_word: TokensPerWord = WORDS) -> Filter:
-        """Return the rules for lengths in a unit of so many tokens per word."""
+        """Return the rules for lengths in a unit of `per_word` tokens per word."""
         src_max, tgt_max = _longest(per_word) if self.max_len is None else (self.max_len, self.max_len)
         tgt_per_src = per_word.tgt / per_word.src if self.tgt_per_src is None else self.tgt_per_src
 
@@ -161,27 +159,19 @@ class RatioFilter(Configuration):
         return _length_filter(name, (src_max, tgt_max), ratio)
 
 
-def _none(_: TokensPerWord) -> Filter:
-    return Filter("none", {"empty": empty})
-
-
-def _paracrawl(_: TokensPerWord) -> Filter:
-    return Filter("paracrawl", {"empty": empty}, paracrawl_rules.RULES)
-
-
 FILTERS: dict[str, Callable[[TokensPerWord], Filter]] = {
     "cnmt": _cnmt,
-    "none": _none,
+    "none": lambda per_word: Filter("none", {"empty": empty}),
     "ratio": RatioFilter().filter,
-    "paracrawl": _paracrawl,
+    "paracrawl": lambda per_word: Filter("paracrawl", {"empty": empty}, paracrawl_rules.RULES),
 }
-"""By the names they have in files and on the command line."""
+"""Makers of filters by their names in files and on the command line."""
 
 
 def filter_named(name: str | RatioFilter, per_word: TokensPerWord = WORDS) -> Filter:
-    """Return the filter of that name; `ratio:max_ratio=1.5,max_len=80` sets parameters of the one that has some.
+    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets the parameters of `ratio`.
 
-    `per_word`: of the unit that the lengths are counted in.
+    `per_word`: tokens per word of the counted units.
 
     Raises `CorpusError` for an unknown name or parameter, and for a parameter out of bounds.
     """
@@ -203,32 +193,31 @@ def filter_named(name: str | RatioFilter, per_word: TokensPerWord = WORDS) -> Fi
     try:
         return RatioFilter.model_validate_strings(parameters).filter(per_word)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = f"filter {name!r}: {first['loc'][0]}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        what = f"filter {name!r}: {describe_fault(error)}"
         raise CorpusError(what, remedy="e.g. ratio:max_ratio=2,max_len=200") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What a filter took out of a corpus."""
+    """Number of pairs that a filter dropped from a corpus."""
 
     filter: str
     pairs_read: int
     rejects: Mapping[str, int]
-    """Pairs by the first rule that dropped them, zeros included, in the filter's order."""
+    """Number of pairs by the first rule that dropped them, zeros included, in the filter's order."""
 
     @property
     def pairs_dropped(self) -> int:
-        """Pairs that no longer count."""
+        """Number of dropped pairs."""
         return sum(self.rejects.values())
 
     @property
     def pairs_kept(self) -> int:
-        """Pairs that remain."""
+        """Number of kept pairs."""
         return self.pairs_read - self.pairs_dropped
 
     def as_json(self) -> dict[str, Any]:
-        """By the keys that `simnmt corpus fit --json` prints."""
+        """Return the numbers by the keys of `simnmt corpus fit --json`."""
         return {
             "pairs_read": self.pairs_read,
             "pairs_dropped": self.pairs_dropped,
@@ -250,12 +239,17 @@ def keep(
     rejected_before: Mapping[str, int] | None = None,
     per_word: TokensPerWord = WORDS,
 ) -> tuple[NDArray[np.bool_], Dropped]:
-    """Return which of the distinct pairs, each occurring `count` times, a filter's rules on lengths keep, and what it drops.
+    """Apply a filter's rules on lengths to distinct pairs; return (mask of the kept pairs, number of dropped ones).
 
-    `rejected_before`: what the filter's rules on lines have dropped already; None where there are no lines any more.
-    `per_word`: of the unit that the lengths are counted in.
+    Args:
+        name: the name or the parameters of the filter.
+        src_len: source lengths, shape (pairs,).
+        tgt_len: target lengths, shape (pairs,).
+        count: occurrences of each pair, shape (pairs,).
+        rejected_before: number of pairs that the rules on lines have dropped; None if there are no lines.
+        per_word: tokens per word of the counted units.
 
-    Raises `CorpusError` for an unknown filter, and for one that needs the lines where there are none.
+    Raises `CorpusError` for an unknown filter, and for a filter with rules on lines if there are none.
     """
     rules = filter_named(name, per_word)
     if rules.text_rules and rejected_before is None:
@@ -276,16 +270,16 @@ _FILTERED = re.compile(r"([^;]+): (\d{1,15}) pairs read, (\d{1,15}) dropped \(([
 
 
 def dropped_share(filtered: str) -> float:
-    """Return the share of the pairs read that filters dropped, from what a length table states of them."""
+    """Return the share of dropped pairs that the filters of a length table state."""
     applied = _FILTERED.findall(filtered)
     read = int(applied[0][1]) if applied else 0
     return sum(int(dropped) for _, _, dropped, _ in applied) / read if read else 0.0
 
 
 def dropped_warning(filtered: str) -> str | None:
-    """Return one sentence on how many pairs filters dropped and why; None up to `WARNED_SHARE`.
+    """Return one sentence on the number of dropped pairs and the reasons; None up to `WARNED_SHARE`.
 
-    `filtered`: what a length table states of its filters.
+    `filtered`: the filters that a length table states.
     """
     share = dropped_share(filtered)
     if share <= WARNED_SHARE:

@@ -1,7 +1,7 @@
 """Diagnostics of the length regression: means per source length beside the line (figure 3, CNMT-18), and growth of the error.
 
-The line is fitted as if every pair erred alike. On real text the error about it grows with the source length, which is what a
-policy gains from that weighs the output length as a distribution.
+The fit of the line assumes equal errors of all pairs. On real text the error grows with the source length, so a policy gains
+from the distribution of output lengths.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import IntArray, LengthTable
 
 UPPER_EDGES = (*range(1, 11), 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000)
-"""Longest source lengths of the bins of a short table; what is longer yet shares one bin."""
+"""Longest source length of each bin of a short table; all longer ones share one bin."""
 
 
 @dataclass(frozen=True, slots=True)
 class LengthMean:
-    """The target lengths of the pairs whose source length lies in a range."""
+    """Statistics of the target lengths of pairs in a range of source lengths."""
 
     src_len_from: int
     src_len_to: int
-    """Both ends occur."""
+    """The range; both ends occur."""
     pairs: int
     mean_src_len: float
     mean_tgt_len: float
     sd_tgt_len: float | None
-    """Tokens, about the mean of each source length, by degrees of freedom; None where every source length has one pair."""
+    """Standard deviation about the mean of each source length, tokens, by degrees of freedom; None with one pair each."""
     line_tgt_len: float
-    """What the line gives at the mean source length; below 1 where the line is."""
+    """Value of the line at the mean source length; it may be below 1."""
     rmse_tgt_len: float
-    """Tokens, about the line."""
+    """Root mean squared error about the line, tokens."""
 
     def as_json(self) -> dict[str, float | None]:
-        """Return the figures of one source length by the keys that `simnmt corpus fit --json` prints."""
+        """Return the statistics of one source length by the keys of `simnmt corpus fit --json`."""
         keys = ("pairs", "mean_tgt_len", "sd_tgt_len", "line_tgt_len", "rmse_tgt_len")
         return {"src_len": self.src_len_from, **{key: getattr(self, key) for key in keys}}
 
 
 def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[LengthMean]:
-    """One entry per source length that occurs, shortest first."""
+    """Return one entry per source length that occurs, shortest first."""
     return _means(table, line, np.unique(table.src_len))
 
 
 def binned_means(table: LengthTable, line: LengthRegression) -> list[LengthMean]:
-    """Fewer entries: each source length by itself up to 10, longer ones together, bins without pairs left out."""
+    """Return one entry per bin of source lengths: each length up to 10, longer ones together, no empty bins."""
     return _means(table, line, np.array([*UPPER_EDGES, max(table.src_len.max(), UPPER_EDGES[-1] + 1)]))
 
 
 def _means(table: LengthTable, line: LengthRegression, upper_edges: IntArray) -> list[LengthMean]:
-    """Entries of the ranges that end at `upper_edges`, which are sorted and reach the longest source length."""
+    """Return the entries of the ranges that end at `upper_edges`, sorted up to the longest source length."""
     weight, src, tgt = table.count.astype(np.float64), table.src_len, table.tgt_len.astype(np.float64)
     lengths, at = np.unique(src, return_inverse=True)
     mean_of_length = np.bincount(at, weight * tgt) / np.bincount(at, weight)
@@ -85,34 +85,34 @@ def _means(table: LengthTable, line: LengthRegression, upper_edges: IntArray) ->
 FloatArray = NDArray[np.float64]
 
 _REACH = 8.0
-"""How far, in its logarithm, the deviation at either end may lie from the overall one: bounds where a few pairs fit exactly."""
+"""Greatest distance of a deviation at either end from the overall one, in logarithms; needed if few pairs fit exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairErrorGrowth:
     """Two forms of the standard deviation of M about the line, as functions of N, each fitted to all pairs.
 
-    Both by maximum likelihood of normal errors, so that a source length counts as much as it has pairs, and one that
-    occurs once still counts. They have two parameters each; the likelier one is the better description.
+    The fits maximise the likelihood of normal errors, so that each pair has the same weight. Both forms have two parameters;
+    the more likely one is better.
     """
 
     linear_sd_at_0: float
-    """Tokens."""
+    """Deviation of the linear form at N = 0, tokens."""
     linear_sd_per_src_token: float
     power_sd_at_1: float
-    """Tokens."""
+    """Deviation of the power form at N = 1, tokens."""
     power_exponent: float
-    """0: no growth; 0.5: as of independent words; 1: in proportion."""
+    """0: no growth; 0.5: independent words; 1: in proportion."""
     better: str
     """`linear` or `power`."""
     log_likelihood_gain: float
-    """Of the better form over a deviation that does not grow; below 2 or so there is no growth to speak of."""
+    """Gain of the better form over a constant deviation; below about 2 there is no significant growth."""
     pairs: int
     src_lengths: int
-    """Distinct source lengths."""
+    """Number of distinct source lengths."""
 
     def __str__(self) -> str:
-        """Both forms, the better one first, and whether the error grows at all; no full stop."""
+        """Return both forms, the better one first, and whether the error grows; without a full stop."""
         slope = self.linear_sd_per_src_token
         forms = {
             "linear": f"{self.linear_sd_at_0:.2f} {'+-'[slope < 0]} {abs(slope):.4f} N",
@@ -126,14 +126,14 @@ class PairErrorGrowth:
 
 
 def fit_pair_error(table: LengthTable, line: LengthRegression) -> PairErrorGrowth | None:
-    """Fit both forms to the pairs' errors about the line; None where all sources have one length or no pair errs."""
+    """Fit both forms to the pairs' errors about the line; None if all sources have one length or no pair has an error."""
     weight = table.count.astype(np.float64)
     squared = (table.tgt_len - (line.slope * table.src_len + line.offset)) ** 2
     lengths, row = np.unique(table.src_len, return_inverse=True)
     pairs = np.bincount(row, weight).astype(np.float64)
     mean_square = np.bincount(row, weight * squared) / pairs
     overall = math.sqrt(float(pairs @ mean_square / pairs.sum()))
-    # An error that is nothing but rounding has no growth.
+    # Errors of mere rounding have no growth.
     if len(lengths) < 2 or overall < 1e-9 * max(table.mean_tgt_len, 1.0):
         return None
     place = ((lengths - lengths[0]) / (lengths[-1] - lengths[0])).astype(np.float64)
@@ -160,7 +160,7 @@ def fit_pair_error(table: LengthTable, line: LengthRegression) -> PairErrorGrowt
 def _fit(
     form: Callable[[FloatArray], FloatArray], pairs: FloatArray, mean_square: FloatArray, overall: float
 ) -> tuple[tuple[float, float], float]:
-    """(deviation at the shortest and at the longest source length, log likelihood) of a form given by these two."""
+    """Return ((deviation at the shortest, at the longest source length), log likelihood) of a form given by these two."""
     from scipy.optimize import minimize
 
     def cost(logs: FloatArray) -> float:

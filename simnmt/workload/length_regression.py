@@ -1,6 +1,6 @@
 """Target length given the source length: the line of C-NMT with its goodness of fit (CNMT-07), and a full distribution.
 
-Policies predict with `LengthRegression`, or with `LengthDistribution` where they weigh what the line leaves out.
+Policies predict with `LengthRegression`, or with `LengthDistribution` if they use the spread of target lengths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simnmt.workload.length_table import LengthTable
 
 LEAST_TGT_LEN = 1.0
-"""Predicted target lengths are never below this, tokens."""
+"""Least predicted target length, tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,19 @@ class LengthRegression:
     """Target tokens of an empty source."""
 
     def predict(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Expected target tokens, never below one; same shape as `src_len`."""
+        """Return the expected target tokens, at least 1; same shape as `src_len`."""
         tgt_len: NDArray[np.float64] = np.maximum(self.slope * src_len + self.offset, LEAST_TGT_LEN)
         return tgt_len
 
 
 @dataclass(frozen=True, slots=True)
 class LengthFit:
-    """The line through a table's pairs, by least squares, and its errors about pairs and about means.
+    """The least-squares line through a table's pairs, with its errors for pairs and for means of the target length.
 
-    The means are those of the target length, one per source length, about the same line. They come twice:
-    weighted by their pairs, and one vote each, where the noisy means of a few long sentences decide. The
-    paper does not say which kind its R2 of 0.99 and MSE of 0.15 to 0.73 (CNMT-18) are; on the shipped tables
-    of long sentences the weighted MSE is 0.2 to 0.5 (2.9 on FLORES), the unweighted one 8 to 54, so the
-    weighted one is what to set beside the paper's. An R2 is None where what it explains does not vary.
+    There is one mean per source length. The errors of the means are given twice: weighted by pairs, and unweighted, where the
+    noisy means of a few long sentences dominate. The paper does not state the kind of its R2 of 0.99 and MSE of 0.15 to 0.73
+    (CNMT-18). On the shipped tables of long sentences the weighted MSE is 0.2 to 0.5 (2.9 on FLORES), the unweighted one 8 to
+    54, so the weighted one compares with the paper's. An R2 is None if the explained values do not vary.
     """
 
     len_slope: float
@@ -58,21 +57,21 @@ class LengthFit:
     """Tokens squared, each mean counted once."""
     pairs: int
     src_lengths: int
-    """Distinct source lengths, so also the number of means."""
+    """Number of distinct source lengths, and so of means."""
 
     @property
     def regression(self) -> LengthRegression:
-        """The line, to predict with."""
+        """The line for predictions."""
         return LengthRegression(slope=self.len_slope, offset=self.len_offset)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line and its errors by the keys that `simnmt corpus fit --json` prints."""
+        """Return the line and its errors by the keys of `simnmt corpus fit --json`."""
         keys = [key for key in self.__slots__ if key not in ("pairs", "src_lengths")]
         return {f"{key}_tokens2" if "mse" in key else key: getattr(self, key) for key in keys}
 
     @property
     def remark(self) -> str | None:
-        """What a reader of the line must know; None for an ordinary fit."""
+        """Remark for readers of the line; None for an ordinary fit."""
         if self.src_lengths > 1:
             return None
         return "all sources have one length: the slope is 0 by decision, the offset the mean target length"
@@ -81,7 +80,7 @@ class LengthFit:
 def fit_lengths(table: LengthTable) -> LengthFit:
     """Fit a line to the pairs of a table, each distinct pair weighted by its count.
 
-    With a single source length no slope can be known: it is set to 0, the offset to the mean, R2 to None.
+    With a single source length, which determines no slope, the slope is 0, the offset the mean, and R2 None.
     """
     weight = table.count.astype(np.float64)
     mean_src, mean_tgt = table.mean_src_len, table.mean_tgt_len
@@ -117,7 +116,7 @@ def _goodness(
     weight: NDArray[np.float64],
     varied: bool,
 ) -> tuple[float | None, float]:
-    """(R2, MSE) of residuals about a line; R2 None where the values or the sources do not vary."""
+    """Return (R2, MSE) of residuals about a line; R2 is None if the values or the sources do not vary."""
     mse = float(np.average(residual**2, weights=weight))
     variance = float(np.average((value - np.average(value, weights=weight)) ** 2, weights=weight))
     constant = bool(np.all(value == value[0]))
@@ -127,9 +126,9 @@ def _goodness(
 FloatArray = NDArray[np.float64]
 
 LEVELS: FloatArray = np.arange(201) / 200
-"""Quantiles that are kept; others lie on the lines between them."""
+"""Levels of the stored quantiles; others are interpolated linearly."""
 POOLED = 200
-"""Pairs from which a source length's distribution is taken, at least, where the table has as many.
+"""Least pairs in the distribution of a source length, if the table has as many.
 
 On the shipped tables, a tenth of the pairs to fit on: 50 pairs make the mean's error up to 1 % larger than the line's, 1,000
 blur the tails of long sources (FLORES, FR-EN news); 200 to 400 had the least pinball loss at 0.05 and 0.95.
@@ -138,9 +137,9 @@ blur the tails of long sources (FLORES, FR-EN news); 200 to 400 had the least pi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthDistribution:
-    """Target lengths that a source length may have, in tokens.
+    """Distributions of the target length for each source length, in tokens.
 
-    A source length that the table lacks takes the nearest one's distribution, scaled by the line's ratio between the two.
+    A source length that the table lacks has the distribution of the nearest one, scaled by the ratio of the line's values.
     """
 
     line: LengthRegression
@@ -148,16 +147,16 @@ class LengthDistribution:
     src_len: NDArray[np.int64]
     """Source lengths of the table, ascending; shape (lengths,)."""
     means: FloatArray
-    """Shape (lengths,)."""
+    """Mean target lengths, shape (lengths,)."""
     quantiles: FloatArray
     """Shape (lengths, len(LEVELS)), ascending along the levels."""
 
     @classmethod
     def of(cls, table: LengthTable, pooled: int = POOLED) -> LengthDistribution:
-        """Fit a table: each source length's distribution comes from its own pairs and its neighbours', `pooled` at least.
+        """Fit a table: the distribution of a source length uses at least `pooled` pairs of it and its neighbours.
 
-        A neighbour's target lengths are scaled by the line's ratio. Without that the slope within the window passes for
-        spread: on the shipped tables the mean's squared error is then 1.08 to 5 times the line's, with it 0.994 to 1.003.
+        A neighbour's target lengths are scaled by the line's ratio. Unscaled, the slope within the window would count as
+        spread: on the shipped tables the mean's squared error is then 1.08 to 5 times the line's, scaled 0.994 to 1.003.
         """
         line = fit_lengths(table).regression
         src_lengths, first = np.unique(table.src_len, return_index=True)
@@ -170,7 +169,7 @@ class LengthDistribution:
             window = slice(first[low], ends[high])
             order = np.argsort(relative[window], kind="stable")
             value, weight = relative[window][order], table.count[window][order].astype(np.float64)
-            # A pair stands in the middle of its own share: half of it below, half above.
+            # A pair lies in the middle of its own share.
             position = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
             expected = line.predict(src_len)
             means[row] = expected * np.average(value, weights=weight)
@@ -178,15 +177,15 @@ class LengthDistribution:
         return cls(line, src_lengths, means, quantiles)
 
     def mean(self, src_len: NDArray[np.int64]) -> FloatArray:
-        """Expected target tokens, never below one; same shape as `src_len`."""
+        """Return the expected target tokens, at least 1; same shape as `src_len`."""
         row, ratio = self._nearest(src_len)
         expected: FloatArray = np.maximum(self.means[row] * ratio, LEAST_TGT_LEN)
         return expected
 
     def quantile(self, src_len: NDArray[np.int64], q: float) -> FloatArray:
-        """Target tokens that a share `q` of the translations does not exceed; never below one, same shape as `src_len`.
+        """Return the target tokens that a share `q` of the translations does not exceed, at least 1; shape of `src_len`.
 
-        Lengths are whole but this is not: a length's own share counts as spread evenly about it. Raises `ValueError` for a `q`
+        The result need not be whole, since the share of a length is spread evenly about it. Raises `ValueError` for a `q`
         outside [0, 1].
         """
         if not 0.0 <= q <= 1.0:
@@ -199,7 +198,7 @@ class LengthDistribution:
         return tokens
 
     def _nearest(self, src_len: NDArray[np.int64]) -> tuple[NDArray[np.intp], FloatArray]:
-        """(row of the nearest source length, the shorter of two; the line's ratio from there)"""
+        """Return (row of the nearest source length, the shorter of two; ratio of the line's values)."""
         right = np.minimum(np.searchsorted(self.src_len, src_len), len(self.src_len) - 1)
         left = np.maximum(right - 1, 0)
         row = np.where(src_len - self.src_len[left] <= self.src_len[right] - src_len, left, right)
@@ -207,7 +206,7 @@ class LengthDistribution:
 
 
 def _window(src_lengths: NDArray[np.int64], pairs_before: NDArray[np.int64], row: int, pooled: int) -> tuple[int, int]:
-    """The first and the last source length of the narrowest window about one that holds enough pairs, by number."""
+    """Return the first and the last row of the narrowest window about `row` with at least `pooled` pairs."""
     low = high = row
     while pairs_before[high + 1] - pairs_before[low] < pooled and (low > 0 or high < len(src_lengths) - 1):
         to_left = src_lengths[row] - src_lengths[low - 1] if low > 0 else np.inf

@@ -1,9 +1,10 @@
-"""Joint counts of source and target lengths: what is kept of a corpus, and requests are drawn from."""
+"""Joint counts of source and target lengths: the summary of a corpus from which requests are drawn."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
@@ -21,11 +22,11 @@ from simnmt.workload.text_lines import TextLines
 IntArray = NDArray[np.int64]
 
 VERSION = 1
-"""Of the file format."""
+"""Version of the file format."""
 MAX_LENGTH = 10**6
-"""Tokens of a sentence; a profile's range ends there too, and per-length tables of a policy must fit into memory."""
+"""Most tokens of a sentence, as in the range of a profile; tables per length of a policy must fit into memory."""
 MAX_PAIRS = 10**9 - 1
-"""numpy's multivariate hypergeometric draw, which `split` uses, takes no more."""
+"""Most pairs of a table, the limit of numpy's multivariate hypergeometric draw in `split`."""
 
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
@@ -37,58 +38,60 @@ _REMEDY = "write it with `simnmt corpus table`"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthTable:
-    """How often each pair of (source length, target length) occurs in a corpus.
+    """The count of each pair (source length, target length) in a corpus.
 
-    The three columns have the same shape (distinct pairs,), sorted by (src_len, tgt_len), read-only. A target
-    length is the reference translation's, or drawn: it stands in for what a model would emit.
+    The three columns have the shape (distinct pairs,), are sorted by (src_len, tgt_len) and read-only. A target length is that
+    of the reference translation, or drawn: it represents the output of a model. Raises `CorpusError` for other columns and for
+    an unknown unit.
     """
 
     name: str
     source: str
-    """Where the text came from, and its licence; one line."""
+    """Origin and licence of the text; one line."""
     src_unit: str
-    """What `src_len` counts: one of `length_units.UNITS`, a sentencepiece model, or another unit by its name."""
+    """Unit of `src_len`: one of `length_units.UNITS`, a sentencepiece model, or another unit by its name."""
     tgt_unit: str
+    """Unit of `tgt_len`."""
     src_len: IntArray
     """Tokens, at least 1."""
     tgt_len: IntArray
     """Tokens, at least 1."""
     count: IntArray
-    """Pairs, at least 1."""
+    """Number of pairs, at least 1."""
     filtered: str = ""
-    """The filter that was applied and what it dropped; empty where that is unknown."""
+    """The filters that were applied and the pairs that they dropped; empty if unknown."""
     languages: str = ""
-    """Source and target language, such as `de-en`; empty where unknown, or where the name begins with them."""
+    """Source and target language, such as `de-en`; empty if unknown, or if the name begins with them."""
     tokens_per_word: TokensPerWord = WORDS
-    """By which limits of filters, stated in words, become limits in tokens; `WORDS` also where that is unknown."""
-
+    """Factors that convert limits of filters from words to tokens; `WORDS` if unknown."""
     end_of_sentence: EndOfSentence = "none"
-    """Which of the two lengths counts the end-of-sentence token; `none` where a file does not say."""
+    """Lengths that count the end-of-sentence token; `none` if a file does not state it."""
 
     def __post_init__(self) -> None:
-        """Raises `CorpusError` for columns that are no table, and for what is no unit."""
         check_unit(self.src_unit), check_unit(self.tgt_unit)
         for column in ("src_len", "tgt_len", "count"):
             values = np.array(getattr(self, column), dtype=np.int64)
             values.setflags(write=False)
             object.__setattr__(self, column, values)
         if not self.src_len.shape == self.tgt_len.shape == self.count.shape == (self.count.size,):
-            raise CorpusError(f"length table {self.name}: its columns differ in shape", remedy="give three equally long ones")
+            raise self._fault("its columns differ in shape", "give three equally long ones")
         if not self.count.size:
-            raise CorpusError(f"length table {self.name}: no pairs", remedy="give at least one pair")
+            raise self._fault("no pairs", "give at least one pair")
         if min(self.src_len.min(), self.tgt_len.min(), self.count.min()) < 1:
-            raise CorpusError(f"length table {self.name}: a length or count below 1", remedy="leave such pairs out")
+            raise self._fault("a length or count below 1", "leave such pairs out")
         src_step, tgt_step = np.diff(self.src_len), np.diff(self.tgt_len)
         if not np.all((src_step > 0) | ((src_step == 0) & (tgt_step > 0))):
-            what = f"length table {self.name}: pairs are not distinct and sorted by (src_len, tgt_len)"
-            raise CorpusError(what, remedy="build it with LengthTable.of_pairs")
-        if max(self.src_len.max(), self.tgt_len.max()) > MAX_LENGTH:
-            longest = max(self.src_len.max(), self.tgt_len.max())
-            what = f"length table {self.name}: a sentence of {longest:,} tokens, where {MAX_LENGTH:,} is the most"
-            raise CorpusError(what, remedy="leave such pairs out")
-        # Summed as floats, so that absurd counts cannot wrap around.
+            what = "pairs are not distinct and sorted by (src_len, tgt_len)"
+            raise self._fault(what, "build it with LengthTable.of_pairs")
+        if (longest := max(self.src_len.max(), self.tgt_len.max())) > MAX_LENGTH:
+            what = f"a sentence of {longest:,} tokens, where {MAX_LENGTH:,} is the most"
+            raise self._fault(what, "leave such pairs out")
+        # Summed as floats, since the integer sum of very large counts would wrap around.
         if self.count.sum(dtype=np.float64) > MAX_PAIRS:
-            raise CorpusError(f"length table {self.name}: more than {MAX_PAIRS} pairs", remedy="use a sample of the corpus")
+            raise self._fault(f"more than {MAX_PAIRS} pairs", "use a sample of the corpus")
+
+    def _fault(self, what: str, remedy: str) -> CorpusError:
+        return CorpusError(f"length table {self.name}: {what}", remedy=remedy)
 
     @classmethod
     def of_pairs(
@@ -100,28 +103,27 @@ class LengthTable:
         src_len: ArrayLike,
         tgt_len: ArrayLike,
         count: ArrayLike = 1,
-        filtered: str = "",
-        languages: str = "",
-        tokens_per_word: TokensPerWord = WORDS,
-        end_of_sentence: EndOfSentence = "none",
+        **facts: Any,
     ) -> LengthTable:
-        """Return the table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
-        columns = _distinct(src_len, tgt_len, count)
-        return cls(name, source, src_unit, tgt_unit, *columns, filtered, languages, tokens_per_word, end_of_sentence)
+        """Return the table of pairs in any order, equal ones added up; `count` broadcasts over the pairs.
+
+        `facts`: the further fields of the table, such as `filtered`.
+        """
+        return cls(name, source, src_unit, tgt_unit, *_distinct(src_len, tgt_len, count), **facts)
 
     @property
     def pairs(self) -> int:
-        """Sentence pairs."""
+        """Number of sentence pairs."""
         return int(self.count.sum())
 
     @property
     def mean_src_len(self) -> float:
-        """Source tokens of a mean pair."""
+        """Mean source length of a pair, tokens."""
         return float(self.src_len @ self.count / self.pairs)
 
     @property
     def mean_tgt_len(self) -> float:
-        """Target tokens of a mean pair."""
+        """Mean target length of a pair, tokens."""
         return float(self.tgt_len @ self.count / self.pairs)
 
     @property
@@ -134,59 +136,57 @@ class LengthTable:
         return {key: getattr(self, key) for key in ("mean_src_len", "mean_tgt_len", "mean_ratio", "src_unit", "tgt_unit")}
 
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
-        """Deal the pairs out, none of them twice, into (those to fit on, those to evaluate on).
+        """Split the pairs at random into (pairs to fit on, pairs to evaluate on).
 
-        The first gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table gets at
-        least one. Which ones is drawn without replacement (multivariate hypergeometric) from `seed` and `replication`.
-        Disjoint are the sentence pairs; two of them may well have the same lengths and lie on either side.
+        The first table gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table at least one. The draw
+        is without replacement (multivariate hypergeometric), by `seed` and `replication`. The tables share no sentence pair,
+        but two pairs with the same lengths may be in different tables.
 
         Raises `CorpusError` for a share outside (0, 1) and a table of a single pair.
         """
         if not 0.0 < fit_share < 1.0:
             raise CorpusError(f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1")
         if self.pairs < 2:
-            raise CorpusError(
-                f"length table {self.name}: one pair cannot be split", remedy="give a corpus of two or more pairs"
-            )
+            raise self._fault("one pair cannot be split", "give a corpus of two or more pairs")
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
         random = random_streams.stream(seed, replication, "fit_split")
         fit = random.multivariate_hypergeometric(self.count, wanted, method="marginals")
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
-        """(src_len, tgt_len) of `size` requests, shape (size,) each: pairs drawn with replacement.
+        """Draw (src_len, tgt_len) of `size` requests with replacement, shape (size,) each.
 
         A longer sample with the same key begins with the shorter one.
         """
-        return self.at_quantiles(random_streams.draw(seed, replication, stream_name, size, np.random.Generator.random))
+        return self.at_quantiles(random_streams.uniform(seed, replication, stream_name, size))
 
     def at_quantiles(self, uniform: NDArray[np.float64]) -> tuple[IntArray, IntArray]:
-        """(src_len, tgt_len) at shares in [0, 1) of the pairs as the table sorts them, shape of `uniform` each.
+        """Return (src_len, tgt_len) at shares in [0, 1) of the sorted pairs, each in the shape of `uniform`.
 
-        By source length, then target length; so requests in the order of their shares have source lengths in order.
+        The pairs are sorted by source length, so requests in the order of their shares have ascending source lengths.
         """
-        # floor(u * pairs) is a pair's number: u below 1 times a count below 2**53 rounds to less than it.
+        # floor(u * pairs) is the index of a pair: u below 1 times a count below 2**53 rounds to less than the count.
         row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
         return self.src_len[row], self.tgt_len[row]
 
     def with_fertility(self, src: float, tgt: float, src_unit: str, tgt_unit: str) -> LengthTable:
-        """The table in other units, of which a token of this table's makes `src` and `tgt` on average.
+        """Return the table in other units, with `src` and `tgt` of their tokens per token of this table on average.
 
-        Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each
-        side is kept to within half a token; nothing is drawn. No length falls below 1. What is lost is the spread:
-        sentences of like length in words differ in their pieces. `source` records it.
+        Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each side
+        is kept to within half a token, without random draws. No length falls below 1. The result lacks the spread of sentences
+        that have the same number of words and different numbers of pieces. `source` records the conversion.
 
-        Raises `CorpusError` for a factor that is not positive and finite, and for what is no unit.
+        Raises `CorpusError` for a factor that is not positive and finite, and for an unknown unit.
         """
         if not all(0.0 < factor < math.inf for factor in (src, tgt)):
             raise CorpusError(f"fertility {src:g} / {tgt:g} is no pair of positive numbers", remedy="e.g. 1.3 and 1.5")
         if self.end_of_sentence != "none":
-            # A token of text makes several in the other unit, the end of the sentence makes one.
+            # Only tokens of text are multiplied, not the end of the sentence.
             text = self.counting("none").with_fertility(src, tgt, src_unit, tgt_unit)
             return text.counting(self.end_of_sentence)
         src_low, src_up = _split(self.src_len, src, self.count)
         tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
-        # The two roundings as independent of each other as whole counts allow.
+        # The roundings of both sides are as independent as whole counts allow.
         both = src_up * tgt_up // self.count
         parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, self.count - src_up - tgt_up + both))
         count = np.concatenate([part for _, _, part in parts])
@@ -200,7 +200,7 @@ class LengthTable:
         return replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, tokens_per_word=per_word)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
-        """Return the table with lengths that count the end-of-sentence token as asked for; no length falls below 1."""
+        """Return the table with lengths that count the end-of-sentence token so; no length falls below 1."""
         if end_of_sentence == self.end_of_sentence:
             return self
         more_src, more_tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(self.end_of_sentence)).tolist()
@@ -208,13 +208,12 @@ class LengthTable:
         return replace(self._with_pairs(src_len, tgt_len, self.count), end_of_sentence=end_of_sentence)
 
     def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
-        """Return the pairs that a further filter keeps; its text `filtered` follows those of the earlier filters.
+        """Return the pairs that a further filter keeps; its text `filtered` is added to that of the earlier filters.
 
-        Raises `CorpusError` where none is kept.
+        Raises `CorpusError` if none is kept.
         """
         if not kept.any():
-            remedy = "choose another filter, or another table"
-            raise CorpusError(f"length table {self.name}: no pair is left, filter {filtered}", remedy=remedy)
+            raise self._fault(f"no pair is left, filter {filtered}", "choose another filter, or another table")
         filters = "; then ".join(filter(None, (self.filtered, filtered)))
         return replace(self._with_count(np.where(kept, self.count, 0)), filtered=filters)
 
@@ -226,7 +225,7 @@ class LengthTable:
         return self._with_pairs(src_len, tgt_len, count)
 
     def minus(self, other: LengthTable) -> LengthTable | None:
-        """Return the pairs that are left without those of `other`, a part of this table; None where none is left."""
+        """Return the pairs of this table without those of its part `other`; None if none is left."""
         counts = dict(zip(zip(other.src_len.tolist(), other.tgt_len.tolist(), strict=True), other.count.tolist(), strict=True))
         rows = zip(self.src_len.tolist(), self.tgt_len.tolist(), strict=True)
         left = self.count - np.array([counts.get(row, 0) for row in rows], dtype=np.int64)
@@ -242,7 +241,7 @@ class LengthTable:
 
 
 def _distinct(src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the columns of a table: distinct pairs in order, the counts of equal ones added up."""
+    """Return the columns of a table: sorted distinct pairs, the counts of equal ones added up."""
     src, tgt, times = np.broadcast_arrays(*(np.asarray(column, dtype=np.int64) for column in (src_len, tgt_len, count)))
     pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
     total = np.zeros(len(pairs), dtype=np.int64)
@@ -251,18 +250,18 @@ def _distinct(src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> tuple
 
 
 def _split(lengths: IntArray, factor: float, count: IntArray) -> tuple[IntArray, IntArray]:
-    """(whole length below, how many of each row's `count` get one more), so that every prefix's total is kept."""
+    """Return (whole length below, number of each row's pairs with one token more), so that every prefix keeps its total."""
     length = lengths.astype(np.float64) * factor
     low = np.floor(length).astype(np.int64)
     upto = np.floor(np.cumsum((length - low) * count) + 0.5).astype(np.int64)
-    # A sum's rounding error could ask for one more than there are.
+    # The rounding error of a sum could exceed the number of pairs.
     return low, np.clip(np.diff(upto, prepend=0), 0, count)
 
 
 def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
-    """Write a table as CSV under a commented header; whole or not at all, the same bytes for the same table.
+    """Write a table as CSV below a commented header, whole or not at all; the same table gives the same bytes.
 
-    Raises `CorpusError` where the file cannot be written.
+    Raises `CorpusError` if the file cannot be written.
     """
     values = {key: getattr(table, key) for key in _KEYS} | {"tokens_per_word": _as_text(table.tokens_per_word)}
     keys = [
@@ -283,7 +282,7 @@ def _as_text(per_word: TokensPerWord) -> str:
 
 
 def _tokens_per_word(text: str) -> TokensPerWord:
-    """Return what `_as_text` wrote. Raises `CorpusError` for anything but two positive numbers."""
+    """Parse the text of `_as_text`. Raises `CorpusError` for anything but two positive numbers."""
     try:
         src, tgt = (float(number) for number in text.split())
     except ValueError:
@@ -302,10 +301,10 @@ def _end_of_sentence(text: str) -> EndOfSentence:
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
-    """Read what `write_table` wrote; rows may stand in any order, further comments in the header.
+    """Read a table that `write_table` wrote; rows may have any order, and the header further comments.
 
-    Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and
-    rows that are not three whole numbers of at least 1, or that repeat a pair.
+    Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and rows that are not
+    three whole numbers of at least 1, or that repeat a pair.
     """
     lines = TextLines(path, kept="all")
     header = _read_header(lines)
@@ -315,37 +314,30 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
         src_len, tgt_len, count = _read_row(lines, text)
         seen = first_line.setdefault((src_len, tgt_len), lines.line)
         if seen != lines.line:
-            raise lines.fault(
-                f"pair {src_len},{tgt_len} already stands on line {seen}", remedy="add their counts up in one row"
-            )
+            what = f"pair {src_len},{tgt_len} already stands on line {seen}"
+            raise lines.fault(what, remedy="add their counts up in one row")
         counts.append(count)
     if not counts:
         raise lines.fault("no pairs", remedy=_REMEDY)
     pairs = np.array(list(first_line), dtype=np.int64)
     try:
-        return LengthTable.of_pairs(
-            header["name"],
-            header["source"],
-            header["src_unit"],
-            header["tgt_unit"],
-            pairs[:, 0],
-            pairs[:, 1],
-            counts,
-            header.get("filtered", ""),
-            header.get("languages", ""),
-            _tokens_per_word(header["tokens_per_word"]) if "tokens_per_word" in header else WORDS,
-            _end_of_sentence(header.get("end_of_sentence", "none")),
-        )
+        return LengthTable.of_pairs(src_len=pairs[:, 0], tgt_len=pairs[:, 1], count=counts, **header)
     except CorpusError as error:
         raise CorpusError(error.what, path=path, remedy=error.remedy) from None
 
 
-_CHECKED = {"tokens_per_word": _tokens_per_word, "end_of_sentence": _end_of_sentence}
-"""What reads the keys of the header that may be wrong, units apart."""
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "src_unit": check_unit,
+    "tgt_unit": check_unit,
+    "tokens_per_word": _tokens_per_word,
+    "end_of_sentence": _end_of_sentence,
+}
+"""Parsers of the keys of the header that are not free text."""
 
 
-def _read_header(lines: TextLines) -> dict[str, str]:
-    header: dict[str, str] = {}
+def _read_header(lines: TextLines) -> dict[str, Any]:
+    """Return the fields of the table that the header states."""
+    header: dict[str, Any] = {}
     for text in lines:
         if lines.line == 1:
             if not text.startswith(_TITLE):
@@ -360,13 +352,10 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         if colon and key in _KEYS:
             if key in header:
                 raise lines.fault(f"{key} is given twice", remedy="keep one of them")
-            check = check_unit if key.endswith("_unit") else _CHECKED.get(key)
-            if check is not None:
-                try:
-                    check(value)
-                except CorpusError as error:
-                    raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
-            header[key] = value
+            try:
+                header[key] = _PARSERS.get(key, str)(value)
+            except CorpusError as error:
+                raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
     else:
         raise lines.fault(f"no line {_COLUMNS!r}: the file is empty or cut off", remedy=_REMEDY)
     if text.strip() != _COLUMNS:
@@ -384,7 +373,7 @@ def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
         raise lines.fault(f"expected {_COLUMNS}, found {text[:60]!r}", remedy=remedy)
     numbers = []
     for name, field in zip(_COLUMNS.split(","), fields, strict=True):
-        # int() alone would let "1_000" and other scripts' digits pass.
+        # int() alone would accept "1_000" and digits of other scripts.
         most = MAX_PAIRS if name == "count" else MAX_LENGTH
         if not (field.isascii() and field.isdigit() and len(field) < 10 and 1 <= int(field) <= most):
             raise lines.fault(f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {most}")

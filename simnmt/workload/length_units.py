@@ -1,8 +1,8 @@
-"""Units of length: what counts as one token of a sentence (CNMT-07).
+"""Units of length: the tokens of a sentence (CNMT-07).
 
-A unit is counted here (`word`, `mixed`, `char`) or by a sentencepiece model, as the translation models that we calibrate count.
-Tables and profiles may name further units, such as the subwords of a model that is not at hand: such lengths are taken as they
-are, or follow from a stated fertility.
+A unit is counted here (`word`, `mixed`, `char`) or by a sentencepiece model, as by the translation models that we calibrate.
+Tables and profiles may name further units, such as the subwords of an unavailable model: their lengths are used unchanged, or
+converted by a stated fertility.
 """
 
 from __future__ import annotations
@@ -35,38 +35,37 @@ _MIXED_TOKEN = re.compile(f"[{_HAN}{_CJK_PUNCTUATION}]|[^\\s{_HAN}{_CJK_PUNCTUAT
 
 
 def count_words(text: str) -> int:
-    """Runs of characters between white space."""
+    """Count the runs of characters between white space."""
     return len(text.split())
 
 
 def count_mixed(text: str) -> int:
-    """Each Han character or CJK punctuation mark counts one, each run of other non-blank characters one.
+    """Count each Han character, each CJK punctuation mark, and each run of other non-blank characters.
 
-    Quotation marks, dashes and ellipses that Chinese shares with Latin text (U+2018 and its like) belong to
-    the runs.
+    Quotation marks, dashes and ellipses that Chinese shares with Latin text (such as U+2018) belong to the runs.
     """
     return len(_MIXED_TOKEN.findall(text))
 
 
 def count_characters(text: str) -> int:
-    """Characters (code points) that are not blank."""
+    """Count the characters (code points) that are not blank."""
     return sum(map(len, text.split()))
 
 
 UNITS: dict[str, Count] = {"word": count_words, "mixed": count_mixed, "char": count_characters}
-"""A unit's name in files and on the command line -> what counts in it."""
+"""Counting functions by the unit's name in files and on the command line."""
 
 MODEL_PREFIX = "sentencepiece:"
-"""Before the path of a sentencepiece model where a unit is asked for as a text."""
+"""Prefix of the path of a sentencepiece model in a unit given as a text."""
 UNIT_PREFIX = "sentencepiece "
-"""Before the digest of a sentencepiece model in the name of its unit."""
+"""Prefix of the digest of a sentencepiece model in the name of its unit."""
 
 _NEAR_MISS = 0.8
-"""Likeness from which on a name is taken for a slip of a known one: mixd and words are, subword is not."""
+"""Least likeness of a name that is taken for a slip of a known unit: mixd and words are, subword is not."""
 
 
 def unit_counter(unit: str) -> Count:
-    """What counts in `unit`, a name of `UNITS`. Raises `CorpusError` for another."""
+    """Return the counting function of a name of `UNITS`. Raises `CorpusError` for another name."""
     try:
         return UNITS[unit]
     except KeyError:
@@ -74,7 +73,7 @@ def unit_counter(unit: str) -> Count:
 
 
 def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
-    """Return the name that lengths in `unit` go by, and what counts them: `unit` is a name of `UNITS` or `sentencepiece:PATH`.
+    """Return (name, counting function) of a unit, given as a name of `UNITS` or `sentencepiece:PATH`.
 
     PATH may be the folder of a translation model, which has a sentencepiece model for each `side`.
 
@@ -87,9 +86,9 @@ def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[st
 
 
 def source_and_target(units: str) -> tuple[str, str]:
-    """Part `SRC:TGT` into the two units, or give both sides the one; paths of models may hold colons themselves.
+    """Return the two units of `SRC:TGT`, or one unit for both sides; paths of models may contain colons.
 
-    Raises `CorpusError` where a side has none.
+    Raises `CorpusError` if a side has no unit.
     """
     model, known = f"{MODEL_PREFIX}.+?", f"{MODEL_PREFIX}.+|{'|'.join(UNITS)}"
     match = re.fullmatch(f"({model})(?::({known}))?", units) or re.fullmatch("([^:]*)(?::(.*))?", units)
@@ -107,7 +106,7 @@ def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
 
 
 def check_unit(unit: str) -> str:
-    """The name of a unit that lengths are given in. Raises `CorpusError` for none, a long one, and a slip of a known one."""
+    """Return a valid name of a unit. Raises `CorpusError` for an empty or long name, and for a slip of a known one."""
     if not unit or len(unit) > 100 or not unit.isprintable():
         raise CorpusError(f"{unit[:20]!r} is no name of a unit", remedy="give a short text on one line, such as word")
     if unit not in UNITS and nearest(unit, UNITS, likeness=_NEAR_MISS) is not None:
@@ -117,11 +116,11 @@ def check_unit(unit: str) -> str:
 
 Side = Literal["src", "tgt"]
 TOKENISER_FILES: dict[Side, tuple[str, ...]] = {"src": ("source.model", "source.spm"), "tgt": ("target.model", "target.spm")}
-"""Of a folder that `simnmt nmt train` wrote, and of a Hugging Face Marian folder."""
+"""File names of the models in a folder of `simnmt nmt train`, and in a Hugging Face Marian folder."""
 
 
 def tokeniser_in(folder: str | os.PathLike[str], side: Side) -> Path | None:
-    """Return the sentencepiece model of one side in a translation model's folder; None where it holds none."""
+    """Return the sentencepiece model of one side in a translation model's folder; None if there is none."""
     return next((path for name in TOKENISER_FILES[side] if (path := Path(folder) / name).is_file()), None)
 
 
@@ -141,7 +140,7 @@ def model_file(path: str | os.PathLike[str], side: Side) -> Path:
 
 
 def unit_of(path: str | os.PathLike[str]) -> str:
-    """Return the name of the unit of a sentencepiece model: by the content of the file, whatever its name.
+    """Return the name of the unit of a sentencepiece model, which depends only on the content of the file.
 
     The package sentencepiece is not needed. Raises `CorpusError` for a file that cannot be read.
     """
@@ -149,29 +148,29 @@ def unit_of(path: str | os.PathLike[str]) -> str:
 
 
 def unit_of_content(model: bytes) -> str:
-    """Return the name of the unit of a sentencepiece model, of which `model` is the file's content."""
+    """Return the name of the unit of a sentencepiece model from the content of its file."""
     return f"{UNIT_PREFIX}{hashlib.sha256(model).hexdigest()[:12]}"
 
 
 class SentencePieceCounter:
-    """Counts the pieces of a text, without marks of its beginning or end.
+    """A counting function of the pieces of a text, without marks of its beginning or end.
 
     `unit` names the model by the first 12 hexadecimal digits of its SHA-256, so that tables and profiles of the same model
-    agree wherever its file lies, and those of another differ. Pickled, it takes its path along and loads the model anew.
+    agree, wherever the file is. A pickled counter holds the path and loads the model again.
 
-    Raises `CorpusError` where the package `sentencepiece` is not installed, and for a file that is no such model or,
-    once pickled, no longer the same one.
+    Raises `CorpusError` if the package `sentencepiece` is not installed, and for a file that is no such model or, after
+    pickling, another model.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         model = _read(self.path)
         self.unit = unit_of_content(model)
-        """The name that lengths counted so go by."""
+        """Name of the unit."""
         self._encode = _loaded(self.path, model).encode
 
     def __call__(self, text: str) -> int:
-        """Pieces of the text."""
+        """Count the pieces of the text."""
         return len(self._encode(text))
 
     def __reduce__(self) -> tuple[Any, ...]:

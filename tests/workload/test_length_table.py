@@ -197,7 +197,9 @@ def test_a_fertility_that_is_none_is_refused(factor: float) -> None:
 
 
 def test_a_further_filter_is_told_behind_the_first() -> None:
-    table = LengthTable.of_pairs("t", "s", "word", "word", [1, 5], [1, 50], [3, 4], "none: 7 pairs read, 0 dropped (empty 0)")
+    table = LengthTable.of_pairs(
+        "t", "s", "word", "word", [1, 5], [1, 50], [3, 4], filtered="none: 7 pairs read, 0 dropped (empty 0)"
+    )
     left = table.only(np.array([True, False]), "second: 7 pairs read, 4 dropped (x 4)")
     assert counts(left) == {(1, 1): 3}
     assert left.filtered == "none: 7 pairs read, 0 dropped (empty 0); then second: 7 pairs read, 4 dropped (x 4)"

@@ -24,7 +24,7 @@ class BackToBack(Undrawn, ArrivalsConfiguration):
 
 
 class Clients(Undrawn, ArrivalsConfiguration):
-    """A number of clients, each of which thinks, asks, waits for the answer and thinks again."""
+    """Clients that think, issue a request, wait for the answer and think again."""
 
     kind: Literal["clients"]
     clients: int = Field(ge=1, le=1_000_000)
