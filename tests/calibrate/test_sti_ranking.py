@@ -1,4 +1,4 @@
-"""On which examples shards are ranked, of all that could be had, and how many of them judge as well (STI-09)."""
+"""The examples that rank the shards, and how many of them are also judged (STI-09)."""
 
 from __future__ import annotations
 
@@ -41,54 +41,54 @@ def ranked_on(sha256: str, examples: int = 4) -> StiBlock:
 
 def held_order(sha256: str) -> Study:
     """A study that was begun with an order found on that file."""
-    own = begun()
-    return own.model_copy(update={"importance": own.importance.model_copy(update={"task_sha256": sha256})})
+    study = begun()
+    return study.model_copy(update={"importance": study.importance.model_copy(update={"task_sha256": sha256})})
 
 
 def known(ranking: Ranking, *on: str, held: str | None = None) -> ImportanceOrder | None:
     """The order taken where profiles were ranked on these files."""
-    return ranking.known([ranked_on(each) for each in on], None if held is None else held_order(held))
+    return ranking.known([ranked_on(sha256) for sha256 in on], None if held is None else held_order(held))
 
 
-def test_an_order_that_was_found_on_the_judging_examples_hides_no_other() -> None:
-    for found in (
+def test_an_order_from_other_examples_is_preferred_to_one_from_the_judged_examples() -> None:
+    for order in (
         known(Ranking(FILMS), JUDGED, OTHER),
         known(Ranking(FILMS), OTHER, JUDGED),
         known(Ranking(FILMS), JUDGED, held=OTHER),
         known(Ranking(FILMS), OTHER, held=JUDGED),
     ):
-        assert found is not None and found.task_sha256 == OTHER and found.shared is None
+        assert order is not None and order.task_sha256 == OTHER and order.shared is None
 
 
-def test_orders_that_were_found_on_the_judging_examples_alone_are_taken_only_where_that_is_said() -> None:
+def test_an_order_from_the_judged_examples_needs_the_option_for_it() -> None:
     for on, held in (((JUDGED, JUDGED), None), ((JUDGED,), JUDGED), ((), JUDGED)):
         with pytest.raises(CalibrationError, match="the very examples"):
             known(Ranking(FILMS), *on, held=held)
-        found = known(Ranking(FILMS, on_judged=True), *on, held=held)
-        assert found is not None and (found.task_sha256, found.shared) == (JUDGED, 3)
+        order = known(Ranking(FILMS, on_judged=True), *on, held=held)
+        assert order is not None and (order.task_sha256, order.shared) == (JUDGED, 3)
     with pytest.raises(CalibrationError, match="no option names"):
         known(Ranking(FILMS))
     assert known(Ranking(FILMS, on_judged=True), OTHER, held=OTHER) is None
 
 
-def test_texts_that_rank_and_judge_are_counted_where_the_ranking_file_is_given() -> None:
+def test_shared_texts_are_counted_if_the_ranking_file_is_given() -> None:
     """Three of its four, one of its first two."""
     by_file = Ranking(FILMS, APART)
     for blocks, held in (([ranked_on(OTHER)], None), ([], held_order(OTHER))):
-        found = by_file.known(blocks, held)
-        assert found is not None and found.shared == 3
+        order = by_file.known(blocks, held)
+        assert order is not None and order.shared == 3
     fewer = by_file.known([ranked_on(OTHER, examples=2)], None)
     assert fewer is not None and (fewer.examples, fewer.shared) == (2, 1)
     apart = Ranking(FILMS, replace(APART, texts=("cold",), labels=APART.labels[:1])).known([ranked_on(OTHER)], None)
     assert apart is not None and apart.shared == 0
 
 
-def test_a_study_is_gone_on_with_whether_or_not_the_shared_texts_were_counted_before(tmp_path: Path) -> None:
-    own = begun()
-    counted = own.model_copy(update={"importance": own.importance.model_copy(update={"shared": 3})})
-    for held, again in ((own, counted), (counted, own)):
+def test_a_study_continues_with_and_without_a_count_of_shared_texts(tmp_path: Path) -> None:
+    study = begun()
+    counted = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 3})})
+    for held, again in ((study, counted), (counted, study)):
         write_study(tmp_path / "study.json", held)
         assert continued_study(again, tmp_path / "study.json").importance == counted.importance
-    other = own.model_copy(update={"importance": own.importance.model_copy(update={"shared": 4})})
+    other = study.model_copy(update={"importance": study.importance.model_copy(update={"shared": 4})})
     with pytest.raises(CalibrationError, match="another importance"):
         continued_study(other, tmp_path / "study.json")

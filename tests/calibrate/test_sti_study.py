@@ -34,7 +34,7 @@ from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights
 
 
-def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
+def test_a_study_is_read_as_it_was_written_with_the_answer_to_every_example(tmp_path: Path) -> None:
     small_study = study()
     write_study(tmp_path / "study.json", small_study)
     assert read_study(tmp_path / "study.json", Study) == small_study
@@ -78,8 +78,8 @@ def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
     assert cost.geometry == BERT_BASE and cost.bytes_of(32) == BERT_BASE.index_bytes(32)
 
 
-def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> None:
-    """STI-12; a way that ends late says so, and no plan without a flag waits for more than a shard (STI-15)."""
+def test_every_point_has_the_latency_and_stall_of_its_timeline() -> None:
+    """STI-12; a late method is marked, and no plan without a flag waits for more than a shard (STI-15)."""
     small_study = study()
     reads = {device.name: device.io_s[32] for device in small_study.devices}
     for point in (*small_study.grid, *small_study.sizes):
@@ -136,7 +136,7 @@ class Breaking(Imagined):
         return super().evaluate(bits)
 
 
-def test_a_study_that_was_stopped_goes_on_with_the_parts_that_it_lacks(tmp_path: Path) -> None:
+def test_a_stopped_study_continues_with_the_missing_parts(tmp_path: Path) -> None:
     out = tmp_path / "study.json"
     with pytest.raises(KeyboardInterrupt):
         measure(begun(), bench(Breaking(15)), out=out)
@@ -158,13 +158,13 @@ def test_other_settings_measure_anew_and_a_named_part_is_measured_again() -> Non
     assert idle.calls == 11  # ten submodels, and the whole in full that all are compared with
 
 
-def test_what_many_plans_come_to_is_answered_once() -> None:
+def test_a_submodel_of_many_plans_is_evaluated_once() -> None:
     imagined = Imagined()
     measured = measure(begun(), bench(imagined), parts=["uniform", "grid", "sizes", "upgrades"])
     assert sum(run.evaluations for run in measured.runs) + 1 == imagined.calls < len(measured.outcomes) / 2
 
 
-def test_raised_shards_are_as_many_by_importance_as_at_random_and_drawn_alike_each_time() -> None:
+def test_importance_and_chance_raise_equally_many_shards_and_the_draw_is_repeatable() -> None:
     """STI-24: equal IO; the same seed draws the same orders."""
     asked: list[Mapping[Shard, int]] = []
 
@@ -213,7 +213,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "tiny.store", folder / "films.tsv"
 
 
-def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Path], tmp_path: Path) -> None:
     """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
     store, task = places
     messages: list[str] = []
@@ -233,13 +233,13 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
         studied(store, task, importance_on_task=True, out=tmp_path / "s.json")
 
 
-def test_a_look_at_the_first_examples_tells_the_largest_class_of_these(places: tuple[Path, Path]) -> None:
+def test_a_study_of_the_first_examples_records_their_largest_class(places: tuple[Path, Path]) -> None:
     store, task = places
     measured = studied(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
     assert (measured.task.examples, measured.task.largest_class) == (5, 0.6) and measured.importance.examples == 5
 
 
-def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
+def test_the_judged_examples_rank_no_shards_without_the_option_for_it(
     places: tuple[Path, Path], make_profile: Any, tmp_path: Path
 ) -> None:
     """A model of random weights gains from an order that was measured on what judges it."""
@@ -293,7 +293,7 @@ def test_a_profile_gives_a_device_and_its_importance_unless_other_examples_are_a
         studied(store, task, profiles=[tmp_path / "plain.json"])
 
 
-def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
+def test_embedding_and_head_of_a_profile_are_part_of_every_deadline(
     places: tuple[Path, Path], make_profile: Any, tmp_path: Path
 ) -> None:
     """As long as a layer each, and all of it half as long again while the disk reads."""
@@ -318,7 +318,7 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     }
 
 
-def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measured(
+def test_an_unsuitable_store_task_or_file_is_refused_in_one_line_before_any_measurement(
     places: tuple[Path, Path], tmp_path: Path
 ) -> None:
     store, task = places
@@ -343,7 +343,7 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
         assert "\n" not in str(refused.value) and not [line for line in messages if line.startswith(PARTS)]
 
 
-def test_settings_of_nothing_are_refused() -> None:
+def test_settings_that_leave_nothing_to_measure_are_refused() -> None:
     for wrong in ({"deadline_shares": ()}, {"deadline_shares": (0.0,)}, {"random_orders": 0}, {"size_shares": (-0.1,)}):
         with pytest.raises(CalibrationError):
             StudySettings(**wrong)

@@ -50,7 +50,7 @@ SMALL = StudySettings(
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet_box() -> Iterator[None]:
-    """A box whose use by others is known without waiting half a second for each part."""
+    """A box whose use by others is known without waiting half a second for entry part."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processor_use, "others_cpus", lambda: 0.25)
         yield
@@ -70,37 +70,39 @@ def study(made: Path) -> Study:
     return run_study(made / "m", both, settings=SMALL, out=made / "study.json", kept=made / "kept", guard=QUIET)
 
 
-def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None:
+def test_every_part_is_measured_and_can_be_read_again(made: Path, study: Study) -> None:
     assert read_study(made / "study.json", Study) == study
     assert (study.model.name, study.model.vocab, study.model.width) == ("m", 36, 48)
     assert study.model.parameter_bytes == 4 * study.model.parameters
-    keys = [(each.label, each.clusters, each.top) for each in study.sweep]
+    keys = [(entry.label, entry.clusters, entry.top) for entry in study.sweep]
     grid = [(2, 1), (2, 2), (2, 3), (3, 3), (5, 1), (5, 2)]
-    assert keys == [(label, *each) for label in ("one-other", "other-one") for each in grid]
-    assert [each.training_sentences for each in study.volume if each.label == "one-other"] == [10, 10, 20, 20]
-    assert {(each.label, each.knowledge) for each in study.by_language} == {
+    assert keys == [(label, *cell) for label in ("one-other", "other-one") for cell in grid]
+    assert [entry.training_sentences for entry in study.volume if entry.label == "one-other"] == [10, 10, 20, 20]
+    assert {(entry.label, entry.knowledge) for entry in study.by_language} == {
         (label, knowledge) for label in ("one-other", "other-one") for knowledge in ("both", "target", "mixed, same size")
     }
-    sizes = {(each.label, each.knowledge): each.training_contexts for each in study.by_language}
+    sizes = {(entry.label, entry.knowledge): entry.training_contexts for entry in study.by_language}
     for label in ("one-other", "other-one"):
         assert sizes[label, "both"] == sizes[label, "mixed, same size"] < sizes[label, "target"]
-    assert [len(each.columns) for each in study.per_cluster] == [4] * 4
-    assert all(sum(each.columns) * 4 == own.set_bytes for each, own in zip(study.per_cluster, shown(study), strict=True))
-    assert [(each.beam, each.batch) for each in study.chosen] == [(1, 1), (2, 3)] * 2
-    assert {each.selection for each in study.candidates} == {"ibm1", "attention"}
+    assert [len(entry.columns) for entry in study.per_cluster] == [4] * 4
+    assert all(
+        sum(entry.columns) * 4 == bundle.set_bytes for entry, bundle in zip(study.per_cluster, shown(study), strict=True)
+    )
+    assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
+    assert {entry.selection for entry in study.candidates} == {"ibm1", "attention"}
     assert len(study.speeds) == 2 * 2 * 2
-    assert all(each.identical is not None and each.token_agreement is not None for each in study.speeds)
+    assert all(entry.identical is not None and entry.token_agreement is not None for entry in study.speeds)
     timed = (*study.chosen, *study.speeds, *study.candidates)
-    assert all(each.rounds is not None and each.rounds.conclusive and each.rounds.rejected == 0 for each in timed)
+    assert all(entry.rounds is not None and entry.rounds.conclusive and entry.rounds.rejected == 0 for entry in timed)
     assert all("timed stretches of rounds were disturbed" in run_of(study, part).notes[-1] for part in TIMED_PARTS)
-    assert all(each.active_mass is not None and 0.0 < each.active_mass < 1.0 for each in study.chosen)
+    assert all(entry.active_mass is not None and 0.0 < entry.active_mass < 1.0 for entry in study.chosen)
     assert all(run.settings == SMALL and run.others_cpus == 0.25 for run in study.runs)
-    assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)
+    assert all(entry.total_bytes > entry.centroid_bytes == entry.clusters * 48 * 4 for entry in study.memory)
     assert [run.part for run in study.runs] == list(dict.fromkeys(run.part for run in study.runs))
     read, seen = study.runs[0].notes[:2]
     assert read == "one-other: the first 20 sentences that are not empty, of 60 lines of training text."
     assert seen.startswith("one-other: k-means saw 40 of ")
-    assert {each.role for each in study.texts} == {"train", "targets", "heldout", "references"}
+    assert {text.role for text in study.texts} == {"train", "targets", "heldout", "references"}
 
 
 def run_of(study: Study, part: str) -> PartRun:
@@ -112,39 +114,39 @@ def smaller(**changed: Any) -> StudySettings:
 
 
 def shown(study: Study) -> list[Any]:
-    return [each for each in study.memory if each.clusters == SMALL.shown_clusters]
+    return [entry for entry in study.memory if entry.clusters == SMALL.shown_clusters]
 
 
-def test_what_is_chosen_comes_from_the_sweep_or_is_named(made: Path, study: Study) -> None:
+def test_the_chosen_cell_comes_from_the_sweep_or_from_the_settings(made: Path, study: Study) -> None:
     for label in ("one-other", "other-one"):
-        best = choose([each for each in study.tried if each.label == label])
-        assert {(each.clusters, each.top) for each in study.chosen if each.label == label} == {best}
-        assert best in {(each.clusters, each.top) for each in study.memory if each.label == label}
-    assert all(each.sentences == 2 and each.bleu is not None for each in study.tried), "of the development half"
+        best = choose([entry for entry in study.tried if entry.label == label])
+        assert {(entry.clusters, entry.top) for entry in study.chosen if entry.label == label} == {best}
+        assert best in {(entry.clusters, entry.top) for entry in study.memory if entry.label == label}
+    assert all(entry.sentences == 2 and entry.bleu is not None for entry in study.tried), "of the development half"
     (rule, *_, scores) = (note for note in study.runs[PARTS.index("chosen")].notes if "chosen" in note or "Scores" in note)
     assert rule.startswith("one-other: r and K were chosen on 2 other held-out sentences") and "active columns alone" in scores
     named = smaller(chosen={"one-other": (3, 1)}, searches=((1, 1),))
-    found = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept", guard=QUIET)
-    assert [(each.clusters, each.top) for each in found.chosen] == [(3, 1)]
+    continued = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept", guard=QUIET)
+    assert [(entry.clusters, entry.top) for entry in continued.chosen] == [(3, 1)]
     with pytest.raises(CalibrationError, match="no measured cell to choose r and K of one-other by"):
         run_study(made / "m", [direction(made)], settings=SMALL, parts=["chosen"])
 
 
-def test_a_run_that_was_stopped_goes_on_and_replaces_no_more_than_it_measures(made: Path, study: Study, tmp_path: Path) -> None:
+def test_a_second_run_replaces_no_more_than_it_measures(made: Path, study: Study, tmp_path: Path) -> None:
     out = tmp_path / "study.json"
     write_study(out, study)
     fewer = smaller(clusters=(3,))
-    found = run_study(made / "m", [direction(made)], settings=fewer, parts=["sweep"], out=out, kept=made / "kept")
-    assert found == read_study(out, Study)
-    assert [(each.label, each.clusters) for each in found.sweep] == [
+    continued = run_study(made / "m", [direction(made)], settings=fewer, parts=["sweep"], out=out, kept=made / "kept")
+    assert continued == read_study(out, Study)
+    assert [(entry.label, entry.clusters) for entry in continued.sweep] == [
         *[("other-one", r) for r in (2, 2, 2, 3, 5, 5)],
         *[("one-other", r) for r in (2, 3, 3, 3)],
     ]
-    assert (found.volume, found.chosen, found.texts) == (study.volume, study.chosen, found.texts)
-    assert {(each.label, each.role) for each in found.texts} == {(each.label, each.role) for each in study.texts}
-    assert run_of(found, "sweep") == found.runs[-1] != run_of(study, "sweep")
-    assert {each.label for each in study.tried} == {"one-other", "other-one"}
-    assert {each.label for each in found.tried} == {"other-one"}, "of the old sweep"
+    assert (continued.volume, continued.chosen, continued.texts) == (study.volume, study.chosen, continued.texts)
+    assert {(text.label, text.role) for text in continued.texts} == {(text.label, text.role) for text in study.texts}
+    assert run_of(continued, "sweep") == continued.runs[-1] != run_of(study, "sweep")
+    assert {entry.label for entry in study.tried} == {"one-other", "other-one"}
+    assert {entry.label for entry in continued.tried} == {"other-one"}, "of the old sweep"
 
 
 def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
@@ -165,26 +167,26 @@ def test_training_text_is_not_held_out(made: Path) -> None:
         run_study(made / "m", [direction(made), same], settings=SMALL, parts=["sweep"])
 
 
-def test_a_direction_without_translations_is_left_out_of_word_alignments_and_told_so(made: Path) -> None:
-    other, said = dataclasses.replace(direction(made, "other-one"), train_targets=None), list[str]()
+def test_a_direction_without_translations_is_left_out_of_word_alignments_with_a_note(made: Path) -> None:
+    other, messages = dataclasses.replace(direction(made, "other-one"), train_targets=None), list[str]()
     settings = smaller(searches=((1, 1),))
-    found = run_study(
+    continued = run_study(
         made / "m",
         [direction(made), other],
         settings=settings,
         parts=["candidates"],
         kept=made / "kept",
-        progress=said.append,
+        progress=messages.append,
         guard=QUIET,
     )
-    assert {each.label for each in found.candidates} == {"one-other"} and found.runs[0].labels == ("one-other",)
-    assert found.runs[0].notes[0].startswith("other-one: left out, since no translations")
-    assert "candidates: not of other-one, since no translations of the training text were given" in said
+    assert {entry.label for entry in continued.candidates} == {"one-other"} and continued.runs[0].labels == ("one-other",)
+    assert continued.runs[0].notes[0].startswith("other-one: left out, since no translations")
+    assert "candidates: not of other-one, since no translations of the training text were given" in messages
     with pytest.raises(CalibrationError, match="no translations of any training text"):
         run_study(made / "m", [other], settings=SMALL, parts=["candidates"])
 
 
-def test_a_part_of_less_counts_as_not_measured(study: Study) -> None:
+def test_a_part_measured_on_less_text_counts_as_not_measured(study: Study) -> None:
     def had(part: str, **changed: Any) -> PartRun:
         return run_of(study, part).model_copy(update={"settings": smaller(**changed)})
 
@@ -212,13 +214,13 @@ def test_more_clusters_than_contexts_and_more_tokens_than_the_vocabulary_are_ref
         StudySettings(rounds=0)
 
 
-def test_what_is_no_study_is_told_in_one_line(made: Path, study: Study, tmp_path: Path) -> None:
+def test_a_file_that_is_no_study_is_refused_in_one_line(made: Path, study: Study, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     with pytest.raises(CalibrationError, match="cannot read the study"):
         read_study(path, Study)
-    told = json.loads(study.model_dump_json())
-    told["sweep"][0]["miss_rate"] = 2.0
-    path.write_text(json.dumps(told))
+    document = json.loads(study.model_dump_json())
+    document["sweep"][0]["miss_rate"] = 2.0
+    path.write_text(json.dumps(document))
     with pytest.raises(CalibrationError, match=r"no study: sweep\.0\.miss_rate"):
         read_study(path, Study)
     path.write_text("{")

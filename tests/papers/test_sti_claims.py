@@ -52,7 +52,7 @@ def test_a_gain_is_the_mean_over_deadlines_of_the_same_examples_with_its_interva
     assert verdicts(measured, "STI-22 (d)") == {HOLDS}
 
 
-def test_what_noise_may_explain_is_not_distinguishable() -> None:
+def test_a_difference_that_noise_may_explain_is_not_distinguishable() -> None:
     measured = graded(lambda point: 0.80, shift=lambda point: 40 if point.method in PLANNED else 0)
     assert verdicts(measured, "STI-22 (a)") == {UNCLEAR}
 
@@ -96,7 +96,7 @@ def test_the_plan_that_may_wait_is_judged_beside_the_published_one() -> None:
     assert all("allowed to wait until the deadline: -20.00 points" in record.ours for record in judged)
 
 
-def test_nothing_is_judged_where_never_both_are_in_time() -> None:
+def test_no_verdict_if_the_two_methods_are_never_in_time_together() -> None:
     measured = study()
     measured = measured.model_copy(update={"grid": tuple(point.model_copy(update={"misses": True}) for point in measured.grid)})
     assert verdicts(measured, "STI-22 (c)") == {UNKNOWN}
@@ -109,7 +109,7 @@ def test_a_late_plan_breaks_the_claim_on_deadlines_only_where_the_model_in_memor
     assert verdicts(measured.model_copy(update={"grid": tuple(late)}), "STI-22 (f)") == {HOLDS}
 
 
-def test_the_buffer_and_tight_deadlines_are_judged_by_their_own_halves() -> None:
+def test_the_buffer_and_tight_deadlines_are_judged_by_halves_of_the_grid() -> None:
     buffered = graded(lambda point: 0.8 if point.preload_share else 0.7)
     assert verdicts(buffered, "STI-24 (d)") == {HOLDS}
     assert verdicts(graded(lambda point: 0.8), "STI-24 (d)") == {UNCLEAR}
@@ -119,7 +119,7 @@ def test_the_buffer_and_tight_deadlines_are_judged_by_their_own_halves() -> None
     assert verdicts(loose, "STI-24 (g)") == {FAILS}
 
 
-def test_memory_operations_shapes_and_busy_times_are_of_the_plans_themselves() -> None:
+def test_memory_operations_shapes_and_busy_times_are_judged_by_the_plans() -> None:
     """STI-23 to 25."""
     measured = study()
     assert verdicts(measured, "STI-23 (c)") == {HOLDS} and verdicts(measured, "STI-24 (a)") == {HOLDS}
@@ -139,7 +139,7 @@ def test_memory_beside_the_buffer_is_stated_with_the_shards_that_are_read() -> N
     assert reasons and all("one layer in float32" in why and "compressed shards" in why for why in reasons)
 
 
-def test_importance_is_held_against_the_mean_of_random_orders() -> None:
+def test_importance_is_compared_with_the_mean_of_random_orders() -> None:
     """STI-24: the stand-in's shards are worth what the order says."""
     measured = study()
     assert verdicts(measured, "STI-24 (e)") == {HOLDS} and verdicts(measured, "STI-24 (f)") == {HOLDS}
@@ -149,13 +149,13 @@ def test_importance_is_held_against_the_mean_of_random_orders() -> None:
     assert verdicts(measured.model_copy(update={"upgrades": tuple(same)}), "STI-24 (e)") == {HOLDS}
 
 
-def test_accuracy_rises_with_fidelity_or_the_proxy_is_none() -> None:
+def test_accuracy_must_rise_with_fidelity() -> None:
     """STI-27."""
     assert verdicts(study(), "STI-27") == {HOLDS}
     assert verdicts(study(flat=True, parts=("uniform",)), "STI-27") == {UNCLEAR}
 
 
-def test_parts_that_were_not_measured_are_asked_for() -> None:
+def test_claims_name_the_part_that_was_not_measured() -> None:
     judged = study_claims(study(parts=("uniform",)))
     lacking = [record for record in judged if record.verdict == UNKNOWN]
     assert len(judged) - len(lacking) == 1 and all("the study has no part" in record.why for record in lacking)

@@ -47,12 +47,12 @@ def test_the_motivating_pipeline_takes_2129_ms_and_loading_first_2604() -> None:
         ("mean of both printed", 122.5, 0),
     ],
 )
-def test_what_follows_is_what_the_requirements_say(what: str, value: float, within: float) -> None:
+def test_derived_figures_equal_those_of_the_requirements(what: str, value: float, within: float) -> None:
     """STI-01, 05, 20 to 23."""
     assert VALUES[what] == pytest.approx(value, abs=within + 1e-9)
 
 
-def test_the_papers_own_figures_decide_six_of_its_sentences() -> None:
+def test_the_printed_figures_decide_six_claims() -> None:
     verdicts = {record.identifier: record.verdict for record in PAPER_CLAIMS}
     assert verdicts == {
         "STI-21 (a)": HOLDS,
@@ -65,7 +65,7 @@ def test_the_papers_own_figures_decide_six_of_its_sentences() -> None:
     }
 
 
-def test_a_mean_of_gains_is_of_those_that_are_asked_for() -> None:
+def test_a_mean_of_gains_covers_the_named_baselines() -> None:
     assert mean_gain("StdPL-6") == pytest.approx((5.83 + 3.15) / 2)
     assert memory_ratio(10) == pytest.approx((10 + 2) / 2)
 

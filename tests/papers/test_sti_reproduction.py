@@ -60,7 +60,7 @@ def rows(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {table["id"]: table["rows"] for table in document["tables"]}
 
 
-def test_ours_stands_beside_published_in_the_same_columns(rows: dict[str, list[dict[str, Any]]]) -> None:
+def test_published_and_measured_rows_have_the_same_columns(rows: dict[str, list[dict[str, Any]]]) -> None:
     kinds = [row["kind"] for row in rows["gains"]]
     # Gains rest on the costs of devices, which are inferred, though the accuracies were measured.
     assert kinds.count("published") == 8 and kinds.count("inferred") == 3 * 7
@@ -68,7 +68,7 @@ def test_ours_stands_beside_published_in_the_same_columns(rows: dict[str, list[d
     assert len(rows["grid"]) == 3 * 4 * 10 and {row["method"] for row in rows["sizes"]} == {"STI"}
 
 
-def test_the_first_figures_are_those_where_both_are_in_time_and_those_over_all_deadlines_stand_beside(
+def test_gains_in_time_come_first_and_gains_over_all_deadlines_follow(
     report: PaperReport, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
     """STI-22 is judged by them (errata); an accuracy beside them is of the same deadlines."""
@@ -91,7 +91,7 @@ def test_the_first_figures_are_those_where_both_are_in_time_and_those_over_all_d
     assert over_all.startswith(f"late answers included {first['gain']:+.1f}")
 
 
-def test_every_row_on_answers_states_how_many_are_the_whole_models(rows: dict[str, list[dict[str, Any]]]) -> None:
+def test_every_row_on_answers_states_its_agreement_with_the_whole_model(rows: dict[str, list[dict[str, Any]]]) -> None:
     """XP-03."""
     for name in ("grid", "sizes", "uniform", "upgrades"):
         assert rows[name] and all(0.0 <= row["agreement"] <= 1.0 for row in rows[name])
@@ -99,7 +99,7 @@ def test_every_row_on_answers_states_how_many_are_the_whole_models(rows: dict[st
     assert whole["agreement"] == 1.0
 
 
-def test_a_document_is_json_and_its_pipelines_end_as_their_points_say(document: dict[str, Any]) -> None:
+def test_a_document_is_json_and_its_pipelines_end_when_their_points_do(document: dict[str, Any]) -> None:
     groups = document["timelines"]
     assert [group["kind"] for group in groups] == ["published", "inferred", "inferred", "inferred"]
     assert groups[0]["pipelines"][0]["latency_s"] == pytest.approx(2.129)
@@ -108,7 +108,7 @@ def test_a_document_is_json_and_its_pipelines_end_as_their_points_say(document: 
             assert times["misses"] == (times["compute_end"][-1] > group["deadline_s"] * (1 + 1e-9))
 
 
-def test_without_a_study_published_figures_stand_alone_and_the_text_says_so() -> None:
+def test_without_a_study_the_text_states_that_published_figures_are_alone() -> None:
     report = Reproduction().report()
     assert "Published figures alone" in report.text() and "2,129" in report.text()
     assert not [record for record in report.claims if record.device]
@@ -173,12 +173,12 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
         ({"store": Path("s"), "task": Path("t"), "parts": ("grit",)}, "did you mean grid"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         StudySource.from_options(options.pop("store", None), options.pop("task", None), **options)
 
 
-def test_what_comes_with_simnmt_is_a_study_each() -> None:
+def test_every_shipped_study_is_a_full_one() -> None:
     studies = read_studies(shipped_measurements("sti", "study"), Study)
     assert studies
     for shipped in studies:

@@ -1,4 +1,4 @@
-"""Measurements of the output layer decide the claims on a step, and stand in tables of their own (FVP-09, FVP-15)."""
+"""Measurements of the output layer decide the claims on a step, and have separate tables (FVP-09, FVP-15)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from simnmt.papers.kit.study import shipped_measurements
 from tests.papers.vocab_bench_stand_ins import STAGES, bench, step
 
 
-def verdicts(*own: ProjectionBench) -> dict[str, str]:
-    return {record.identifier: record.verdict for record in bench_claims(own)}
+def verdicts(*benches: ProjectionBench) -> dict[str, str]:
+    return {record.identifier: record.verdict for record in bench_claims(benches)}
 
 
-def test_without_a_measurement_each_claim_says_what_it_needs() -> None:
-    found = {record.identifier: record for record in bench_claims(())}
-    assert set(found) == {"FVP-09", "FVP-15 (a)", "FVP-15 (b)"}
-    assert all(record.verdict == "not measurable here" and "--bench" in record.why for record in found.values())
-    assert "--device cuda" in found["FVP-15 (a)"].why and found["FVP-15 (a)"].published == "2.40 to 3.15"
+def test_without_a_measurement_every_claim_names_the_missing_one() -> None:
+    records = {record.identifier: record for record in bench_claims(())}
+    assert set(records) == {"FVP-09", "FVP-15 (a)", "FVP-15 (b)"}
+    assert all(record.verdict == "not measurable here" and "--bench" in record.why for record in records.values())
+    assert "--device cuda" in records["FVP-15 (a)"].why and records["FVP-15 (a)"].published == "2.40 to 3.15"
 
 
 @pytest.mark.parametrize(
-    ("own", "bare", "verdict"),
+    ("measured", "bare", "verdict"),
     [
         (bench(), "FVP-09", "holds"),
         (bench(), "FVP-15 (b)", "holds"),
@@ -44,11 +44,11 @@ def test_without_a_measurement_each_claim_says_what_it_needs() -> None:
         (bench(step(0.06, 2.0, 8), device="cuda"), "FVP-15 (a)", "not measurable here"),
     ],
 )
-def test_a_claim_is_decided_by_what_was_measured(own: ProjectionBench, bare: str, verdict: str) -> None:
-    assert verdicts(own)[bare] == verdict
+def test_a_claim_is_decided_by_what_was_measured(measured: ProjectionBench, bare: str, verdict: str) -> None:
+    assert verdicts(measured)[bare] == verdict
 
 
-def test_where_overheads_take_half_of_the_dense_time_the_break_even_stands_instead() -> None:
+def test_steps_whose_overheads_take_half_of_the_dense_time_show_the_break_even_instead() -> None:
     """FVP-15."""
     slow = step(0.06, 1.2, 40, stages_s=STAGES | {"scatter": 0.05})
     (record,) = (record for record in bench_claims((bench(slow, device="cuda"),)) if record.identifier == "FVP-15 (a)")
@@ -58,7 +58,7 @@ def test_where_overheads_take_half_of_the_dense_time_the_break_even_stands_inste
     assert record.verdict == "holds" and "1 steps take more: all columns win above 40 %" in record.why
 
 
-def test_steps_and_their_break_even_stand_in_tables_and_on_the_page() -> None:
+def test_steps_and_their_break_even_are_in_tables_and_on_the_page() -> None:
     report = judge((), (bench(),)).report()
     tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
     assert [round(row["ratio"], 2) for row in tables["bench"]] == [11.0, 6.0, 15.0]
@@ -68,15 +68,13 @@ def test_steps_and_their_break_even_stand_in_tables_and_on_the_page() -> None:
     assert '<section id="bench">' not in judge().report().page()
 
 
-def test_shipped_measurements_are_taken_where_none_is_named_and_are_no_studies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_benches_are_the_default_and_are_not_read_as_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "calibration/vocabulary"
     folder.mkdir(parents=True)
     monkeypatch.setattr(shipped_files, "folder", lambda kind: tmp_path / kind)
     (folder / "bench-cpu.json").write_text(bench().model_dump_json(), encoding="utf-8")
-    found = reproduce()
-    assert [each.box for each in found.benches] == ["a processor, 1 thread"] and shipped_measurements(
+    reproduction = reproduce()
+    assert [bench.box for bench in reproduction.benches] == ["a processor, 1 thread"] and shipped_measurements(
         "vocabulary", "study"
     ) == []
     assert reproduce(benches=[]).benches == []

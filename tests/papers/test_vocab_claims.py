@@ -12,21 +12,23 @@ from simnmt.papers.fvp.study_claims import study_claims
 from tests.papers.vocab_stand_ins import CLUSTERS, TOPS, cell, decoded, rounds_kept, speed, spread, study
 
 
-def verdicts(own: Study | None) -> dict[str, str]:
-    return {record.identifier: record.verdict for record in study_claims(own)}
+def verdicts(judged: Study | None) -> dict[str, str]:
+    return {record.identifier: record.verdict for record in study_claims(judged)}
 
 
-def test_everything_holds_on_a_study_made_to() -> None:
+def test_every_claim_holds_on_a_study_that_is_made_so() -> None:
     assert set(verdicts(study()).values()) == {"holds"}
 
 
-def test_without_a_study_nothing_measured_is_judged() -> None:
-    found = verdicts(None)
-    assert set(found.values()) == {"not measurable here"} and set(found) == set(verdicts(study()))
+def test_without_a_study_no_measured_claim_is_judged() -> None:
+    judged = verdicts(None)
+    assert set(judged.values()) == {"not measurable here"} and set(judged) == set(verdicts(study()))
 
 
 def speeds(best: int, clusters: int = 1_300) -> tuple[Any, ...]:
-    return tuple(speed("fr-en", own, top, 0.4 if (own, top) == (clusters, best) else 0.2) for own in CLUSTERS for top in TOPS)
+    return tuple(
+        speed("fr-en", count, top, 0.4 if (count, top) == (clusters, best) else 0.2) for count in CLUSTERS for top in TOPS
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,8 @@ def test_a_trend_allows_noise_and_no_more() -> None:
 
 def test_where_nothing_is_missed_a_larger_k_cannot_miss_less() -> None:
     """FVP-08."""
-    own = study(sweep=(cell(top=1), cell(top=3, miss_rate=0.0), cell(top=5, miss_rate=0.0)))
-    assert verdicts(own)["FVP-08 (c)"] == "holds"
+    judged = study(sweep=(cell(top=1), cell(top=3, miss_rate=0.0), cell(top=5, miss_rate=0.0)))
+    assert verdicts(judged)["FVP-08 (c)"] == "holds"
     assert verdicts(study(sweep=(cell(top=1), cell(top=3, miss_rate=0.02))))["FVP-08 (c)"] == "not distinguishable", "as many"
 
 
@@ -118,30 +120,30 @@ def missed(*rates: float) -> tuple[Any, ...]:
         ((0.02,), "not measurable here"),
     ],
 )
-def test_misses_are_judged_beyond_what_so_few_tokens_can_tell(rates: tuple[float, ...], verdict: str) -> None:
+def test_misses_are_judged_by_the_standard_error_of_the_held_out_tokens(rates: tuple[float, ...], verdict: str) -> None:
     """FVP-08: 2 % of 9,000 tokens have a standard error of 0.15 points."""
     assert verdicts(study(volume=missed(*rates)))["FVP-08 (d)"] == verdict
 
 
-def test_a_group_of_one_is_no_trend_and_spoils_none() -> None:
+def test_a_group_of_one_cell_neither_makes_nor_spoils_a_trend() -> None:
     """FVP-11: extra cells, tried with one number of clusters alone."""
-    own = study(sweep=(cell(clusters=100), cell(clusters=500), cell(clusters=500, top=10)))
-    assert verdicts(own)["FVP-11 (a)"] == "holds"
+    judged = study(sweep=(cell(clusters=100), cell(clusters=500), cell(clusters=500, top=10)))
+    assert verdicts(judged)["FVP-11 (a)"] == "holds"
     assert verdicts(study(sweep=(cell(),)))["FVP-11 (a)"] == verdicts(study(sweep=(cell(),)))["FVP-11 (b)"]
     assert verdicts(study(sweep=(cell(),)))["FVP-11 (a)"] == "not measurable here"
     level = study(sweep=(cell(clusters=100, share=spread(0.05)), cell(clusters=500, share=spread(0.049))))
     assert verdicts(level)["FVP-11 (a)"] == "not distinguishable"
 
 
-def test_what_holds_by_construction_says_so_with_the_amount() -> None:
+def test_a_claim_that_holds_by_construction_states_so_with_the_amount() -> None:
     """FVP-08, FVP-11: sets of a K are parts of those of a larger one."""
-    found = {record.identifier: record.why for record in study_claims(study())}
-    assert all("by construction" in found[bare] for bare in ("FVP-08 (c)", "FVP-11 (b)", "FVP-11 (c)"))
-    assert "2.24 to 2.24 times as many columns with the largest K, K = 5 against K = 1" in found["FVP-11 (b)"]
-    assert "by construction" not in found["FVP-11 (a)"]
+    reasons = {record.identifier: record.why for record in study_claims(study())}
+    assert all("by construction" in reasons[bare] for bare in ("FVP-08 (c)", "FVP-11 (b)", "FVP-11 (c)"))
+    assert "2.24 to 2.24 times as many columns with the largest K, K = 5 against K = 1" in reasons["FVP-11 (b)"]
+    assert "by construction" not in reasons["FVP-11 (a)"]
 
 
-def test_a_prediction_that_no_gain_would_pass_as_well_is_told_to_be_no_test() -> None:
+def test_a_prediction_that_no_gain_would_also_pass_is_marked_as_no_test() -> None:
     """FVP-20, as with the fused output layer."""
     trivial = decoded(ratio=1.05, predicted=1.06)
     (record,) = (record for record in study_claims(study(chosen=(trivial,))) if record.identifier == "FVP-20 (g)")
@@ -150,7 +152,7 @@ def test_a_prediction_that_no_gain_would_pass_as_well_is_told_to_be_no_test() ->
     assert verdicts(study(chosen=(decoded(ratio=1.05, predicted=1.3),)))["FVP-20 (g)"] == "does not hold"
 
 
-def test_a_gain_over_plain_decoding_alone_says_so() -> None:
+def test_a_gain_over_plain_decoding_alone_is_marked() -> None:
     """FVP-20: the fused output layer gains without leaving anything out."""
 
     def why(bare: str, **changed: Any) -> str:
@@ -170,17 +172,17 @@ def test_a_rise_of_bleu_differs_and_is_no_loss() -> None:
     assert "0 of 1 cells lose more, 1 gain more" in record.why and "+0.30" in record.ours
 
 
-def test_searches_that_took_no_turns_are_apart_where_no_round_overlaps() -> None:
+def test_searches_that_did_not_alternate_differ_only_if_no_round_overlaps() -> None:
     """FVP-20: the slowest round at batch 1 against the fastest at batch 20."""
     one, many = decoded(ratio=1.3, part_rounds=(7.0, 7.0, 9.0)), decoded(beam=2, ratio=1.2)
     assert verdicts(study(chosen=(one, many)))["FVP-20 (h)"] == "not distinguishable"
 
 
-def test_the_best_that_keeps_a_claim_stands_against_the_best_that_breaks_it() -> None:
+def test_the_best_speed_for_a_claim_is_compared_with_the_best_against_it() -> None:
     """FVP-11: not against one that keeps it as well."""
     rows = (speed("fr-en", 2_000, 1, 0.40), speed("fr-en", 1_300, 1, 0.39), speed("fr-en", 1_300, 3, 0.20))
-    own = study(speeds=rows)
-    (record,) = (record for record in study_claims(own) if record.identifier == "FVP-11 (d)")
+    judged = study(speeds=rows)
+    (record,) = (record for record in study_claims(judged) if record.identifier == "FVP-11 (d)")
     assert record.verdict == "holds" and "these 2 numbers of clusters, 1,300, 2,000," in record.why
     assert "2,000 clusters, K = 1 (+40.0 %) against 1,300 clusters, K = 3 (+20.0 %)" in record.why
     low = (speed("fr-en", 100, 1, 0.41), *rows)
@@ -188,7 +190,7 @@ def test_the_best_that_keeps_a_claim_stands_against_the_best_that_breaks_it() ->
     assert verdicts(study(speeds=rows[:2]))["FVP-11 (d)"] == "not measurable here"
 
 
-def test_each_study_is_a_device_of_its_own_and_says_its_vocabulary() -> None:
+def test_every_study_is_a_separate_device_and_states_its_vocabulary() -> None:
     """A share of V means nothing without V."""
     other = study().model_copy(update={"model": study().model.model_copy(update={"name": "other", "vocab": 50_000})})
     records = judge([study(), other]).claims

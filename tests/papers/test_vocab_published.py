@@ -11,7 +11,7 @@ from simnmt.papers.fvp.published import CELLS, DIRECTIONS, ROWS, SENTENCES, SLIP
 
 def test_the_ratios_and_means_of_table_2() -> None:
     """FVP-15."""
-    assert [round(each.ratio, 2) for each in TABLE_2] == [
+    assert [round(row.ratio, 2) for row in TABLE_2] == [
         3.13,
         3.15,
         3.11,
@@ -25,15 +25,15 @@ def test_the_ratios_and_means_of_table_2() -> None:
         2.76,
         2.81,
     ]
-    found = {
+    means_by_model = {
         model: (
             f"{mean_percent(model):.2f}",
-            f"{sum(each.us for each in rows_of(model)) / 6:.1f}",
-            f"{sum(each.ratio for each in rows_of(model)) / 6:.2f}",
+            f"{sum(row.us for row in rows_of(model)) / 6:.1f}",
+            f"{sum(row.ratio for row in rows_of(model)) / 6:.2f}",
         )
         for model in PRESETS
     }
-    assert found == {"dense": ("9.86", "269.0", "2.74"), "m3": ("13.78", "220.5", "2.72")}
+    assert means_by_model == {"dense": ("9.86", "269.0", "2.74"), "m3": ("13.78", "220.5", "2.72")}
 
 
 @pytest.mark.parametrize(("model", "fixed", "slope", "r2"), [("dense", 150.3, 12.05, 0.992), ("m3", 165.2, 4.02, 0.85)])
@@ -48,20 +48,20 @@ def test_the_line_through_table_2(model: Model, fixed: float, slope: float, r2: 
 
 def test_limits_by_counting() -> None:
     """FVP-09: 5.8 to 14.0 times (Dense), 5.8 to 7.3 (M3), with 2,000 clusters."""
-    spans = {model: [round(operation_limit(each), 1) for each in rows_of(model)] for model in PRESETS}
+    spans = {model: [round(operation_limit(row), 1) for row in rows_of(model)] for model in PRESETS}
     assert (min(spans["dense"]), max(spans["dense"])) == (5.8, 14.0) and (min(spans["m3"]), max(spans["m3"])) == (5.8, 7.3)
 
 
 def test_the_share_of_the_projection_that_gains_imply() -> None:
     """FVP-20: 14 to 26 %, mean 19 (Dense); 8 to 13, mean 11 (M3)."""
-    found = {model: sorted(100 * implied_share(each) for each in rows_of(model)) for model in PRESETS}
-    assert [round(each) for each in (found["dense"][0], found["dense"][-1], sum(found["dense"]) / 6)] == [14, 26, 19]
-    assert [round(each) for each in (found["m3"][0], found["m3"][-1], sum(found["m3"]) / 6)] == [8, 13, 11]
+    shares = {model: sorted(100 * implied_share(row) for row in rows_of(model)) for model in PRESETS}
+    assert [round(share) for share in (shares["dense"][0], shares["dense"][-1], sum(shares["dense"]) / 6)] == [14, 26, 19]
+    assert [round(share) for share in (shares["m3"][0], shares["m3"][-1], sum(shares["m3"]) / 6)] == [8, 13, 11]
 
 
 def test_parameters_by_the_printed_shapes() -> None:
     """FVP-13."""
-    assert [round(each.parameters / 1e9, 2) for each in PRESETS.values()] == [0.76, 5.32]
+    assert [round(preset.parameters / 1e9, 2) for preset in PRESETS.values()] == [0.76, 5.32]
 
 
 def test_the_presets_clusters_by_figure_4() -> None:
@@ -72,7 +72,7 @@ def test_the_presets_clusters_by_figure_4() -> None:
     assert 0.018 < first.of_model < 0.02 and first.of_published < 0.01
     assert (single.clusters, single.centroid_bytes) == (1_300, 4) and single.of_model > 0.02, "centroids in float32 exceed it"
     assert (typical.clusters, typical.centroid_bytes) == (2_000, 2) and f"{100 * typical.of_model:.2f}" == "2.92"
-    (more,) = (each for each in preset_memory() if each.model == "dense" and each.shares_of == "figure 4, K = 3")
+    (more,) = (memory for memory in preset_memory() if memory.model == "dense" and memory.shares_of == "figure 4, K = 3")
     assert more.of_model > 0.04, "K = 3 would exceed it"
 
 
@@ -90,32 +90,33 @@ def test_how_many_clusters_stay_below_two_percent() -> None:
 
 def test_which_printed_averages_follow_from_their_rows() -> None:
     """FVP-16, FVP-17: Dense EX of Table 3 mixes methods, and three averages are neither mean."""
-    found = {
-        (each.printed.model, each.printed.row, each.printed.test_set, each.printed.beam, each.what): each for each in means()
+    averages = {
+        (average.printed.model, average.printed.row, average.printed.test_set, average.printed.beam, average.what): average
+        for average in means()
     }
-    assert len(found) == 36
-    neither = {key for key, each in found.items() if not each.follows}
+    assert len(averages) == 36
+    neither = {key for key, average in averages.items() if not average.follows}
     assert neither == {
         ("dense", "XE", 1, 1, "baseline"),
         ("m3", "XE", 1, 2, "clustered"),
         ("m3", "XE", 2, 2, "clustered"),
     }
-    weighted = {key for key, each in found.items() if each.follows == "by sentences"}
+    weighted = {key for key, average in averages.items() if average.follows == "by sentences"}
     assert {key[:3] for key in weighted} == {("dense", "EX", 1)} and len(weighted) == 5
-    assert found["dense", "EX", 1, 1, "gain_percent"].follows == "simple"
-    meant = found["m3", "XE", 2, 2, "clustered"]
+    assert averages["dense", "EX", 1, 1, "gain_percent"].follows == "simple"
+    meant = averages["m3", "XE", 2, 2, "clustered"]
     assert (meant.value, round(meant.simple, 2)) == (47.81, 48.14)
-    odd = found["dense", "XE", 1, 1, "baseline"]
+    odd = averages["dense", "XE", 1, 1, "baseline"]
     assert (round(odd.simple, 2), round(odd.by_sentences, 2)) == (44.89, 44.82)
-    repeated = found["m3", "XE", 1, 2, "clustered"]
+    repeated = averages["m3", "XE", 1, 2, "clustered"]
     assert (repeated.value, f"{repeated.simple:.2f}", f"{repeated.by_sentences:.2f}") == (49.90, "50.00", "50.05")
 
 
 def test_tables_are_whole() -> None:
     assert len(ROWS) == 36 and len(CELLS) == 48 and len(TABLE_5) == 12 and len(SLIPS) == 11
     assert sum(SENTENCES[1].values()) == 70_582 and set(SENTENCES[2]) == set(DIRECTIONS)
-    assert [round(each.more_percent, 2) for each in TABLE_5 if each.model == "m3"] == [1.18, 1.57, 0.98, 1.57, 0.88, 1.77]
-    assert all(round(each.difference, 2) == each.printed_difference for each in TABLE_6)
+    assert [round(row.more_percent, 2) for row in TABLE_5 if row.model == "m3"] == [1.18, 1.57, 0.98, 1.57, 0.88, 1.77]
+    assert all(round(row.difference, 2) == row.printed_difference for row in TABLE_6)
 
 
 def test_the_papers_own_figures_decide_its_sentences() -> None:

@@ -36,7 +36,7 @@ MAY_LACK_AGREEMENT = (
 """Tables without a row of translations or of their speed."""
 
 
-def test_published_stands_beside_measured_in_the_same_columns() -> None:
+def test_published_and_measured_rows_have_the_same_columns() -> None:
     tables = {table["id"]: table["rows"] for table in judge([study()]).report().document()["tables"]}
     for name, published in (("table-2", 12), ("table-3", 32), ("table-4", 16), ("table-5", 12)):
         kinds = [row["kind"] for row in tables[name]]
@@ -47,7 +47,7 @@ def test_published_stands_beside_measured_in_the_same_columns() -> None:
     assert ours[0]["bleu_change"] == pytest.approx(-0.1) and ours[0]["gain_percent"] == pytest.approx(47.06, abs=0.01)
 
 
-def test_every_row_on_translations_says_that_it_is_not_exact_and_what_stays_the_same() -> None:
+def test_every_row_on_translations_states_that_it_is_not_exact_and_how_much_stays_the_same() -> None:
     """XP-03."""
     for table in judge([study()]).report().document()["tables"]:
         if table["id"] not in MAY_LACK_AGREEMENT:
@@ -56,23 +56,23 @@ def test_every_row_on_translations_says_that_it_is_not_exact_and_what_stays_the_
     assert row["agreement"] == "not exact: 94.0 % of the sentences the same, 98.50 % of the tokens"
 
 
-def test_a_speed_keeps_what_its_own_decoding_kept_and_not_what_the_sweep_did() -> None:
+def test_the_agreement_of_a_speed_is_that_of_its_decoding_not_of_the_sweep() -> None:
     """XP-03: a beam or a batch keeps others than single sentences."""
     tables = judge([study(speeds=(speed("fr-en", 500, 3, 0.2),))]).report().tables
     (row,) = next(table.rows for table in tables if table.id == "figure-3")
     assert row["agreement"] == "not exact: 92.5 % of the sentences the same, 98.00 % of the tokens"
 
 
-def test_a_note_is_told_of_each_direction_until_it_is_measured_again() -> None:
+def test_a_note_names_a_direction_until_that_direction_is_measured_again() -> None:
     again = run("sweep", ("de-en",), notes=("sweep: anew.",))
-    told = judge([study(runs=(run("sweep"), again))]).report().document()["notes"]
-    assert [note for note in told if note.startswith("gru-xx-en, sweep")] == [
+    notes = judge([study(runs=(run("sweep"), again))]).report().document()["notes"]
+    assert [note for note in notes if note.startswith("gru-xx-en, sweep")] == [
         "gru-xx-en, sweep of fr-en: sweep: nothing was left out.",
         "gru-xx-en, sweep of de-en: sweep: anew.",
     ]
 
 
-def test_a_terminal_gets_the_sweeps_ends_and_what_was_chosen() -> None:
+def test_a_terminal_shows_the_ends_of_the_sweep_and_the_chosen_cells() -> None:
     text = judge([study()]).report().text()
     sweep = text.partition("Clusters and K, in percent")[2].partition("\n\n")[0]
     shown = {tuple(line.replace(",", "").split()[2:4]) for line in sweep.splitlines() if line.startswith("gru-xx-en, fr-en")}
@@ -80,51 +80,51 @@ def test_a_terminal_gets_the_sweeps_ends_and_what_was_chosen() -> None:
     assert not {("1300", "1"), ("500", "1")} & shown
 
 
-def test_amdahls_prediction_stands_beside_what_was_measured() -> None:
+def test_amdahls_prediction_is_shown_with_the_measurement() -> None:
     """XP-07: 40 % of the time, 5 times as fast."""
     (row, *_) = next(table["rows"] for table in judge([study()]).report().document()["tables"] if table["id"] == "amdahl")
     assert row["predicted"] == pytest.approx(1 / (0.6 + 0.4 / 5)) and row["measured"] == pytest.approx(1 / 0.68)
     assert row["body_ratio"] == 1.0, "as the law takes it"
 
 
-def test_a_study_with_no_part_measured_is_told_like_none() -> None:
+def test_a_study_without_parts_is_reported_with_its_missing_parts() -> None:
     bare = study(**dict.fromkeys(PARTS, ()), runs=())
-    found = judge([bare])
-    assert found.report().document()["tables"] and found.report().text()
-    measured = [record for record in found.claims if record.device]
+    reproduction = judge([bare])
+    assert reproduction.report().document()["tables"] and reproduction.report().text()
+    measured = [record for record in reproduction.claims if record.device]
     assert measured and all("has no part" in record.why for record in measured)
 
 
-def test_json_is_finite_and_the_text_tells_both_and_each_verdict() -> None:
-    found = judge([study()])
-    document = found.report().document()
+def test_json_is_finite_and_the_text_has_both_kinds_of_rows_and_every_verdict() -> None:
+    reproduction = judge([study()])
+    document = reproduction.report().document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    text = found.report().text()
+    text = reproduction.report().text()
     (line,) = [line for line in text.splitlines() if line.startswith("ZCode Dense, FrEn") and "348.5" in line]
     assert line.split()[3:8] == ["published", "2,", "20", "16.50", "348.5"]
     assert any(line.startswith("gru-xx-en, fr-en, 500 clusters, K = 3") and "measured" in line for line in text.splitlines())
-    assert all(f"{record.verdict.capitalize()}: {record.id}." in text for record in found.claims)
+    assert all(f"{record.verdict.capitalize()}: {record.id}." in text for record in reproduction.claims)
     assert "gru-xx-en (fr-en with 500 clusters, K = 3 and de-en with 500 clusters, K = 3): 3.0 to 12.0 % of 10,000 " in text
 
 
-def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_studies_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped_files, "folder", lambda kind: tmp_path / kind)
     assert shipped_measurements("vocabulary", "study") == [] and reproduce().studies == []
     assert "Published figures alone" in reproduce().report().text()
     (tmp_path / "calibration/vocabulary").mkdir(parents=True)
     write_study(tmp_path / "calibration/vocabulary/study-gru-xx-en.json", study())
-    assert [each.model.name for each in reproduce().studies] == ["gru-xx-en"]
+    assert [entry.model.name for entry in reproduce().studies] == ["gru-xx-en"]
     assert reproduce(studies=[]).studies == []
 
 
-def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path: Path) -> None:
+def test_two_studies_of_one_model_are_refused(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         write_study(tmp_path / name, study())
     with pytest.raises(InputError, match="two studies of gru-xx-en"):
         reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
 
 
-def test_every_shipped_study_is_read_and_told() -> None:
+def test_every_shipped_study_is_read_and_printed() -> None:
     assert shipped_measurements("vocabulary", "study")
     for path in shipped_measurements("vocabulary", "study"):
         assert reproduce(studies=[path]).report().text(), path.name
@@ -151,19 +151,22 @@ def both(tmp_path: Path) -> list[Direction]:
     )
 
 
-def test_a_model_is_studied_in_all_that_its_texts_can_tell(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
+def test_a_model_is_studied_in_every_part_that_its_texts_suffice_for(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
     kept = tmp_path / "study.json"
-    found = reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept], quick=True)
+    reproduction = reproduce(model=tmp_path, directions=both(tmp_path), studies=[kept], quick=True)
     (asked,) = studied
-    assert found.quick and found.studies[0].model.name == "gru-xx-en"
+    assert reproduction.quick and reproduction.studies[0].model.name == "gru-xx-en"
     assert asked["parts"] == [part for part in PARTS if part != "candidates"], "no translations of the training text"
-    assert [(each.label, each.references is None) for each in asked["directions"]] == [("fr-en", False), ("de-en", True)]
+    assert [(direction.label, direction.references is None) for direction in asked["directions"]] == [
+        ("fr-en", False),
+        ("de-en", True),
+    ]
     assert asked["out"] == kept and asked["settings"] == QUICK
     reproduce(model=tmp_path, directions=[Direction("a", tmp_path / "x", tmp_path / "z", train_targets=tmp_path / "y")])
     assert "by_language" not in studied[1]["parts"] and "candidates" in studied[1]["parts"]
 
 
-def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
+def test_a_stopped_study_continues_with_the_missing_parts(tmp_path: Path, studied: list[dict[str, Any]]) -> None:
     kept = tmp_path / "study.json"
     runs = (*(run(part) for part in PARTS[:4]), run("memory", ("fr-en",)))
     write_study(kept, study(runs=runs))
@@ -178,7 +181,7 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path: Path, s
     assert studied[2]["parts"] == ["volume"], "of less than is asked for now"
 
 
-def test_a_study_that_lacks_nothing_is_told_as_it_is_where_model_and_texts_are_its_own(
+def test_a_complete_study_is_reported_as_it_is_if_model_and_texts_are_unchanged(
     tmp_path: Path, studied: list[dict[str, Any]]
 ) -> None:
     kept, weights, directions = tmp_path / "study.json", tmp_path / "model.safetensors", both(tmp_path)
@@ -189,9 +192,11 @@ def test_a_study_that_lacks_nothing_is_told_as_it_is_where_model_and_texts_are_i
     sha256 = hashlib.sha256(b"weights").hexdigest()
     whole = study().model_copy(update={"texts": (), "model": study().model.model_copy(update={"sha256": sha256})})
     write_study(kept, whole)
-    said = list[str]()
-    assert reproduce(model=tmp_path, directions=directions, studies=[kept], say=said.append).studies == [whole] and not studied
-    assert said == ["candidates: left out, which needs --targets"]
+    messages = list[str]()
+    assert (
+        reproduce(model=tmp_path, directions=directions, studies=[kept], say=messages.append).studies == [whole] and not studied
+    )
+    assert messages == ["candidates: left out, which needs --targets"]
     write_study(kept, whole.model_copy(update={"texts": study().texts}))
     with pytest.raises(CalibrationError, match=r"another text train\.fr-en for fr-en"):
         reproduce(model=tmp_path, directions=directions, studies=[kept])
@@ -215,7 +220,7 @@ X, Y = Path("x"), Path("y")
         ({"model": Path("m"), "directions": [Direction("a", X, Y)], "studies": [X, Y]}, "more than one --study"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         reproduce(**options)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -229,7 +234,7 @@ def test_options_that_do_not_go_together_are_refused_in_one_line(options: dict[s
         ({"train": {"a": X}, "targets": {"b": X}, "heldout": {"a": Y}}, "--targets of b, which --text does not name"),
     ],
 )
-def test_texts_that_do_not_go_together_are_refused_in_one_line(files: dict[str, Any], message: str) -> None:
+def test_texts_that_lack_a_counterpart_are_refused_in_one_line(files: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         directions_of(**files)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -244,11 +249,11 @@ def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path
     write_study(tmp_path / "study.json", study())
     done = command("--study", "study.json", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
-    assert told.pop("directory") == "deep/out"
-    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == told
+    printed = json.loads(done.output)
+    assert printed.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == printed
     assert (tmp_path / "deep/out/report.html").is_file()
-    assert [each["model"] for each in told["models"]] == ["gru-xx-en"]
+    assert [model["model"] for model in printed["models"]] == ["gru-xx-en"]
 
 
 @pytest.mark.parametrize("words", [("--text", "file"), ("--heldout", "a=x", "--heldout", "a=y"), ("--study", "none.json")])

@@ -37,7 +37,7 @@ def step(share: float = 0.06, ratio: float = 11.0, rows: int = 1, **changed: Any
 
 def bench(*steps: StepTime, device: str = "cpu", **changed: Any) -> ProjectionBench:
     """Both shares that are asked for, and one that was not fitted."""
-    own = steps or (step(), step(0.12, 6.0), step(0.04, 15.0, fitted=False))
+    measured_steps = steps or (step(), step(0.12, 6.0), step(0.04, 15.0, fitted=False))
     return ProjectionBench(
         **{
             "kind": "measured",
@@ -46,7 +46,7 @@ def bench(*steps: StepTime, device: str = "cpu", **changed: Any) -> ProjectionBe
             "date": "2026-11-21",
             "seconds": 200.0,
             "others_cpus": 0.0,
-            "steps": own,
+            "steps": measured_steps,
             "break_even": (
                 BreakEven(vocab=250_000, width=1_024, rows=1, columns=None, scattered=0.8, fastest=0.6),
                 BreakEven(vocab=250_000, width=1_024, rows=40, columns=0.4, scattered=0.3, fastest=0.2),

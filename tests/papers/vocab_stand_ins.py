@@ -138,7 +138,7 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
 
 def speed(label: str, clusters: int, top: int, gain: float) -> Speed:
     """In three rounds."""
-    ratios = tuple((1.0 + gain) * each for each in (1.0, 1.002, 0.998))
+    ratios = tuple((1.0 + gain) * noise for noise in (1.0, 1.002, 0.998))
     return Speed(
         label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, identical=0.925,
         token_agreement=0.98, rounds=rounds_kept(),

@@ -37,14 +37,14 @@ def section(page: str, identifier: str) -> str:
     return page.partition(f'<section id="{identifier}">')[2].partition("</section>")[0]
 
 
-def test_every_claim_stands_on_the_page_with_its_verdict(report: PaperReport, page: str) -> None:
+def test_every_claim_is_on_the_page_with_its_verdict(report: PaperReport, page: str) -> None:
     shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
     assert sorted(shown) == sorted(record.verdict for record in report.claims)
     assert page == report.page()
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
-def test_published_rows_are_marked_and_ours_stand_below_them(page: str) -> None:
+def test_published_rows_are_marked_and_ours_follow_them(page: str) -> None:
     rows = re.findall(r"<tr( class=\"published\")?><th scope=\"row\">([^<]+)", section(page, "table-3"))
     published = [bool(mark) for mark, _ in rows]
     assert published == [True] * 32 + [False] * 5
@@ -52,7 +52,7 @@ def test_published_rows_are_marked_and_ours_stand_below_them(page: str) -> None:
     assert "98.50 % of the tokens" in section(page, "table-3")
 
 
-def test_both_means_of_each_average_are_told_with_their_names(page: str) -> None:
+def test_both_means_of_every_average_are_named(page: str) -> None:
     """FVP-17: 47.81 is neither."""
     averages = section(page, "averages")
     (row,) = re.findall(r"<tr[^>]*><th[^>]*>ZCode M3, XE</th>(?:(?!</tr>).)*47\.81(?:(?!</tr>).)*</tr>", averages)
@@ -62,13 +62,13 @@ def test_both_means_of_each_average_are_told_with_their_names(page: str) -> None
 
 def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
     sections = re.findall(r'<section id="[^"]*">.*?</section>', page, re.DOTALL)
-    tables = [heads for own in sections if (heads := re.findall(r'<th scope="col"[^>]*>(.*?)</th>', own, re.DOTALL))]
+    tables = [heads for table in sections if (heads := re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table, re.DOTALL))]
     assert len(tables) > 3
     for heads in tables:
         assert len(set(heads)) == len(heads), heads
 
 
-def test_without_a_study_the_page_is_published_alone_and_says_so() -> None:
+def test_without_a_study_the_page_states_that_published_figures_are_alone() -> None:
     page = judge().report().page()
     assert "Published figures alone" in page and 'class="kind kind-measured"' not in page
     assert section(page, "table-4") and not section(page, "sweep")
@@ -95,12 +95,12 @@ def test_a_figure_stands_with_its_table(page: str) -> None:
     assert page.count('class="drawing"') == 6
 
 
-def test_what_was_studied_is_told_by_its_sums(page: str) -> None:
-    own = section(page, "studied")
-    assert own.count("0" * 16) == 7 and "heldout.fr-en" in own and "a processor; 2026-11-21" in own
+def test_the_studied_files_are_identified_by_their_sums(page: str) -> None:
+    studied = section(page, "studied")
+    assert studied.count("0" * 16) == 7 and "heldout.fr-en" in studied and "a processor; 2026-11-21" in studied
 
 
-def test_no_miss_is_not_drawn_as_some() -> None:
+def test_a_cell_without_misses_is_drawn_at_zero() -> None:
     """FVP-08: a logarithmic axis has no place for it."""
     volume = first_charts(judge([study(volume=(cell(miss_rate=0.0),))]).report())["volume-drawn"]
     assert volume.marks[0].y == [0.0] and not volume.y.log
