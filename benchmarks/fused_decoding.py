@@ -21,7 +21,8 @@ import torch
 from benchmarks.batched_decoding import MIXES, Sentences
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import maxi
-from simnmt.calibrate.decoder_speeds import LAYER, Known, clock_of, in_turn, parts_of, stages_over, watched
+from simnmt.calibrate.decoder_speeds import LAYER, Known, decode_alternately, parts_of, stages_over, watched
+from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.papers.kit.amdahl import end_to_end
 
@@ -32,8 +33,8 @@ NEAR = 0.10
 def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namespace, known: Known) -> dict[str, Any]:
     """One mix with one beam; `known`: see `stages_over`."""
     sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
-    clock = clock_of(model)
-    totals, runs, seen = in_turn(
+    clock = clock_of(model.device)
+    totals, runs, seen = decode_alternately(
         model,
         sentences.sources,
         maxi(given.batch, 10 * given.batch),

@@ -1,4 +1,4 @@
-"""A real decoder timed part by part (FNI-17), with and without the fused output layer, on two length mixes (FNI-11, FNI-15)."""
+"""Time a real decoder by parts (FNI-17), with and without the fused output layer, on two length mixes (FNI-11, FNI-15)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from simnmt.base.random_streams import stream
@@ -21,6 +20,7 @@ from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.decoder_timing import STAGES, OutputStages, output_stages_s
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.output_layer import FusedOutput
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
@@ -32,24 +32,11 @@ LAYER = ("project", "softmax", "search")
 """The plain output layer."""
 
 
-def clock_of(model: TranslationModel) -> Callable[[], float]:
-    """Seconds once the model's device has done what it was given: a GPU's launches return long before."""
-    device = model.device
-    if device.type != "cuda":
-        return perf_counter
-
-    def waited_s() -> float:
-        torch.cuda.synchronize(device)
-        return perf_counter()
-
-    return waited_s
-
-
 @contextmanager
 def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
-    """Yield the seconds of each of `PARTS`, summed while decoding runs; each part costs two readings of the clock.
+    """Yield the seconds of each of `PARTS`, summed over all decoding in the block; each part costs two readings of the clock.
 
-    `clock`: on a GPU one that waits for it, see `clock_of`; watching then slows what is watched.
+    `clock`: on a GPU a clock that waits for the GPU (`projection_timing.clock_of`), which slows the decoder.
     """
     seconds = dict.fromkeys(PARTS, 0.0)
     plain: Any = output_layer
@@ -57,23 +44,23 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
-            before, products_s = clock(), seconds["fused_product"]
+            start_s, products_s = clock(), seconds["fused_product"]
             try:
                 return do(*given, **named)
             finally:
-                seconds[part] += clock() - before - (seconds["fused_product"] - products_s)
+                seconds[part] += clock() - start_s - (seconds["fused_product"] - products_s)
 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
         blocks = model_products(*given)
         while True:
-            before = clock()
-            made = next(blocks, None)
-            seconds["fused_product"] += clock() - before
-            if made is None:
+            start_s = clock()
+            block = next(blocks, None)
+            seconds["fused_product"] += clock() - start_s
+            if block is None:
                 return
-            yield made
+            yield block
 
     with (
         patch.object(model, "body", timed("body", model.body)),
@@ -89,29 +76,29 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
 
 
 def parts_of(run: BatchedRun, seconds: dict[str, float]) -> dict[str, float]:
-    """Seconds of all parts of a decoding that was watched, encoder and bookkeeping included: they sum to the whole."""
+    """Return the seconds of all parts of a watched decoding, including encoder and bookkeeping; they sum to its total."""
     known_s = run.encode_s + run.refill_s + sum(seconds.values())
     return {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
 
 
 BATCH = 32
-"""Sentences of a mini-batch, ten of which are collected and sorted; the paper's 128 keep one thread at a step for seconds."""
+"""Sentences of a mini-batch, ten of which are collected and sorted; a step of the paper's 128 takes one thread seconds."""
 COLLECT = 10
 ROUNDS = 3
 STAGE_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
-"""At which the stages are timed by themselves; between them a line. A product is no smooth function of few rows: torch's of 3
-was seen to take longer than that of 4."""
+"""Batch sizes at which single stages are timed; between them times are interpolated linearly. The time of a product is not
+smooth in few rows: torch's product of 3 rows was seen to take longer than its product of 4."""
 STAGE_ROUNDS = 5
 Known = dict[tuple[int, int], OutputStages]
-"""Stages that were timed, by batch size and beam."""
+"""Timed stages, by batch size and beam."""
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+"""Called with the number of finished parts and the number of parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RealSpeed:
-    """The same sentences decoded with and without the fused output layer, in turn."""
+    """Times of the same sentences decoded alternately with and without the fused output layer."""
 
     model: str
     vocab: int
@@ -120,54 +107,54 @@ class RealSpeed:
     batch: int
     sentences: int
     plain_s: tuple[float, ...]
-    """One a round."""
+    """By round."""
     fused_s: tuple[float, ...]
     equal: int
-    """Sentences that are the same both ways, token by token, where they end by themselves (FNI-11), or as long as forced."""
+    """Sentences with the same tokens both ways, where they end freely (FNI-11)."""
     near_ties: int
-    """Others where the call between the two was closer than `NEAR_TIE`: allowed."""
+    """Other sentences whose first difference is closer than `NEAR_TIE`, which is allowed."""
     disagreements: int
-    """Others without such an excuse."""
+    """Other sentences without a near tie."""
     weights: str
     """`random`, or of a `checkpoint`."""
     shares: dict[str, float]
-    """Of each part in the plain decoder's time, watched while it decoded: see `parts_of`; they sum to 1."""
+    """Share of each part in the plain decoder's time, from `parts_of` a watched decoding; they sum to 1."""
     stages_s: dict[str, float]
-    """Each of `STAGES` over all steps: see `stages_over`."""
+    """Seconds of each of `STAGES` over all steps, from `stages_over`."""
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Times as fast with the fused output layer, by round."""
+        """Speed-up by the fused output layer, by round."""
         return tuple(plain / fused for plain, fused in zip(self.plain_s, self.fused_s, strict=True))
 
     @property
     def ratio(self) -> float:
-        """The median round's."""
+        """Median of `ratios`."""
         return statistics.median(self.ratios)
 
     @property
     def layer_share(self) -> float:
-        """Of the output layer in the plain decoder's time."""
+        """Share of the output layer in the plain decoder's time."""
         return sum(self.shares[name] for name in LAYER)
 
     @property
     def three_share(self) -> float:
-        """Of bias, softmax and search. The bias is added within the product, and its part of it is as when timed by itself."""
+        """Share of bias, softmax and search. The bias is added within the product; its share is that of the single stages."""
         return self.layer_share * self.three_s / self.layer_s
 
     @property
     def three_s(self) -> float:
-        """Bias, softmax and search, one after the other."""
+        """Seconds of bias, softmax and search, one after another."""
         return sum(self.stages_s[name] for name in ("bias", "softmax", "search"))
 
     @property
     def layer_s(self) -> float:
-        """The output layer: the product and these three."""
+        """Seconds of the output layer: product, bias, softmax and search."""
         return self.stages_s["product"] + self.three_s
 
     @property
     def fused_layer_s(self) -> float:
-        """The output layer with the last three in one."""
+        """Seconds of the fused output layer."""
         return self.stages_s["fused_product"] + self.stages_s["fused"]
 
 
@@ -182,41 +169,37 @@ def fused_speeds(
     batch: int = BATCH,
     progress: Progress | None = None,
 ) -> list[RealSpeed]:
-    """Decode the first so many sentences of each mix in float32 on the CPU: with forced lengths for the time, then freely.
+    """Decode the first `sentences` of each mix in float32 on the CPU, with forced lengths for the times, then freely.
 
-    Raises `CalibrationError` for fewer than one sentence and what `load_model` raises.
+    Raises `CalibrationError` for fewer than one sentence, and the errors of `load_model`.
     """
     if sentences < 1:
         raise CalibrationError(f"{sentences} sentences to decode", remedy="give 1 or more")
     loaded = load_model(model)
-    before, speeds = torch.get_num_threads(), list[RealSpeed]()
-    known: Known = {}
-    torch.set_num_threads(threads)
-    try:
-        cells = [(test_set, beam) for test_set in MIXES for beam in beams]
+    speeds, known = list[RealSpeed](), Known()
+    cells = [(test_set, beam) for test_set in MIXES for beam in beams]
+    with torch_threads(threads):
         for done, (test_set, beam) in enumerate(cells):
             if progress is not None:
                 progress(done, len(cells))
-            speeds.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
-        if progress is not None:
-            progress(len(cells), len(cells))
-    finally:
-        torch.set_num_threads(before)
+            speeds.append(_speed(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
+    if progress is not None:
+        progress(len(cells), len(cells))
     return speeds
 
 
-class InTurn(NamedTuple):
-    """The same sentences decoded plainly and fused in turn; each by whether it was fused."""
+class AlternatingRuns(NamedTuple):
+    """The same sentences decoded alternately without and with the fused layer; the keys are whether it was fused."""
 
     total_s: dict[bool, list[float]]
-    """One a round."""
+    """By round."""
     runs: dict[bool, BatchedRun]
-    """The last round's."""
+    """The last round."""
     seen: dict[bool, Any]
-    """What looked on at it."""
+    """What `watch` yielded in the last round."""
 
 
-def in_turn(
+def decode_alternately(
     model: TranslationModel,
     sources: Sequence[Sequence[int]],
     batching: Batching,
@@ -225,12 +208,12 @@ def in_turn(
     forced_lens: Sequence[int],
     rounds: int,
     watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> InTurn:
-    """Decode in `rounds`, fused and not, after two untimed steps of both; `watch` makes a context for each decoding."""
+) -> AlternatingRuns:
+    """Decode in `rounds`, fused and not, after two untimed steps of both; `watch` returns a context for each decoding."""
     first = sources[: batching.size]
     for fused in (False, True):
         decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
-    decodings = InTurn({False: [], True: []}, {}, {})
+    decodings = AlternatingRuns({False: [], True: []}, {}, {})
     for number in range(rounds):
         for fused in (False, True) if number % 2 == 0 else (True, False):
             with watch() as seen:
@@ -248,9 +231,14 @@ def stages_over(
     *,
     clock: Callable[[], float] = perf_counter,
 ) -> dict[str, float]:
-    """Seconds of each of `STAGES` over steps of so many active sentences, timed by themselves at a few batch sizes.
+    """Return the seconds of each of `STAGES` over all steps, from single stages timed at a few batch sizes.
 
-    `active`: shape (steps,); `known`: what was timed before, and is from now on; `clock`: on a GPU one that waits for it.
+    Args:
+        model: the decoder.
+        active: sentences in each step, shape (steps,).
+        beam: hypotheses per sentence.
+        known: stages timed before; receives those timed now.
+        clock: seconds; on a GPU a clock that waits for it.
     """
     most = int(active.max())
     sizes = sorted({size for size in STAGE_BATCHES if size < most} | {most})
@@ -261,17 +249,19 @@ def stages_over(
     return {name: float(np.interp(active, sizes, [getattr(stages, f"{name}_s") for stages in timed]).sum()) for name in STAGES}
 
 
-def _of(
+def _speed(
     loaded: LoadedModel, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int, known: Known
 ) -> RealSpeed:
     model, architecture = loaded.model, loaded.architecture
     src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
     sources, lens = _sources(architecture, src_len, seed), tgt_len.tolist()
     batching = maxi(batch, COLLECT * batch)
-    timed = in_turn(model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds, watch=lambda: watched(model))
+    timed = decode_alternately(
+        model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds, watch=lambda: watched(model)
+    )
     parts_s = parts_of(timed.runs[False], timed.seen[False])
     whole_s = sum(parts_s.values())
-    # Of forced sentences those that differ cannot be told from near ties: no search alone is forced.
+    # Forced sentences cannot show whether a difference is a near tie, so both decode freely.
     plain, fused = (
         decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=is_fused) for is_fused in (False, True)
     )
@@ -295,7 +285,7 @@ def _of(
 
 
 def _sources(architecture: Architecture, src_len: NDArray[np.int64], seed: int) -> list[list[int]]:
-    """Random words, each sentence's end token last."""
+    """Draw random words; each sentence ends with the end token."""
     special = [architecture.pad_token, architecture.eos_token, architecture.unk_token]
     words = np.setdiff1d(np.arange(architecture.src_vocab), special)
     generator = stream(seed, 0, "fused sources")

@@ -1,10 +1,11 @@
-"""The document that `simnmt vocab bench --out` writes: output layer steps, their costs, and the speed-ups asked of them."""
+"""The document of `simnmt vocab bench --out`: steps of the output layer, their fitted costs, and target speed-ups."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -19,28 +20,28 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0)]
 
 FIT_WITHIN = 0.10
-"""Mean relative error on held-out steps that the fitted cost is asked to stay below (FVP-09)."""
+"""Target of the fitted cost's mean relative error on held-out steps (FVP-09)."""
 BARS: tuple[tuple[float, float], ...] = ((0.06, 10.0), (0.12, 5.0))
-"""Active share of V, and times as fast as dense that is asked there on one CPU thread."""
+"""Active share of V, and target of the speed-up over dense at this share on one CPU thread."""
 BAR_SIZE = (250_000, 1_024)
-"""V and width that `BARS` hold for, at one row."""
+"""V and width of `BARS`, at one row."""
 _NEAR = 0.1
-"""Relative distance up to which a drawn share stands for one that is asked."""
+"""Relative distance up to which a drawn share counts as the share of a bar."""
 
 
 class Setting(Configuration):
-    """What is measured."""
+    """Sizes and conditions of the measurement."""
 
     vocabs: tuple[int, ...] = (32_000, 128_000, 250_000)
     widths: tuple[int, ...] = (512, 1024)
     rows: tuple[int, ...] = (1, 8, 40)
-    """Sentences x beam that costs are fitted at."""
+    """Sentences x beam at which costs are fitted."""
     shares: tuple[float, ...] = (0.02, 0.06, 0.12, 0.20)
-    """Of V that are active in a step, which costs are fitted at."""
+    """Active shares of V at which costs are fitted."""
     heldout_rows: tuple[int, ...] = (4, 20)
-    """Between those fitted; others are left out."""
+    """Rows that judge the fit; those not between fitted rows are left out."""
     heldout_shares: tuple[float, ...] = (0.04, 0.15)
-    """Steps of these rows or of these shares judge the fit."""
+    """Active shares that judge the fit."""
     clusters: int = 2_000
     rounds: int = 5
     threads: int = 1
@@ -50,114 +51,105 @@ class Setting(Configuration):
 
 
 class StepTime(Configuration):
-    """One setting of a step, all columns and active ones in turn."""
+    """Times of steps of one size, with all columns and with active ones."""
 
     vocab: Count
     width: Count
     rows: Count
     """Sentences x beam."""
     columns: Annotated[float, Field(gt=0.0)]
-    """Active, on average over the steps that took turns."""
+    """Active columns, mean over the alternating steps."""
     indices: float
-    """In the rows' sets together."""
+    """Number of indices in the rows' sets together."""
     fitted: bool
-    """Whether the fit was made of its stages; else it judges the fit."""
+    """True if its stages were fitted; else it judges the fit."""
     method: ProductMethod
-    """How whole steps were multiplied: the faster one when it was tried."""
+    """Product method of whole steps: the faster one when both were tried."""
     stages_s: dict[str, float]
-    """Each stage by itself, of the names in `ProjectionCost`; `search_all`: over all columns. Medians, as what follows."""
+    """Median seconds of single stages, by the names of `ProjectionCost`; `search_all`: over all columns."""
     dense_s: Seconds
     dense_method: str
-    """The fastest of torch's."""
+    """The fastest of torch's methods."""
     columns_s: Seconds
-    """The whole step, active columns straight into the search (XP-02)."""
+    """Median of the whole step whose active columns go straight into the search (XP-02)."""
     kept_s: Seconds
-    """The same from a copy that was kept of them."""
+    """Median of the whole step with a kept copy of the columns."""
     scattered_s: Seconds
-    """As published: to their places among V, then the search over V (FVP-07)."""
+    """Median of the published step: columns go to their places among V, then the search covers V (FVP-07)."""
     ratios: dict[Literal["columns", "kept", "scattered"], float]
-    """Times as fast as dense: medians of the rounds' ratios."""
+    """Speed-ups over dense: medians of the ratios of the rounds."""
     predicted_s: Seconds | None = None
-    """Of `columns_s`, from the fitted stages for V, width, active columns and rows: the cost chooses method and overlap."""
+    """Prediction of `columns_s` from V, width, active columns and rows; the cost chooses method and overlap."""
     predicted_knowing_s: Seconds | None = None
-    """The same, given the method that was taken and the number of indices in the rows' sets."""
+    """Prediction of `columns_s` with the method that was used and the number of indices in the rows' sets."""
 
     @property
     def share(self) -> float:
-        """Of V that are active."""
+        """Active share of V."""
         return self.columns / self.vocab
 
     @property
     def error(self) -> float | None:
-        """Of what was predicted, relative."""
+        """Relative error of `predicted_s`."""
         return None if self.predicted_s is None else self.predicted_s / self.columns_s - 1.0
 
     @property
     def error_knowing(self) -> float | None:
-        """The same of `predicted_knowing_s`."""
+        """Relative error of `predicted_knowing_s`."""
         return None if self.predicted_knowing_s is None else self.predicted_knowing_s / self.columns_s - 1.0
 
     @property
     def overhead_share(self) -> float:
-        """Of assignment, union and scatter in the dense time (FVP-15)."""
+        """Time of assignment, union and scatter over the dense time (FVP-15)."""
         return sum(self.stages_s[name] for name in ("assign", "union", "scatter")) / self.dense_s
 
     def predicted(self, cost: ProjectionCost, clusters: int) -> StepTime:
         """Return a copy with the times that `cost` predicts for it."""
-        columns, rows = round(self.columns), self.rows
-        knowing_s, estimated_s = (
-            cost.stages_s(
-                vocab=self.vocab,
-                width=self.width,
-                clusters=clusters,
-                columns=columns,
-                rows=rows,
-                method=method,
-                indices=indices,
-            ).total_s
-            for method, indices in ((self.method, round(self.indices)), (None, None))
+        stages_s = partial(
+            cost.stages_s, vocab=self.vocab, width=self.width, clusters=clusters, columns=round(self.columns), rows=self.rows
         )
-        return self.model_copy(update={"predicted_s": estimated_s, "predicted_knowing_s": knowing_s})
+        knowing_s = stages_s(method=self.method, indices=round(self.indices)).total_s
+        return self.model_copy(update={"predicted_s": stages_s().total_s, "predicted_knowing_s": knowing_s})
 
 
 class BreakEven(Configuration):
-    """Share of V above which dense wins; None: it never does."""
+    """Active share of V above which dense is faster; None if it never is."""
 
     vocab: Count
     width: Count
     rows: Count
     columns: float | None
-    """Straight into the search, against torch's dense product."""
+    """Columns go straight into the search, against torch's dense product."""
     scattered: float | None
-    """As published, against the same."""
+    """The published step, against torch's dense product."""
     fastest: float | None
-    """As `columns`, against all columns by the faster one of torch and of the product for some columns."""
+    """As `columns`, against all columns by the faster of torch and the product for some columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One ratio that is asked, and what was measured."""
+    """One target speed-up, and the measured one."""
 
     share: float
-    """Of V active, as asked."""
+    """Active share of V of the target."""
     asked: float
-    """Times as fast as dense at least."""
+    """Least speed-up over dense."""
     step: StepTime
-    """The step that stands for it, whose own share is near."""
+    """The measured step with the nearest share."""
 
     @property
     def measured(self) -> float:
-        """Times as fast as dense, active columns straight into the search and all overheads included."""
+        """Speed-up over dense with active columns straight into the search, including all overheads."""
         return self.step.ratios["columns"]
 
     @property
     def reached(self) -> bool:
-        """Whether it is as asked."""
+        """True if the measured speed-up reaches the target."""
         return self.measured >= self.asked
 
 
 class ProjectionBench(Configuration):
-    """All that one run of `simnmt vocab bench` measured (FVP-09, FVP-15)."""
+    """Results of one run of `simnmt vocab bench` (FVP-09, FVP-15)."""
 
     document: Literal["projection bench"] = "projection bench"
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
@@ -168,13 +160,13 @@ class ProjectionBench(Configuration):
     date: str
     """ISO 8601, UTC."""
     seconds: float
-    """That all of it took."""
+    """Duration of the run."""
     others_cpus: float | None
-    """That others used before or after, the most of both."""
+    """CPUs that other processes used before or after the run, the greater of both."""
     steps: tuple[StepTime, ...]
     break_even: tuple[BreakEven, ...]
     costs: tuple[ProjectionCost, ...]
-    """One for each V and width, fitted to its own steps."""
+    """One for each V and width, fitted to its steps."""
 
     @model_validator(mode="after")
     def _each_cost_once(self) -> ProjectionBench:
@@ -184,12 +176,12 @@ class ProjectionBench(Configuration):
         return self
 
     def cost(self, vocab: int, width: int) -> ProjectionCost:
-        """Fitted to the steps of this size; raises `KeyError` for one that was not measured."""
+        """Return the cost fitted to the steps of this size; raises `KeyError` for a size that was not measured."""
         return {(*cost.vocab, *cost.width): cost for cost in self.costs}[vocab, width]
 
     @property
     def heldout(self) -> tuple[StepTime, ...]:
-        """Steps that judge the fit: of rows or shares that were not fitted."""
+        """Steps that judge the fit, of rows or shares that were not fitted."""
         return tuple(step for step in self.steps if not step.fitted)
 
     @property
@@ -199,7 +191,7 @@ class ProjectionBench(Configuration):
 
     @property
     def heldout_error_knowing(self) -> float | None:
-        """The same, given the method that was taken and the indices of the rows' sets."""
+        """Mean absolute relative error with the method that was used and the indices of the rows' sets; None without a step."""
         return _mean([step.error_knowing for step in self.heldout])
 
     @property
@@ -209,7 +201,7 @@ class ProjectionBench(Configuration):
 
     @property
     def bars(self) -> tuple[Bar, ...]:
-        """Return those of `BARS` that this run measured: none on a GPU, with more threads, other weights or other sizes."""
+        """The measured bars of `BARS`; none on a GPU, with more threads, other weights or other sizes."""
         if (self.setting.device, self.setting.dtype, self.setting.threads) != ("cpu", "float32", 1):
             return ()
         steps = [step for step in self.steps if (step.vocab, step.width) == BAR_SIZE and step.rows == 1]
@@ -222,7 +214,7 @@ class ProjectionBench(Configuration):
 
 
 def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
-    """Read and check the file of `simnmt vocab bench --out`; raises `CalibrationError` naming the place and the key."""
+    """Read and check the file of `simnmt vocab bench --out`; raises `CalibrationError`, which names the place and the key."""
     return read_measurement(path, ProjectionBench, "bench", "mend the file, or write it again with simnmt vocab bench --out")
 
 

@@ -1,4 +1,4 @@
-"""How many words a trained model still says with each rung of the ladder (SHARP-09, SHARP-10, XP-03)."""
+"""Measure how many words of a trained model stay the same with each rung of the ladder (SHARP-09, SHARP-10, XP-03)."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from simnmt.workload.text_lines import TextLines
 
 SENTENCES = 200
 IDENTITIES = "identities"
-"""Embeddings, attention and merged states without the others."""
+"""Key of kept embeddings, kept attention and merged states without the other techniques."""
 MOST_TOKENS = 60
-"""Of a source; longer ones are left out."""
+"""Longest source; longer ones are left out."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what comes next."""
+"""Called with the number of finished parts, the number of parts, and the name of the next part."""
 
 
 @dataclass(frozen=True, slots=True)
 class RungAgreement:
-    """One rung beside the baseline, on the same sentences."""
+    """One rung compared with the baseline on the same sentences."""
 
     key: str
-    """Of the rung."""
+    """Key of the rung."""
     settings: DecoderSettings
     tokens: int
-    """Of the baseline's translations, end tokens included."""
+    """Tokens of the baseline's translations, with end tokens."""
     tokens_same: int
-    """Of these, where the likeliest word along the baseline's translation is the baseline's (teacher-forced)."""
+    """Tokens for which the likeliest word along the baseline's translation is the baseline's (teacher-forced)."""
     sentences: int
     sentences_same: int
-    """Translated by itself to the same words."""
+    """Sentences translated freely to the same words."""
     distinct_share: float
-    """Of the hypotheses' states, mean over sentences (SHARP-09)."""
+    """Share of distinct states among the hypotheses, mean over sentences (SHARP-09)."""
     bleu: float | None = None
-    """Of its translations; None without references."""
+    """None without references."""
     clipping: Clipping | None = None
-    """Of its 16-bit products; None where they are of float32."""
+    """Clipping by its 16-bit products; None for float32 products."""
 
     @property
     def share(self) -> float:
-        """Of tokens that are the same."""
+        """Share of tokens that are the same."""
         return self.tokens_same / self.tokens
 
 
@@ -66,18 +66,18 @@ def sharp_agreement(
     *,
     references: Path | None = None,
 ) -> list[RungAgreement]:
-    """Translate the first so many sentences of a text, one a line, by each rung, with the whole vocabulary.
+    """Translate the first `sentences` of a text, one per line, by each rung with the whole vocabulary.
 
-    `model`: a folder with a trained attentional model; `references`: a translation of each line, for BLEU. Raises
-    `CalibrationError` for another model, for a text without a sentence and for references of other lines, and what reading
-    raises.
+    `model`: folder of a trained attentional model; `references`: a translation of each line, for BLEU. Raises
+    `CalibrationError` for another model, for a text without a sentence and for references with another number of lines, and the
+    errors of reading.
     """
     trained = trained_model(model)
     sources, reference_lines = encoded_text(model, text, references, sentences)
-    bleu = None if references is None else _Bleu(Path(model), reference_lines)
+    bleu = None if references is None else _bleu(Path(model), reference_lines)
     methods: tuple[Activations, ...] = ("table", "polynomial")
     ladder = {method: rung_settings(beam, None, method) for method in methods}
-    # All that is exact and nothing else: on the ladder it comes after the 16-bit product.
+    # All exact techniques and no other: on the ladder they come after the 16-bit product.
     plain = ladder["table"]["baseline"]
     exact = plain.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
     rungs = {plain: "baseline", exact: IDENTITIES} | {
@@ -89,12 +89,12 @@ def sharp_agreement(
         if progress is not None:
             progress(done, len(rungs), f"what rungs change: {key}")
         rung = baseline if settings == baseline.settings else _Rung(trained, settings, sources)
-        agreements.append(rung.beside(baseline, key, bleu))
+        agreements.append(rung.compare(baseline, key, bleu))
     return agreements
 
 
 def trained_model(model: str) -> AttentionalModel:
-    """Of a folder. Raises `CalibrationError` for any other model, or one with random weights."""
+    """Return the attentional model of a folder. Raises `CalibrationError` for another model or one with random weights."""
     loaded = load_model(model)
     if not isinstance(loaded.model, AttentionalModel) or loaded.weights != "checkpoint":
         raise CalibrationError(f"{model} is no trained attentional model", remedy="train one: simnmt nmt train --model sharp")
@@ -104,7 +104,7 @@ def trained_model(model: str) -> AttentionalModel:
 def encoded_text(
     model: str, text: Path, references: Path | None = None, sentences: int = SENTENCES
 ) -> tuple[list[list[int]], list[str]]:
-    """Return the first so many sentences of a text as a model's folder cuts them, long ones left out, and their references."""
+    """Return the first `sentences` of a text as tokens of a model's folder, without long ones, and their references."""
     pairs = list(islice(((line, reference) for line, reference in _lines(text, references) if line.strip()), sentences))
     encoded = Subwords.read(Path(model) / SOURCE_TOKENIZER).encode(line for line, _ in pairs)
     kept = [(source, reference) for source, (_, reference) in zip(encoded, pairs, strict=True) if len(source) <= MOST_TOKENS]
@@ -116,11 +116,11 @@ def encoded_text(
 
 
 def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield each line with the reference of the line, which is empty without references."""
-    if references is None:
-        yield from ((line, "") for line in TextLines(text, kept="head", pipes=False))
-        return
+    """Yield each line with its reference, which is empty without references."""
     lines = TextLines(text, kept="head", pipes=False)
+    if references is None:
+        yield from ((line, "") for line in lines)
+        return
     for line, reference in zip_longest(lines, TextLines(references, kept="head", pipes=False)):
         if line is None or reference is None:
             raise CalibrationError(
@@ -131,22 +131,22 @@ def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class NoiseAgreement:
-    """Of decoders that round, on the same sentences."""
+    """Agreement of decoders that round with the exact decoder, on the same sentences."""
 
     share: Mapping[DecoderSettings, float]
-    """Of the words of the exact decoder's translations that each holds likeliest too, teacher-forced."""
+    """Share of words of the exact decoder's translations that are also the likeliest here, teacher-forced."""
     tokens: int
-    """Of these translations, end tokens included."""
+    """Tokens of these translations, with end tokens."""
     sentences: int
 
 
 def noise_agreement(
     model: str, text: Path, variants: Iterable[DecoderSettings], beam: int, sentences: int = SENTENCES
 ) -> NoiseAgreement:
-    """Return how far variants agree with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
+    """Return the agreement of variants with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
 
-    Only rounding counts: variants that differ by identities, beam or candidates have one agreement.
-    Raises as `sharp_agreement` does.
+    Only rounding counts: variants that differ by identities, beam or candidates share an agreement. Raises the errors of
+    `sharp_agreement`.
     """
     trained = trained_model(model)
     sources, _ = encoded_text(model, text, sentences=sentences)
@@ -173,9 +173,9 @@ def same_words(
     hypotheses: Sequence[Sequence[int]],
     eos: int,
 ) -> tuple[int, int]:
-    """Count steps along translations, end token included: those with the same likeliest word, and all (SHARP-10).
+    """Count the steps along translations with the same likeliest word, and all steps, with end tokens (SHARP-10).
 
-    Each translator reads the sources by its own kernels, so that the noise of its source side counts.
+    Each translator encodes the sources with its own kernels, so that the noise of its source side counts.
     """
     same = total = 0
     for source, tokens in zip(sources, hypotheses, strict=True):
@@ -190,40 +190,38 @@ def _translator(model: AttentionalModel, settings: DecoderSettings) -> SharpTran
     return SharpTranslator([model], settings, max_len=2 * MOST_TOKENS, most_src_len=MOST_TOKENS)
 
 
-class _Bleu:
-    """What translations in the order of the references score."""
+def _bleu(folder: Path, references: list[str]) -> Callable[[Sequence[Sequence[int]]], float]:
+    """Return a function that scores translations in the order of the references."""
+    target, metric = Subwords.read(folder / TARGET_TOKENIZER), need("sacrebleu.metrics").BLEU()
 
-    def __init__(self, folder: Path, references: list[str]) -> None:
-        self._target, self._references = Subwords.read(folder / TARGET_TOKENIZER), references
-        self._metric = need("sacrebleu.metrics").BLEU()
+    def score(hypotheses: Sequence[Sequence[int]]) -> float:
+        texts = target.decode([list(tokens) for tokens in hypotheses])
+        return float(metric.corpus_score(texts, [references]).score)
 
-    def of(self, hypotheses: Sequence[Sequence[int]]) -> float:
-        texts = self._target.decode([list(tokens) for tokens in hypotheses])
-        return float(self._metric.corpus_score(texts, [self._references]).score)
+    return score
 
 
 class _Rung:
     """One rung's translations."""
 
     def __init__(self, model: AttentionalModel, settings: DecoderSettings, sources: Sequence[Sequence[int]]) -> None:
-        self.settings, self._eos = settings, model.eos_token
+        self.settings, self._eos, self._sources = settings, model.eos_token, sources
         self.translator = _translator(model, settings)
-        self._sources = sources
         self.translations = self.translator.translate(sources)
 
-    def beside(self, baseline: _Rung, key: str, bleu: _Bleu | None) -> RungAgreement:
+    def compare(self, baseline: _Rung, key: str, bleu: Callable[[Sequence[Sequence[int]]], float] | None) -> RungAgreement:
         """Return the agreement of this rung with `baseline`."""
         hypotheses = [translation.tokens for translation in baseline.translations]
         same, tokens = same_words(baseline.translator, self.translator, self._sources, hypotheses, self._eos)
-        both = list(zip(self.translations, baseline.translations, strict=True))
+        words, count = [translation.tokens for translation in self.translations], len(self.translations)
         return RungAgreement(
-            key,
-            self.settings,
-            tokens,
-            same,
-            len(both),
-            sum(translation.tokens == other.tokens for translation, other in both),
-            sum(translation.distinct_share for translation, _ in both) / len(both),
-            None if bleu is None else bleu.of([translation.tokens for translation, _ in both]),
-            self.translator.clipping(),
+            key=key,
+            settings=self.settings,
+            tokens=tokens,
+            tokens_same=same,
+            sentences=count,
+            sentences_same=sum(map(eq, words, hypotheses)),
+            distinct_share=sum(translation.distinct_share for translation in self.translations) / count,
+            bleu=None if bleu is None else bleu(words),
+            clipping=self.translator.clipping(),
         )

@@ -1,8 +1,8 @@
-"""The sharp decoder timed on this box: products and activations, its ladder, stacks and ensembles (SHARP-05, 08, 11, 13 to 18).
+"""Time the sharp decoder on this box: products and activations, its ladder, stacks and ensembles (SHARP-05, 08, 11, 13 to 18).
 
-One thread; random weights, on which times depend only by how many of a beam's states differ; sentences of forced length; all
-that is compared takes turns. Words a second are of the whole translation, source side included, as the paper's are; the
-decoder's share of the same runs is given beside it.
+One thread; random weights, which change times only by the number of distinct states in a beam; sentences of forced length. All
+compared runs alternate. Words per second cover the whole translation with the source side, as in the paper; the decoder's share
+of the same runs is given too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Literal
 
 import numpy as np
@@ -39,32 +40,32 @@ Activations = Literal["library", "table", "polynomial"]
 PRODUCT_SIZE = 1024
 PRODUCT_BATCHES = (1, 2, 4, 6, 8, 16, 32, 64)
 SEQUENCE = 65_536
-"""Elements whose activations are timed: they stay in the second cache."""
+"""Elements whose activations are timed: they fit the second cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
-    """Products of one batch of rows with square weights, seconds of one, by round."""
+    """Seconds of one product of a batch of rows with square weights, by round."""
 
     batch: int
     size: int
-    """Of the weights, which are square."""
+    """Rows and columns of the weights."""
     cold: bool
-    """Weights come from memory; else from the cache, as in the paper's repeated products."""
+    """True if weights are read from memory; else from the cache, as in the paper's repeated products."""
     seconds: Mapping[str, tuple[float, ...]]
-    """`int16`, `float32` (packed the same way), `torch` and `numpy`, with weights stored in whichever order is faster."""
+    """`int16`, `float32` (packed the same way), `torch` and `numpy`, with weights stored in the faster order."""
 
     def median_s(self, name: str) -> float:
-        """Of one product."""
+        """Return the median seconds of one product."""
         return statistics.median(self.seconds[name])
 
     def ratios(self, name: str) -> tuple[float, ...]:
-        """Return the ratios of int16 to another, by round; for `library`, to the faster of torch and numpy."""
+        """Return how many times as fast int16 is as another product, by round; `library` is the faster of torch and numpy."""
         baseline = self.best_library if name == "library" else name
         return tuple(theirs / ours for ours, theirs in zip(self.seconds["int16"], self.seconds[baseline], strict=True))
 
     def ratio(self, name: str) -> float:
-        """The median round's."""
+        """Return the median of `ratios`."""
         return statistics.median(self.ratios(name))
 
     @property
@@ -74,7 +75,7 @@ class ProductTime:
 
 
 def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: int = PRODUCT_SIZE) -> list[ProductTime]:
-    """Time all variants in turn, on as many threads as the libraries are held to; hot and cold of each batch in turn."""
+    """Time all variants alternately, hot and cold, on the threads to which the libraries are limited."""
     by_batch = dict[tuple[int, bool], ProductTime]()
     for cold in (False, True):
         variants = ProductVariants.of(size, cold)
@@ -111,19 +112,17 @@ class RandomModel:
 
 
 def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1) -> dict[str, RandomModel]:
-    """Models of `SHARP_MODELS` by name; large tables and equal source sides are shared. `vocab`: another than theirs."""
+    """Draw models of `SHARP_MODELS` by name, which share large tables and equal source sides.
+
+    `vocab` replaces the sizes of their vocabularies.
+    """
     models, drawn, sources = RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
     for name in names:
         architecture = SHARP_MODELS[name]
         words, src_words = vocab or architecture.tgt_vocab, vocab or architecture.src_vocab
         target = models.of(_shape(architecture, words), words, architecture.attention)
-        sizes = (
-            architecture.source_cell,
-            architecture.source_layers,
-            architecture.source_hidden,
-            architecture.embedding,
-            src_words,
-        )
+        source_shape = architecture.source_cell, architecture.source_layers, architecture.source_hidden
+        sizes = *source_shape, architecture.embedding, src_words
         if sizes not in sources:
             sources[sizes] = models.source_of(*sizes)
         drawn[name] = RandomModel(sources[sizes], target)
@@ -143,139 +142,138 @@ def _shape(architecture: AttentionalArchitecture, words: int) -> DecoderShape:
 
 
 Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what comes next."""
+"""Called with the number of finished parts, the number of parts, and the name of the next part."""
 
 LADDER = RUNGS
 LADDER_MODEL = "sharp-s1"
-"""Of Table 1."""
+"""Model of Table 1."""
 SYSTEMS: Mapping[str, tuple[str, int]] = {
     **{f"S{number}": (f"sharp-s{number}", 1) for number in range(1, 8)},
     "E1": ("sharp-s4", 2),
     "E2": ("sharp-s4", 3),
 }
-"""Of Table 2: which model, and how many of it."""
+"""Systems of Table 2: name and number of models."""
 ACTIVATIONS = {"gru": 3, "lstm": 5, "fc_tanh": 1, "fc_relu": 0}
-"""Of a layer, for each element of its width."""
+"""Activations of a layer per element of its width."""
 COVERED = 0.95
-"""Share of the candidates whose embeddings' products are kept, as the paper says of tokens (SHARP-06)."""
+"""Share of the candidates whose embedding products are kept, the paper's share of tokens (SHARP-06)."""
 
 STEPS = ("products and activations", "drawing weights", "the ladder", "stacks and ensembles")
-"""Of the measurement, one after the other."""
+"""Parts of the measurement, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is decoded."""
+    """Sizes of the measurement."""
 
     beam: int = 6
     src_len: int = 25
     tgt_len: int = 28
-    """Steps, one word each."""
+    """Steps of one word each."""
     candidates: int = 500
     vocab: int | None = None
-    """None: the paper's."""
+    """None: the vocabulary of the paper."""
     rounds: int = 7
     systems: tuple[str, ...] = tuple(SYSTEMS)
     product_batches: tuple[int, ...] = PRODUCT_BATCHES
     product_size: int = PRODUCT_SIZE
-    """Of the weights of single products, which are square."""
+    """Rows and columns of the weights of single products."""
 
 
 QUICK = Setting(vocab=16_000, rounds=2, systems=("S1", "S4", "S7", "E1"), product_batches=(1, 6, 32))
-"""A look: the products of a smaller vocabulary's embeddings are found in the cache more often."""
+"""A quick measurement: a smaller vocabulary's embedding products are more often in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderTime:
-    """One model on one sentence, from source words to target words."""
+    """Times and operation counts of one model or ensemble on one sentence, from source words to target words."""
 
     key: str
-    """Of a rung or of a system."""
+    """Key of a rung or of a system."""
     settings: DecoderSettings
     sentence_s: tuple[float, ...]
-    """Source side and search, one a round; what stands in the same place met the same box."""
+    """Seconds of source side and search by round; the same place of two decoders is the same round."""
     source_s: tuple[float, ...]
-    """The source side's part of these."""
+    """Seconds of the source side in these rounds."""
     words: int
-    """Decoded a round."""
+    """Words decoded in a round."""
     products: float
-    """Multiply-adds by weights a word, counted; those done once a sentence are shared out among its words. Those of
-    `source_recurrent` are not among them."""
+    """Multiply-adds by weights per word, with a share of those done once per sentence, without `source_recurrent`."""
     source_recurrent: float
-    """Multiply-adds a word of the source side's states, one row at a time."""
+    """Multiply-adds per word with the states of the source side, one row at a time."""
     attention: float
-    """Multiply-adds of scores and weighted sums a word, which stay in float32."""
+    """Multiply-adds per word of scores and weighted sums, which stay in float32."""
     activations: float
-    """Elements a word whose tanh or sigmoid is taken, the source side's shared out."""
+    """Elements per word whose tanh or sigmoid is taken, with a share of those of the source side."""
     distinct_share: float
-    """Of the hypotheses' states (SHARP-09)."""
+    """Share of distinct states among the hypotheses (SHARP-09)."""
     stage_s: StageSeconds | None
-    """Of one more run; None without compiled kernels."""
+    """Stages of one more run; None without compiled kernels."""
     members: int = 1
 
     @property
     def multiply_adds(self) -> float:
-        """All of a word."""
+        """Multiply-adds per word."""
         return self.products + self.source_recurrent + self.attention
 
     @property
     def decoder_s(self) -> tuple[float, ...]:
-        """The search's part of each round."""
+        """Seconds of the search by round."""
         return tuple(whole - source for whole, source in zip(self.sentence_s, self.source_s, strict=True))
 
     @property
     def word_s(self) -> float:
-        """Seconds of a word, the median round's."""
+        """Seconds per word in the median round."""
         return statistics.median(self.sentence_s) / self.words
 
     @property
     def words_per_s(self) -> float:
-        """Of the median round."""
+        """Words per second in the median round."""
         return 1.0 / self.word_s
 
     def ratios(self, other: DecoderTime) -> tuple[float, ...]:
-        """Times as fast as another, by round."""
+        """Return how many times as fast as `other`, by round."""
         return tuple(theirs / ours for ours, theirs in zip(self.sentence_s, other.sentence_s, strict=True))
 
     def over(self, other: DecoderTime) -> float:
-        """Times as fast as another: the median of the rounds' ratios."""
+        """Return the median of `ratios`."""
         return statistics.median(self.ratios(other))
 
     def decoder_ratios(self, other: DecoderTime) -> tuple[float, ...]:
-        """Times as fast as another without the source side, by round."""
+        """Return how many times as fast as `other` without the source side, by round."""
         return tuple(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
 
     def decoder_over(self, other: DecoderTime) -> float:
-        """The median of `decoder_ratios`."""
+        """Return the median of `decoder_ratios`."""
         return statistics.median(self.decoder_ratios(other))
 
 
 @dataclass(frozen=True, slots=True)
 class SharpSpeeds:
-    """All that was timed."""
+    """All results of the measurement."""
 
     level: str | None
-    """Of the compiled kernels; None: there are none, and the fallback ran."""
+    """Level of the compiled kernels; None if the fallback ran."""
     setting: Setting
     vocab: int
     cache_bytes: int
-    """Of the processor's last cache."""
+    """Size of the processor's last cache."""
     ladder: Mapping[Activations, Sequence[DecoderTime]]
-    """The rungs up to the end, with table or polynomial activations from the fifth on."""
+    """All rungs, with table or polynomial activations from the fifth rung on."""
     systems: Sequence[DecoderTime]
     products: Sequence[ProductTime]
     activation_s: Mapping[Activations, float]
-    """Seconds of one element."""
+    """Seconds per element."""
 
 
 def rung_settings(beam: int, candidates: int | None, activations: Activations) -> dict[str, DecoderSettings]:
-    """The ladder as settings of our decoder, by rung (SHARP-11)."""
+    """Return the settings of our decoder by rung of the ladder (SHARP-11)."""
     return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
 
 
 def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
-    """Time everything; some minutes with the paper's sizes."""
-    asked = setting or Setting()
+    """Measure all parts, in some minutes with the paper's sizes."""
+    setting = setting or Setting()
 
     def begin(place: int) -> None:
         if progress is not None:
@@ -284,126 +282,102 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
     compiled = native_at()
     with library_threads(1):
         begin(0)
-        products = product_times(asked.rounds, asked.product_batches, asked.product_size)
-        activations = activation_times(asked.rounds)
+        products = product_times(setting.rounds, setting.product_batches, setting.product_size)
+        activations = activation_times(setting.rounds)
         begin(1)
-        names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in asked.systems)])
-        weights = random_weights(names, asked.vocab)
+        names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in setting.systems)])
+        weights = random_weights(names, setting.vocab)
         begin(2)
-        rungs = _ladder(weights[LADDER_MODEL], asked)
+        methods: tuple[Activations, ...] = ("table", "polynomial")
+        rungs = {method: rung_settings(setting.beam, setting.candidates, method) for method in methods}
+        # The rungs before the activations are the same in both ladders and are timed once.
+        keys = {rung: key for by_key in rungs.values() for key, rung in by_key.items()}
+        timed = _timed([(key, rung, (weights[LADDER_MODEL],)) for rung, key in keys.items()], setting)
+        by_rung = dict(zip(keys, timed, strict=True))
         begin(3)
-        systems = _systems(weights, asked)
-    vocab = weights[LADDER_MODEL].target.vocab
+        best = rungs["polynomial"][LADDER[-1]]
+        models = {key: (weights[SYSTEMS[key][0]],) * SYSTEMS[key][1] for key in setting.systems}
+        systems = _timed([(key, best, members) for key, members in models.items()], setting)
     return SharpSpeeds(
-        None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), rungs, systems, products, activations
+        level=None if compiled is None else compiled.level,
+        setting=setting,
+        vocab=weights[LADDER_MODEL].target.vocab,
+        cache_bytes=last_cache_bytes(),
+        ladder={method: [by_rung[rung] for rung in rungs[method].values()] for method in methods},
+        systems=systems,
+        products=products,
+        activation_s=activations,
     )
 
 
-def _ladder(model: RandomModel, asked: Setting) -> dict[Activations, list[DecoderTime]]:
-    methods: tuple[Activations, ...] = ("table", "polynomial")
-    rungs = {method: rung_settings(asked.beam, asked.candidates, method) for method in methods}
-    cases = {rung: _Case(key, rung, (model,)) for by_key in rungs.values() for key, rung in by_key.items()}
-    timed = dict(zip(cases, _timed(list(cases.values()), asked), strict=True))
-    return {method: [timed[rung] for rung in rungs[method].values()] for method in methods}
+Encoders = dict[tuple[object, ...], SourceEncoder]
+"""Source encoders by model, member and settings."""
 
 
-def _systems(models: Mapping[str, RandomModel], asked: Setting) -> list[DecoderTime]:
-    best = rung_settings(asked.beam, asked.candidates, "polynomial")[LADDER[-1]]
-    return _timed([_Case(key, best, (models[SYSTEMS[key][0]],) * SYSTEMS[key][1]) for key in asked.systems], asked)
+def _timed(cases: Sequence[tuple[str, DecoderSettings, tuple[RandomModel, ...]]], setting: Setting) -> list[DecoderTime]:
+    """Time the translations of all cases (key, settings, a model per member) alternately, each after an untimed one."""
+    encoders: Encoders = {}
+    runs = [_Translator(*case, setting, encoders) for case in cases]
+    times = interleaved({run: run for run in runs}, setting.rounds, warm=True)
+    return [run.time(times.of[run]) for run in runs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    key: str
-    settings: DecoderSettings
-    models: tuple[RandomModel, ...]
-    """Of each member; members of random weights may be the same, as each packs and reads its own."""
+class _Translator:
+    """Translates two sentences alternately: a timed run finds its weights in the cache as the run before left them, but other
+    embeddings than those of its sentence. Members of an ensemble may be the same model, since each packs its own weights."""
 
-
-class _Sentences:
-    """Translates two sentences by turns, so that what is timed finds its own weights as a sentence before left them, and
-    other words' embeddings than those of that sentence."""
-
-    def __init__(self, case: _Case, encoders: Sequence[SourceEncoder], asked: Setting) -> None:
-        target = case.models[0].target
-        _, self._candidates = random_sentence(target, asked.src_len, asked.candidates, COVERED, FREQUENT_WORDS)
-        vocab = case.models[0].source.vocab
-        self._words = [random_words(vocab, asked.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
-        self._encoders, self._tgt_len, self._turn = encoders, asked.tgt_len, 0
-        self._members = [
-            SharpDecoder(model.target, case.settings, max_len=asked.tgt_len, most_src_len=asked.src_len)
-            for model in case.models
-        ]
-        self.source_s = list[float]()
-        """Of each translation so far."""
+    def __init__(
+        self, key: str, settings: DecoderSettings, models: tuple[RandomModel, ...], setting: Setting, encoders: Encoders
+    ) -> None:
+        self._key, self._settings, self._models, self._setting = key, settings, models, setting
+        target, vocab = models[0].target, models[0].source.vocab
+        _, self._candidates = random_sentence(target, setting.src_len, setting.candidates, COVERED, FREQUENT_WORDS)
+        sentences = [random_words(vocab, setting.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
+        self._sentences, self._encoders, self._members = cycle(sentences), list[SourceEncoder](), list[SharpDecoder]()
+        for member, model in enumerate(models):
+            options = settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
+            encoder = id(model.source), member, *options  # shared by all cases, for the memory of its kept products
+            if encoder not in encoders:
+                encoders[encoder] = SourceEncoder(model.source, settings, most_src_len=setting.src_len)
+            self._encoders.append(encoders[encoder])
+            self._members.append(SharpDecoder(model.target, settings, max_len=setting.tgt_len, most_src_len=setting.src_len))
+        self._source_s = list[float]()
 
     def __call__(self, *, clock: bool = False) -> SharpTranslation:
-        words, self._turn = self._words[self._turn], not self._turn
-        start_s = time.perf_counter()
+        words, start_s = next(self._sentences), time.perf_counter()
         states = [encoder.encode(words) for encoder in self._encoders]
-        self.source_s.append(time.perf_counter() - start_s)
-        return decode_ensemble(self._members, states, self._candidates, self._tgt_len, clock=clock)
+        self._source_s.append(time.perf_counter() - start_s)
+        return decode_ensemble(self._members, states, self._candidates, self._setting.tgt_len, clock=clock)
 
-
-def _timed(cases: Sequence[_Case], asked: Setting) -> list[DecoderTime]:
-    """Each case's translation, in turn, each after one of its own."""
-    sides = dict[tuple[object, ...], SourceEncoder]()
-    runs = [
-        _Sentences(case, [_encoder(sides, case, member, asked) for member in range(len(case.models))], asked) for case in cases
-    ]
-    times = interleaved({str(place): run for place, run in enumerate(runs)}, asked.rounds, warm=True)
-    return [_time(case, run, times.of[str(place)], asked) for place, (case, run) in enumerate(zip(cases, runs, strict=True))]
-
-
-def _encoder(sides: dict[tuple[object, ...], SourceEncoder], case: _Case, member: int, asked: Setting) -> SourceEncoder:
-    """A member's source side; cases that write it alike share it, for the memory that its kept products take."""
-    source, settings = case.models[member].source, case.settings
-    key = id(source), member, settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
-    if key not in sides:
-        sides[key] = SourceEncoder(source, settings, most_src_len=asked.src_len)
-    return sides[key]
-
-
-def _time(case: _Case, run: _Sentences, seconds: tuple[float, ...], asked: Setting) -> DecoderTime:
-    # One untimed and one timed translation a round, after those of the warm-up.
-    source_s = tuple(run.source_s[-2 * len(seconds) + 1 :: 2])
-    once = run(clock=True)
-    model = case.models[0]
-    counted = operations(
-        DecoderShape.of(model.target, asked.candidates),
-        case.settings,
-        asked.src_len,
-        distinct_share=once.distinct_share,
-    )
-    source = source_operations(model.source, case.settings, asked.src_len)
-    members, beam = len(case.models), case.settings.beam
-    attention = members * beam * counted.attention
-    return DecoderTime(
-        case.key,
-        case.settings,
-        seconds,
-        source_s,
-        asked.tgt_len,
-        members * (beam * counted.step + (counted.once + source.input) / asked.tgt_len) - attention,
-        members * source.recurrent / asked.tgt_len,
-        attention,
-        members
-        * (
-            beam * _activations(model.target, asked.src_len) + _source_activations(model.source) * asked.src_len / asked.tgt_len
-        ),
-        once.distinct_share,
-        once.stage_s,
-        members,
-    )
-
-
-def _source_activations(weights: SourceWeights) -> int:
-    """Elements of one position whose tanh or sigmoid is taken."""
-    return sum(2 * ACTIVATIONS[layer.kind] * layer.width for layer in weights.layers)
+    def time(self, sentence_s: tuple[float, ...]) -> DecoderTime:
+        """Return the times of the timed translations, with the counted operations and the stages of one more run."""
+        # Each round had one untimed and one timed translation, after those of the warm-up.
+        source_s = tuple(self._source_s[-2 * len(sentence_s) + 1 :: 2])
+        once, model, settings = self(clock=True), self._models[0], self._settings
+        src_len, tgt_len, beam, members = self._setting.src_len, self._setting.tgt_len, settings.beam, len(self._models)
+        shape = DecoderShape.of(model.target, self._setting.candidates)
+        counted = operations(shape, settings, src_len, distinct_share=once.distinct_share)
+        source = source_operations(model.source, settings, src_len)
+        attention = members * beam * counted.attention
+        source_activations = sum(2 * ACTIVATIONS[layer.kind] * layer.width for layer in model.source.layers) * src_len / tgt_len
+        return DecoderTime(
+            key=self._key,
+            settings=settings,
+            sentence_s=sentence_s,
+            source_s=source_s,
+            words=tgt_len,
+            products=members * (beam * counted.step + (counted.once + source.input) / tgt_len) - attention,
+            source_recurrent=members * source.recurrent / tgt_len,
+            attention=attention,
+            activations=members * (beam * _activations(model.target, src_len) + source_activations),
+            distinct_share=once.distinct_share,
+            stage_s=once.stage_s,
+            members=members,
+        )
 
 
 def _activations(weights: SharpWeights, src_len: int) -> int:
-    """Elements of one hypothesis in a step whose tanh or sigmoid is taken: gates, states, and what attention compares."""
+    """Return the elements whose tanh or sigmoid one hypothesis takes in a step: gates, states, and what attention compares."""
     bottom, attention = weights.bottom, weights.bottom.attention
     compared = int(attention.state.shape[0]) * (src_len if attention.form == "additive" else 1)
     layers = [(bottom.kind.removeprefix("att"), bottom.width), *((layer.kind, layer.width) for layer in weights.stack)]

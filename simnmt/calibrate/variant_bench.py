@@ -1,4 +1,4 @@
-"""Bench of decoder variants: decode steps by decoder configuration, stage by stage, as a profile's block `decoder` (XP-03)."""
+"""Measure decode steps by decoder settings, stage by stage, as the block `decoder` of a profile (XP-03)."""
 
 from __future__ import annotations
 
@@ -13,159 +13,154 @@ from simnmt.calibrate.plan import STEP_SRC_LEN, batches
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.profile.decoder_block import STAGES, DecoderBlock, DecoderVariant
+from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings, techniques
 from simnmt.profile.decoder_settings import ladder as paper_ladder
 
-if TYPE_CHECKING:  # engines without these stages are measured without torch
+if TYPE_CHECKING:  # engines without these stages need no torch
     from simnmt.kernels.sharp.model import StageSeconds
     from simnmt.nmt.decoder_timing import OutputStages
 
 BEAMS = (1, 5)
-"""Of FNI-15's tables; with torch each is measured fused and not, beside the calibration's own."""
+"""Beams of FNI-15's tables; a torch engine measures each fused and not, beside the beam of the calibration."""
 ROUNDS, QUICK_ROUNDS = 7, 3
 LEAST_ROUNDS, ENOUGH_S = 3, 5.0
-"""Of whole translations: no more rounds than the least, once they have taken so long."""
+"""Rounds of whole translations after which none is added once they have taken this time."""
 SHARP_ROUNDS, QUICK_SHARP_ROUNDS, SHARP_ENOUGH_S = 60, 30, 1.5
-"""Of single sentences, which are short: as many as that, but no more than `LEAST_ROUNDS` once they have taken so long."""
+"""Rounds of single sentences, which are short; after `LEAST_ROUNDS` none is added once they have taken this time."""
 STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
-"""Of a timed translation; from so many rows on (sentences x beam), fewer."""
+"""Steps of a timed translation; from this number of rows on (sentences x beam), fewer."""
 SHARP_SRC_LEN = SHARP_STEPS = 25
-"""Of the sharp decoder's own bar: 25 source words, and a translation as long, which shares what is done once a sentence."""
+"""Source words and steps of the sharp decoder's target: work done once per sentence is shared by this number of steps."""
 TIMED_STEPS = 8
-"""Of these: the shorter what is timed, the less often others take the CPU meanwhile."""
+"""Timed steps among these: a shorter run is less often disturbed."""
 QUICK_BATCHES = (1, 4)
 BlockAndOmissions = tuple[DecoderBlock | None, list[str]]
 
 
 @runtime_checkable
-class TellsOutputStages(Protocol):
-    """An engine that times the output layer's stages beside each other, in its decoder's own shapes."""
+class TimesOutputStages(Engine, Protocol):
+    """An engine that times the stages of the output layer in the shapes of its decoder."""
 
     def output_stages_s(self, batch: int, beam: int, *, src_len: int, rounds: int) -> OutputStages:
-        """Medians of interleaved runs."""
+        """Return medians of interleaved runs."""
 
 
 @runtime_checkable
-class TellsStages(Protocol):
-    """An engine whose decoder can be written in any way, one sentence at a time."""
+class TimesAnyDecoder(Engine, Protocol):
+    """An engine that decodes single sentences with any decoder settings."""
 
     def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
-        """Of one sentence of so many forced steps."""
+        """Return the seconds of the stages of one sentence of `tgt_len` forced steps."""
 
 
 def decoder_block(engine: Engine, settings: Settings, most: int, listener: Listener) -> BlockAndOmissions:
-    """The block `decoder` of a profile, and what could not be measured; `most`: sentences of the largest batch."""
-    if isinstance(engine, TellsStages):
-        return _rungs(engine, engine, settings, listener)
-    if isinstance(engine, TellsOutputStages):
-        return _fused_or_not(engine, engine, settings, most, listener)
-    return None, ["no variants of the decoder: the backend does not tell the stages of a step"]
+    """Measure the block `decoder` of a profile; return it, and what could not be measured.
+
+    `most`: sentences of the largest batch.
+    """
+    if isinstance(engine, TimesAnyDecoder):
+        return _rungs(engine, settings, listener)
+    if isinstance(engine, TimesOutputStages):
+        return _fused_or_not(engine, settings, most, listener)
+    return None, ["no variants of the decoder: the backend does not time the stages of a step"]
 
 
-def _fused_or_not(
-    engine: Engine, stages: TellsOutputStages, settings: Settings, most: int, listener: Listener
-) -> BlockAndOmissions:
-    """Measure each beam and batch size, fused and not; the body includes what a whole step takes beside its stages."""
+def _fused_or_not(engine: TimesOutputStages, settings: Settings, most: int, listener: Listener) -> BlockAndOmissions:
+    """Measure each beam and batch size, fused and not; the body includes the time of a whole step beside its stages."""
     rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
-    src_len = min(STEP_SRC_LEN, settings.max_src_len)
+    src_len, fused_engine = min(STEP_SRC_LEN, settings.max_src_len), engine.account.fused
     variants, left_out = list[DecoderVariant](), list[str]()
     for beam in dict.fromkeys((settings.beam, *BEAMS)):
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                output_stages = stages.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
+                stages = engine.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
                 whole_s = _whole_step_s(engine, src_len, batch, beam, settings, rounds)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
             layers = {
-                False: (output_stages.product_s, output_stages.bias_s + output_stages.softmax_s + output_stages.search_s),
-                True: (output_stages.fused_product_s, output_stages.fused_s),
+                False: (stages.product_s, stages.bias_s + stages.softmax_s + stages.search_s),
+                True: (stages.fused_product_s, stages.fused_s),
             }
-            body_s = max(output_stages.body_s, whole_s - sum(layers[engine.account.fused]))
+            body_s = max(stages.body_s, whole_s - sum(layers[fused_engine]))
             variants += [_variant(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers]
-    base = DecoderSettings(beam=settings.beam, fused=engine.account.fused)
     notes = list[str]()
     if settings.vocabulary:
-        restricted, notes = _restricted(engine, variants, settings, listener, left_out)
-        variants += restricted
-    return _block(base, variants, src_len, rounds, left_out, notes)
+        from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
 
-
-def _restricted(
-    engine: Engine, variants: Sequence[DecoderVariant], settings: Settings, listener: Listener, left_out: list[str]
-) -> tuple[list[DecoderVariant], list[str]]:
-    """Measure restricted vocabularies on real text for each variant that is as fused as the engine; return notes too."""
-    from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
-
-    on_text = Restricted.load(settings, engine.account.threads).with_costs()
-    restricted = list[DecoderVariant]()
-    for full in variants:
-        if full.settings.fused != engine.account.fused:
-            continue
-        if settings.mode == "quick" and full.settings.beam != settings.beam:
-            continue
-        name = f"beam {full.settings.beam}, batch {full.batch}"
-        listener.say(f"decoder: parts of the vocabulary, {name}")
-        try:
-            beside = list(on_text.beside(full, settings))
-        except OutOfMemory:
-            left_out.append(f"parts of the vocabulary, {name}: out of memory")
-            continue
-        left_out += [] if beside else [f"parts of the vocabulary, {name}: too few sentences for whole batches"]
-        restricted += beside
-    return restricted, list(on_text.notes)
+        on_text = Restricted.load(settings, engine.account.threads).with_costs()
+        notes = list(on_text.notes)
+        beams = {settings.beam} if settings.mode == "quick" else {settings.beam, *BEAMS}
+        for variant in [variant for variant in variants if variant.settings.fused == fused_engine]:
+            if variant.settings.beam not in beams:
+                continue
+            name = f"beam {variant.settings.beam}, batch {variant.batch}"
+            listener.say(f"decoder: parts of the vocabulary, {name}")
+            try:
+                restricted = list(on_text.beside(variant, settings))
+            except OutOfMemory:
+                left_out.append(f"parts of the vocabulary, {name}: out of memory")
+                continue
+            left_out += [] if restricted else [f"parts of the vocabulary, {name}: too few sentences for whole batches"]
+            variants += restricted
+    return _block(DecoderSettings(beam=settings.beam, fused=fused_engine), variants, src_len, rounds, left_out, notes)
 
 
 def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, rounds: int) -> float:
-    """Return the seconds that each further step adds to a translation, the gap between steps included."""
+    """Return the seconds that each further step adds to a translation, including the gap between steps."""
     steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
-    lengths = (1, steps)
-    for tgt_len in lengths:
-        engine.run(Work(src_len, tgt_len, batch, beam))
+    works = [Work(src_len, tgt_len, batch, beam) for tgt_len in (1, steps)]
+    for work in works:
+        engine.run(work)
     timed = list[list[float]]()
     while len(timed) < rounds and (len(timed) < LEAST_ROUNDS or sum(map(sum, timed)) < ENOUGH_S):
-        timed.append([engine.run(Work(src_len, tgt_len, batch, beam)).total_s for tgt_len in lengths])
+        timed.append([engine.run(work).total_s for work in works])
     short_s, long_s = np.median(timed, axis=0).tolist()
     return float(max(long_s - short_s, 0.0) / (steps - 1))
 
 
-def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Listener) -> BlockAndOmissions:
-    """Measure one option after another on top of the base, each alone, and combinations that show how effects compose.
+def _rungs(engine: TimesAnyDecoder, settings: Settings, listener: Listener) -> BlockAndOmissions:
+    """Measure the decoders of `ladder`, each alternately with the base, which removes drifts of the box from their ratio.
 
-    Each is timed in turn with the base, which takes the box's wandering speed out of their ratio; and the ratio is of the least
-    of both, which a busy box disturbs last.
+    The ratio is of the least times of both, which a busy box disturbs least.
     """
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
-    rounds = QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS
-    src_len = min(SHARP_SRC_LEN, settings.max_src_len)
+    quick, src_len = settings.mode == "quick", min(SHARP_SRC_LEN, settings.max_src_len)
+
+    def per_step_s(decoder: DecoderSettings) -> tuple[float, ...]:
+        """Return the seconds of body, product and search of a step."""
+        stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
+        body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
+        return body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS
+
     ratios: dict[DecoderSettings, list[float]] = {}
     base_s, left_out, repeats = list[tuple[float, ...]](), list[str](), list[int]()
-    for variant in list(dict.fromkeys(ladder(base, quick=settings.mode == "quick"))):
+    for variant in dict.fromkeys(ladder(base, quick=quick)):
         if variant == base:
             continue
         listener.say(f"decoder: {variant.describe()}")
-        both: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
+        pair: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
         try:
-            for decoder in both:  # the first warms up
-                stages.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
-            while _more_rounds(both[variant], rounds):
-                for decoder, steps_s in both.items():
-                    steps_s.append(_per_step_s(stages.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)))
-            repeats.append(len(both[variant]))
+            for decoder in pair:  # the first runs warm up
+                per_step_s(decoder)
+            while _more_rounds(pair[variant], QUICK_SHARP_ROUNDS if quick else SHARP_ROUNDS):
+                for decoder, steps_s in pair.items():
+                    steps_s.append(per_step_s(decoder))
         except OutOfMemory:
             left_out.append(f"{variant.describe()}: out of memory")
             continue
         except NmtError as error:
             return None, [f"no variants of the decoder: {error}"]
-        least_s = sum(min(both[base], key=sum))
-        ratios[variant] = [part / least_s for part in min(both[variant], key=sum)]
-        base_s += both[base]
+        least_s = sum(min(pair[base], key=sum))
+        ratios[variant] = [part / least_s for part in min(pair[variant], key=sum)]
+        base_s += pair[base]
+        repeats.append(len(pair[variant]))
     base_parts_s = np.median(base_s, axis=0).tolist()
     variants = [_variant(base, 1, *base_parts_s)]
     variants += [_variant(decoder, 1, *(sum(base_parts_s) * part for part in ratio)) for decoder, ratio in ratios.items()]
-    notes = ["what is done once a sentence is in the body, shared by its steps"]
+    notes = ["work done once per sentence is in the body, shared by its steps"]
     if settings.text is not None:
         listener.say("decoder: agreement")
         variants, agreement_note = _with_agreement(variants, settings.model, Path(settings.text), base.beam)
@@ -174,8 +169,8 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
 
 
 def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, beam: int) -> tuple[list[DecoderVariant], str]:
-    """Add to variants that round the share of a trained model's words that stay the same; return a note too (SHARP-10)."""
-    from simnmt.calibrate.sharp_agreement import noise_agreement  # torch is needed for this alone
+    """Add to variants that round the share of words of a trained model that stay the same, and return a note (SHARP-10)."""
+    from simnmt.calibrate.sharp_agreement import noise_agreement  # only this needs torch
 
     agreement = noise_agreement(model, text, [variant.settings for variant in variants if variant.settings.noise], beam)
     rated = [variant.model_copy(update={"agreement": agreement.share.get(variant.settings)}) for variant in variants]
@@ -183,10 +178,10 @@ def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, 
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
-    """The base, the rungs of SHARP-11 on top of each other, each option alone, other beams, and combinations.
+    """Yield the base, the rungs of SHARP-11 one on top of another, each option alone, other beams, and combinations.
 
-    Embeddings kept for frequent words alone are not among them: how many are hit is a matter of text, and there is none here.
-    A quick calibration makes fewer tables of all embeddings, each of which takes seconds.
+    Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here. A quick calibration
+    makes fewer tables of all embeddings, each of which takes seconds.
     """
     changes = techniques(embeddings="precomputed") | {"fused": {"fused": True}}
     rungs = paper_ladder(base, changes)
@@ -199,14 +194,11 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
     yield on_top.model_copy(update={"beam": other})
     if quick:
         return
-    for beam in others:
-        yield on_top.model_copy(update={"beam": beam})
-    for rung, change in changes.items():
-        if rung != "int16":
-            yield base.model_copy(update=change)
-    yield base.model_copy(update={"activations": "table"})
-    yield base.model_copy(update=changes["embeddings"] | changes["attention"])
-    yield base.model_copy(update=changes["int16"] | changes["merge"] | changes["fused"])
+    yield from (on_top.model_copy(update={"beam": beam}) for beam in others)
+    alone = [change for rung, change in changes.items() if rung != "int16"]
+    both_kept = changes["embeddings"] | changes["attention"]
+    for change in (*alone, {"activations": "table"}, both_kept, changes["int16"] | changes["merge"] | changes["fused"]):
+        yield base.model_copy(update=change)
     yield on_top.model_copy(update={"gemm": base.gemm})
 
 
@@ -215,25 +207,18 @@ def _more_rounds(steps_s: Sequence[tuple[float, ...]], rounds: int) -> bool:
     return len(steps_s) < rounds and (len(steps_s) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
 
 
-def _per_step_s(stages: StageSeconds) -> tuple[float, ...]:
-    """Return the seconds of body, product and search of a step."""
-    body_s = stages.prepare_s / SHARP_STEPS + stages.body_s / TIMED_STEPS
-    return body_s, stages.product_s / TIMED_STEPS, stages.search_s / TIMED_STEPS
-
-
 def _batches(settings: Settings, most: int) -> list[int]:
-    """Powers of two, and the largest, so that no cost is extrapolated."""
+    """Return powers of two and the largest batch, so that no cost is extrapolated."""
     sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
     largest = min(most, batches(settings)[-1])
     return sorted({size for size in sizes if size < largest} | {1, largest})
 
 
 def _variant(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
-    # A stage that the clock does not see takes a nanosecond, so that it has a logarithm.
-    parts = {stage: max(seconds, 1e-9) for stage, seconds in zip(STAGES, stages_s, strict=True)}
-    body_s, product_s, search_s = parts.values()
+    # A stage below the resolution of the clock counts as a nanosecond, so that it has a logarithm.
+    body_s, product_s, search_s = parts = [max(seconds, 1e-9) for seconds in stages_s]
     return DecoderVariant(
-        settings=settings, batch=batch, step_s=sum(parts.values()), body_s=body_s, product_s=product_s, search_s=search_s
+        settings=settings, batch=batch, step_s=sum(parts), body_s=body_s, product_s=product_s, search_s=search_s
     )
 
 
@@ -243,7 +228,7 @@ def _block(
     src_len: int,
     rounds: int,
     left_out: Sequence[str],
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> BlockAndOmissions:
     """Return the block without batch sizes for which the base had no memory."""
     known = {variant.batch for variant in variants if variant.settings == base}

@@ -1,9 +1,8 @@
-"""Measure profile variants that multiply a part of the vocabulary, on real text by the trained model (FVP-11, XP-03)."""
+"""Measure decoder variants that multiply a part of the vocabulary, on real text with the trained model (FVP-11, XP-03)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate.decoder_speeds import PARTS, clock_of, watched
+from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
@@ -30,31 +30,27 @@ from simnmt.workload.text_lines import TextLines
 Floats = NDArray[np.float64]
 Sources = Sequence[Sequence[int]]
 WARMING = 8
-"""Sentences decoded each way before a clock runs."""
+"""Sentences that each variant decodes untimed first."""
 LEAST_STEPS = 8
-"""Of a whole batch, below which nothing is told of it."""
+"""Fewest steps of a whole batch from which times are computed."""
 LEAST_ROUNDS, ENOUGH_S = 2, 20.0
-"""No more rounds than the least, once they have taken so long."""
+"""Rounds after which none is added once they have taken this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestrictedSteps:
-    """One part of the vocabulary at one batch size, beside the whole of it."""
+    """Steps with a part of the vocabulary at one batch size, relative to steps with the whole vocabulary."""
 
-    body: float
-    """Of a step, over the body's seconds with the whole vocabulary."""
-    product: float
-    """Choosing columns and multiplying them, over the whole product."""
-    search: float
-    """Over that among the whole vocabulary."""
+    ratios: tuple[float, ...]
+    """Seconds over those with the whole vocabulary, for each of `STAGES`; the product includes the choice of columns."""
     likeliest_active: float
-    """Share of its own rows and steps whose likeliest token of all was active (FVP-08)."""
+    """Share of rows and steps whose likeliest token of the whole vocabulary was active (FVP-08)."""
     identical: float
     """Share of sentences translated to the same tokens as with the whole vocabulary."""
     active: ActiveShare
-    """Its `s_per_share` in seconds of these very steps."""
+    """Its `s_per_share` is in seconds of these steps."""
     layer_s: float
-    """Choosing columns, multiplying them and searching, of a step in this decoding: what `active.s_per_share` is a slope of."""
+    """Seconds per step of choosing columns, multiplying them and searching, of which `active.s_per_share` is a slope."""
 
 
 def restricted_steps(
@@ -67,11 +63,11 @@ def restricted_steps(
     fused: bool,
     rounds: int,
 ) -> dict[str, RestrictedSteps]:
-    """Decode the sources with the whole vocabulary (`fused` or not) and with each part, in turn, up to `rounds` times.
+    """Decode the sources alternately with the whole vocabulary (`fused` or not) and with each part, up to `rounds` times.
 
-    Of each step the fastest round counts, which a busy box disturbs last: decoding is the same each time. Sentences that are
-    done are replaced at once, and steps of fewer than `batch` sentences do not count; a part with hardly any others
-    is left out. Raises `NmtError` and `OutOfMemory`.
+    The fastest round of each step counts, because a busy box disturbs it least; all rounds decode the same. Finished sentences
+    are replaced at once, and steps of fewer than `batch` sentences do not count; a part with too few whole steps is left out.
+    Raises `NmtError` and `OutOfMemory`.
     """
     decoding = _TextDecoding(model, sources, batch, beam, fused)
     names: list[str | None] = [None, *parts]
@@ -94,11 +90,8 @@ def restricted_steps(
             continue
         audited = decoding.run(replace(part, audit=True)).decoded
         pairs = zip(audited.hypotheses, full.hypotheses, strict=True)
-        body, product, search = (stages_s.mean(axis=0) / full_stages_s.mean(axis=0)).tolist()
         steps_by_part[name] = RestrictedSteps(
-            body,
-            product,
-            search,
+            ratios=tuple((stages_s.mean(axis=0) / full_stages_s.mean(axis=0)).tolist()),
             likeliest_active=1.0 - _account(audited).miss_rate,
             identical=float(np.mean([restricted.tokens == other.tokens for restricted, other in pairs])),
             active=_active(account, np.asarray(runs[name][0].decoded.active) == batch, stages_s, model.vocab, batch),
@@ -109,34 +102,40 @@ def restricted_steps(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One decoding."""
+    """One decoding, and its seconds by step and stage, shape (steps, 3)."""
 
     decoded: BatchedRun
     stages_s: Floats
-    """[steps, 3]: body, product with the choice of columns, search."""
 
 
 class _TextDecoding:
-    """One text, decoded at one batch size and beam."""
+    """Decodes a text at one batch size and beam."""
 
     def __init__(self, model: TranslationModel, sources: Sources, batch: int, beam: int, fused: bool) -> None:
         self._model, self._sources, self._beam, self._fused = model, sources, beam, fused
         self._batching = mini(1) if batch == 1 else top_up(batch, immediate(batch))
-        self._clock = clock_of(model)
+        self._clock = clock_of(model.device)
 
     def run(self, part: RestrictedVocabulary | None, first: int | None = None) -> _Run:
         if part is None:
-            with self._read_at_each_move() as readings:
-                decoded = self._decode(None, first)
+            with watched(self._model, self._clock) as seconds:
+                readings = list[tuple[float, ...]]()
+                decoded = self._decode(None, first, lambda: readings.append(tuple(seconds[part] for part in PARTS)))
             layer_s = self._layer_s(np.diff(np.array(readings), axis=0))
         else:
-            decoded = self._decode(replace(part, account=SubsetAccount(clock=self._clock)), first)
+            decoded = self._decode(replace(part, account=SubsetAccount(clock=self._clock)), first, lambda: None)
             account = _account(decoded)
             layer_s = np.column_stack([np.add(account.assign_s, account.product_s), account.search_s])
         body_s = np.maximum(decoded.step_s - layer_s.sum(axis=1), 0.0)
         return _Run(decoded, np.column_stack([body_s, layer_s]))
 
-    def _decode(self, part: RestrictedVocabulary | None, first: int | None) -> BatchedRun:
+    def _decode(self, part: RestrictedVocabulary | None, first: int | None, read: Callable[[], None]) -> BatchedRun:
+        """`read`: called when decoding reads the clock, which it does before and after each change of the batch or step."""
+
+        def clock() -> float:
+            read()
+            return self._clock()
+
         sources = self._sources[:first]
         return decode_batched(
             self._model,
@@ -146,38 +145,20 @@ class _TextDecoding:
             max_len=[2 * len(source) + 10 for source in sources],
             fused=self._fused,
             vocabulary=part,
-            clock=self._now_s,
+            clock=clock,
         )
 
-    def _now_s(self) -> float:
-        if self._watch is not None:
-            self._readings.append(tuple(self._watch[part] for part in PARTS))
-        return self._clock()
-
-    @contextmanager
-    def _read_at_each_move(self) -> Iterator[list[tuple[float, ...]]]:
-        """What the decoder's parts have taken so far, read wherever decoding looks at the clock: before and after each move."""
-        with watched(self._model, self._clock) as seconds:
-            self._watch, self._readings = seconds, []
-            try:
-                yield self._readings
-            finally:
-                self._watch = None
-
-    def _layer_s(self, moves_s: Floats) -> Floats:
-        """[steps, 2]: product, and bias, softmax and search; of all moves only steps need the body."""
-        steps_s = dict(zip(PARTS, moves_s[moves_s[:, PARTS.index("body")] > 0.0].T, strict=True))
+    def _layer_s(self, changes_s: Floats) -> Floats:
+        """Return the seconds of product and of bias, softmax and search by step; only steps run the body."""
+        steps_s = dict(zip(PARTS, changes_s[changes_s[:, PARTS.index("body")] > 0.0].T, strict=True))
         if self._fused:
             return np.column_stack([steps_s["fused_product"], steps_s["fused"]])
         return np.column_stack([steps_s["project"], steps_s["softmax"] + steps_s["search"]])
 
-    _watch: dict[str, float] | None = None
-    _readings: list[tuple[float, ...]]
-
 
 def _fastest(runs: Sequence[_Run], batch: int) -> Floats:
     """Return the stages of each step of a whole batch in its fastest round, shape (steps, 3)."""
-    # Rounding may depend on what else the box does and change a sentence; such a round cannot be compared.
+    # Rounding may depend on the load of the box and change a sentence; such a round cannot be compared.
     alike = [run for run in runs if np.array_equal(run.decoded.active, runs[0].decoded.active)]
     steps = np.flatnonzero(runs[0].decoded.active == batch)
     stages_s = np.array([run.stages_s for run in alike])
@@ -187,7 +168,7 @@ def _fastest(runs: Sequence[_Run], batch: int) -> Floats:
 
 
 def _active(account: SubsetAccount, whole: NDArray[np.bool_], stages_s: Floats, vocab: int, batch: int) -> ActiveShare:
-    """With the slope of the output layer's seconds over the share; none where all steps are alike, or times fall."""
+    """Return the active shares with the slope of the layer's seconds over the share, unless it is not positive."""
     columns = np.asarray(account.columns, np.int64)[whole]
     share = columns / vocab
     slope_s = float(np.polyfit(share, stages_s[:, 1:].sum(axis=1), 1)[0]) if np.ptp(share) > 0.0 else 0.0
@@ -205,27 +186,30 @@ def _account(run: BatchedRun) -> SubsetAccount:
 
 
 _KINDS = {"clusters": "clustered", "candidates": "candidates"}
-"""What a bundle holds, and the decoder that it makes."""
+"""Vocabulary of the decoder settings by content of a bundle."""
 LEAST_SENTENCES, BATCHES = 200, 10
-"""Of the text: as many, and so many batches; a quick calibration has half of both."""
+"""Fewest sentences and batches of the text; a quick calibration takes half of both."""
 MOST_TOKENS = 60
-"""Of a source; longer ones are left out."""
+"""Longest source; longer ones are left out."""
 ROUNDS, QUICK_ROUNDS = 5, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Restricted:
-    """A trained model with parts of its vocabulary, and the text on which they are held against the whole."""
+    """A trained model with parts of its vocabulary, and the text on which they are compared with the whole vocabulary."""
 
     model: TranslationModel
     sources: Sequence[Sequence[int]]
     parts: Mapping[str, RestrictedVocabulary]
-    """By the vocabulary that a decoder's settings name."""
+    """By vocabulary of the decoder settings."""
     notes: tuple[str, ...]
 
     @classmethod
     def load(cls, settings: Settings, threads: int | None) -> Restricted:
-        """Load bundles and a text. Raises `CalibrationError` for two bundles of a kind, another model's, or an empty text."""
+        """Load bundles and a text.
+
+        Raises `CalibrationError` for two bundles of a kind, a bundle of another model, and an empty text.
+        """
         assert settings.text is not None
         translator = Translator.load(Path(settings.model), device=settings.device, threads=threads)
         model, text = cast("TranslationModel", translator.model), Path(settings.text)
@@ -250,14 +234,14 @@ class Restricted:
         return cls(model, sources, parts, tuple(notes))
 
     def with_costs(self) -> Restricted:
-        """The same, with products made as a measurement here and now says is fastest."""
+        """Return a copy whose products use the fastest method on this box."""
         return replace(self, parts={kind: with_measured_cost(part, self.model) for kind, part in self.parts.items()})
 
     def beside(self, full: DecoderVariant, settings: Settings) -> Iterator[DecoderVariant]:
-        """Yield the variants that restrict the vocabulary, with the beam and batch of `full`.
+        """Yield the variants with a restricted vocabulary, with the beam and batch of `full`.
 
-        Measured ratios scale its stages, so that all variants of a block are of one measurement. Columns go to the fused
-        kernel as they are, whether the layer is fused or not: the same times stand for both.
+        Measured ratios scale the stages of `full`, so that all variants of a block share one measurement. Active columns always
+        go to the fused kernel, so fused and plain variants have the same times.
         """
         decoder = full.settings
         steps_by_kind = restricted_steps(
@@ -276,28 +260,22 @@ class Restricted:
 
 
 def _scaled(full: DecoderVariant, settings: DecoderSettings, steps: RestrictedSteps) -> DecoderVariant:
-    parts = {stage: max(getattr(full, stage) * _ratio(steps, stage), 1e-9) for stage in STAGES}
-    times = (parts["product_s"] + parts["search_s"]) / steps.layer_s
+    """Scale a variant by measured ratios; the slope over the active share becomes seconds of the block."""
+    stages_s = [max(getattr(full, stage) * ratio, 1e-9) for stage, ratio in zip(STAGES, steps.ratios, strict=True)]
+    body_s, product_s, search_s = stages_s
+    slope_s = steps.active.s_per_share
+    scaled_s = None if slope_s is None else slope_s * (product_s + search_s) / steps.layer_s
     return DecoderVariant(
         settings=settings,
         batch=full.batch,
-        step_s=sum(parts.values()),
-        body_s=parts["body_s"],
-        product_s=parts["product_s"],
-        search_s=parts["search_s"],
+        step_s=sum(stages_s),
+        body_s=body_s,
+        product_s=product_s,
+        search_s=search_s,
         likeliest_active=steps.likeliest_active,
         identical=steps.identical,
-        active=_of_the_block(steps.active, times),
+        active=steps.active.model_copy(update={"s_per_share": scaled_s}),
     )
-
-
-def _ratio(steps: RestrictedSteps, stage: str) -> float:
-    return {"body_s": steps.body, "product_s": steps.product, "search_s": steps.search}[stage]
-
-
-def _of_the_block(active: ActiveShare, times: float) -> ActiveShare:
-    """With its seconds, which are the output layer's, in those of the block."""
-    return active if active.s_per_share is None else active.model_copy(update={"s_per_share": times * active.s_per_share})
 
 
 def _sentences(settings: Settings, batch: int) -> int:
@@ -305,7 +283,7 @@ def _sentences(settings: Settings, batch: int) -> int:
 
 
 def check_vocabularies(settings: Settings, weights: str) -> None:
-    """Raises for what could not be measured, before hours of measuring."""
+    """Raise `CalibrationError` for vocabularies that could not be measured, before hours of measuring."""
     if weights != "checkpoint":
         what = f"{settings.model} has random weights, whose contexts say nothing of text"
         raise CalibrationError(what, remedy="give the folder of a trained model, or leave --vocabulary out")

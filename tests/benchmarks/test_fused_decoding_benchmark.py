@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
-from simnmt.calibrate.decoder_speeds import clock_of, watched  # noqa: E402
+from simnmt.calibrate.decoder_speeds import watched  # noqa: E402
+from simnmt.kernels.projection_timing import clock_of  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
 from tests.nmt.tiny import GRU  # noqa: E402
@@ -54,11 +55,11 @@ def test_a_watched_decoder_says_the_same_and_is_left_as_it_was() -> None:
 def test_of_a_gpu_the_clock_waits_for_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its launches return at once: without waiting, whatever reads tokens would be charged for all that was launched before."""
     model = build_model(GRU, seed=2).eval()
-    assert clock_of(model) is perf_counter
+    assert clock_of(model.device) is perf_counter
     events: list[str] = []
     gpu = SimpleNamespace(device=torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: events.append("waited"))
-    clock_of(gpu)()  # type: ignore[arg-type]
+    clock_of(gpu.device)()
     assert events == ["waited"]
 
     def clock() -> float:

@@ -168,7 +168,7 @@ def test_a_variant_without_room_is_left_out_and_the_others_are_told() -> None:
 
 
 def test_backends_without_stages_have_no_variants_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "no variants of the decoder: the backend does not tell the stages of a step"
+    said = "no variants of the decoder: the backend does not time the stages of a step"
     assert decoder_block(FakeEngine(), QUICK, 16, Silent) == (None, [said])
 
     def refuses(*_: object, **__: object) -> Sentence:

@@ -28,7 +28,7 @@ from simnmt.profile.profile_variant import as_calibrated
 from tests.calibrate.engines import PLANE, FakeEngine
 from tests.calibrate.whole_box import CANDIDATES, QUICK, disk_samples
 
-NO_STAGES = "no variants of the decoder: the backend does not tell the stages of a step"
+NO_STAGES = "no variants of the decoder: the backend does not time the stages of a step"
 """Of an engine made of numbers."""
 
 

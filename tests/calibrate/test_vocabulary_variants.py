@@ -1,4 +1,4 @@
-"""What parts of the vocabulary take and change on real text, and how a calibration takes it into a profile."""
+"""Times and agreement of parts of the vocabulary on real text, and their place in a profile."""
 
 from __future__ import annotations
 
@@ -86,33 +86,33 @@ def settings(folder: Path, **other: Any) -> Settings:
 def test_with_all_columns_active_nothing_changes(batch: int, beam: int) -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
     part = clustered(all_active(VOCAB, model.weight.shape[1]))
-    found = restricted_steps(model, alone, {"all": part}, batch=batch, beam=beam, fused=False, rounds=2)["all"]
-    assert (found.likeliest_active, found.identical, found.active.mean) == (1.0, 1.0, 1.0)
-    assert found.active.s_per_share is None, "steps that are all alike have no slope"
-    assert (found.active.by_sentence is not None) == (batch == 1)
-    assert min(found.body, found.product, found.search, found.layer_s) > 0.0
+    steps = restricted_steps(model, alone, {"all": part}, batch=batch, beam=beam, fused=False, rounds=2)["all"]
+    assert (steps.likeliest_active, steps.identical, steps.active.mean) == (1.0, 1.0, 1.0)
+    assert steps.active.s_per_share is None, "steps that are all alike have no slope"
+    assert (steps.active.by_sentence is not None) == (batch == 1)
+    assert min(*steps.ratios, steps.layer_s) > 0.0
 
 
-def test_shares_and_agreement_are_those_of_real_decoding() -> None:
+def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     """Lists of a few tokens: known columns in each step, and sentences that go astray."""
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
     lists = MadeLists([[GRU.eos_token, 7, 8, 9], [GRU.eos_token, *range(20, 29)]], VOCAB)
     part = listed(lists)
-    found = restricted_steps(model, alone, {"lists": part}, batch=1, beam=1, fused=True, rounds=2)["lists"]
+    steps = restricted_steps(model, alone, {"lists": part}, batch=1, beam=1, fused=True, rounds=2)["lists"]
     most = [2 * len(source) + 10 for source in alone]
     full = decode_batched(model, alone, mini(1), max_len=most)
-    own = decode_batched(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
-    assert own.subset is not None
-    same = [one.tokens == other.tokens for one, other in zip(own.hypotheses, full.hypotheses, strict=True)]
-    assert found.identical == sum(same) / len(same) < 1.0
-    assert found.likeliest_active == 1.0 - own.subset.miss_rate < 1.0
-    assert found.active.steps == sum(len(each.tokens) + 1 for each in own.hypotheses)
-    assert (found.active.by_step[0], found.active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
-    assert found.active.by_sentence is not None
-    assert set(found.active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(found.active.by_sentence[1:-1])
+    restricted = decode_batched(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
+    assert restricted.subset is not None
+    same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, full.hypotheses, strict=True)]
+    assert steps.identical == sum(same) / len(same) < 1.0
+    assert steps.likeliest_active == 1.0 - restricted.subset.miss_rate < 1.0
+    assert steps.active.steps == sum(len(hypothesis.tokens) + 1 for hypothesis in restricted.hypotheses)
+    assert (steps.active.by_step[0], steps.active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
+    assert steps.active.by_sentence is not None
+    assert set(steps.active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(steps.active.by_sentence[1:-1])
 
 
-def test_only_whole_batches_count_and_too_few_of_them_tell_nothing() -> None:
+def test_parts_with_too_few_whole_batches_are_left_out() -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6])
     part = clustered(all_active(VOCAB, model.weight.shape[1]))
     assert restricted_steps(model, alone, {"all": part}, batch=9, beam=1, fused=False, rounds=1) == {}
@@ -121,7 +121,7 @@ def test_only_whole_batches_count_and_too_few_of_them_tell_nothing() -> None:
 def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_path: Path) -> None:
     profile = calibrate(settings(folder), tmp_path / "box.json").profile
     assert profile.decoder is not None
-    known = {each.settings for each in profile.decoder.variants if each.batch == 1}
+    known = {variant.settings for variant in profile.decoder.variants if variant.batch == 1}
     assert {CLUSTERED, CLUSTERED.model_copy(update={"fused": True})} <= known
     assert any("one.clusters" in note for note in profile.decoder.notes)
     choice = choose(profile.decoder, CLUSTERED, name="box")
@@ -133,27 +133,27 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     assert choice.alone.active is not None
     assert choice.alone.active.vocab == VOCAB
     assert 0.0 < choice.alone.active.mean < 1.0
-    variants = {(each.settings, each.batch): each for each in profile.decoder.variants}
+    variants = {(variant.settings, variant.batch): variant for variant in profile.decoder.variants}
     for batch in profile.decoder.batches:
         if (CLUSTERED, batch) in variants:
             assert variants[CLUSTERED, batch].active is not None
         else:
-            assert any(f"batch {batch}" in told for told in profile.decoder.left_out)
+            assert any(f"batch {batch}" in omission for omission in profile.decoder.left_out)
 
 
 @pytest.mark.parametrize("slope_s", [None, 0.002])
-def test_a_slope_of_the_layers_seconds_is_scaled_as_the_layer_is(slope_s: float | None) -> None:
-    """The step's own ratio holds the body, which no share moves."""
+def test_the_slope_over_the_active_share_is_scaled_as_the_layer(slope_s: float | None) -> None:
+    """The ratio of the whole step includes the body, which does not depend on the share."""
     full = DecoderVariant(settings=DecoderSettings(), step_s=0.010, body_s=0.004, product_s=0.005, search_s=0.001)
     share = ActiveShare.of([10, 20], 100, by_sentence=[0.1, 0.2], s_per_share=slope_s)
-    told = RestrictedSteps(1.5, 0.2, 0.5, likeliest_active=0.9, identical=0.8, active=share, layer_s=0.003)
-    found = _scaled(full, CLUSTERED, told)
-    assert (found.body_s, found.product_s, found.search_s) == pytest.approx((0.006, 0.001, 0.0005))
-    assert found.active is not None
-    assert found.active.s_per_share == (None if slope_s is None else pytest.approx(slope_s * 0.0015 / 0.003))
+    steps = RestrictedSteps((1.5, 0.2, 0.5), likeliest_active=0.9, identical=0.8, active=share, layer_s=0.003)
+    scaled = _scaled(full, CLUSTERED, steps)
+    assert (scaled.body_s, scaled.product_s, scaled.search_s) == pytest.approx((0.006, 0.001, 0.0005))
+    assert scaled.active is not None
+    assert scaled.active.s_per_share == (None if slope_s is None else pytest.approx(slope_s * 0.0015 / 0.003))
 
 
-def test_what_could_tell_nothing_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
+def test_unusable_models_texts_and_bundles_are_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
     one, two = (str(folder / f"{name}.clusters") for name in ("one", "two"))
     (tmp_path / "tiny.json").write_text(RecurrentArchitecture(**GRU.model_dump()).model_dump_json())
     (tmp_path / "empty.txt").write_text("\n")
@@ -170,14 +170,14 @@ def test_what_could_tell_nothing_is_refused_before_anything_is_measured(folder: 
         ({"vocabulary": (one,), "direction": "three"}, "no direction three in this bundle"),
         ({"vocabulary": (str(folder / "text.txt"),)}, "damaged, or no vocabulary bundle"),
     ]
-    for other, said in cases:
-        with pytest.raises(InputError, match=said):
-            calibrate(settings(folder, **other), tmp_path / "box.json")
+    for changed, message in cases:
+        with pytest.raises(InputError, match=message):
+            calibrate(settings(folder, **changed), tmp_path / "box.json")
     assert not list(tmp_path.glob("box.json*"))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"text": None}, "depends on a text"),
         ({"backend": "ctranslate2"}, "only measured with torch's decoder"),
@@ -186,8 +186,8 @@ def test_what_could_tell_nothing_is_refused_before_anything_is_measured(folder: 
         ({"vocabulary": (), "text": None, "direction": "fr-en"}, "a direction without a bundle"),
     ],
 )
-def test_settings_that_go_ill_together_are_refused_in_one_line(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(CalibrationError, match=said) as raised:
+def test_settings_that_contradict_each_other_are_refused_in_one_line(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(CalibrationError, match=message) as raised:
         replace(TRAINED, **({"vocabulary": ("a.clusters",), "text": "t.txt"} | wrong))
     assert "\n" not in str(raised.value)
     assert raised.value.remedy
