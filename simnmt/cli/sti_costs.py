@@ -1,4 +1,4 @@
-"""The costs that `simnmt sti plan` and `simnmt sti run` plan with: from a profile, from a preset, or measured on the spot."""
+"""Costs for `simnmt sti plan` and `simnmt sti run`: from a profile, from a preset, or from a short measurement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from simnmt.streaming.store.shard_store import ShardStore
 
 REPEATS = 3
-"""Of each measurement on the spot."""
+"""Repeats of each measurement in a short measurement."""
 LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
 class CostSource:
-    """Costs and where they come from."""
+    """Costs and their origin."""
 
     name: str
     kind: str
@@ -31,9 +31,9 @@ class CostSource:
     warnings: tuple[str, ...] = ()
     """Reasons to doubt the costs."""
     fingerprint: str | None = None
-    """Of the measured shards; None if it is not known."""
+    """Fingerprint of the measured model; None if unknown."""
     pace_bytes_per_s: float | None = None
-    """Pace of the measured reads; None: as fast as the disk gives."""
+    """Pace of the measured reads; None for the pace of the disk."""
 
 
 def read_costs(profile: str) -> CostSource:

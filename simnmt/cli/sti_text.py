@@ -1,8 +1,9 @@
-"""What `simnmt sti` prints: a shard store's tables, a plan with its pipeline, and the turns of an engagement."""
+"""Texts of `simnmt sti`: tables of a shard store, a plan with its pipeline, and the turns of an engagement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.text_tables import format_table
@@ -23,17 +24,14 @@ def format_store(description: dict[str, Any], *, layers: bool = False) -> str:
     kind = "untrained " * description["random"] + description["kind"]
     lines = [
         f"{description['model'] or 'a model'}: {kind}, {description['layers']} layers of {description['slices']} shards, "
-        f"width {description['width']}, "
-        f"{description['ffn']} neurons; {description['weights_per_shard']:,} weights a shard",
+        f"width {description['width']}, {description['ffn']} neurons; {description['weights_per_shard']:,} weights a shard",
         f"fingerprint {description['fingerprint'][:16]}",
         f"{description['records']} records, {_store_mb(description['shards_bytes'])} MB; "
         f"always in memory {_store_mb(description['resident_bytes'])} MB",
     ]
     if description["outlier_share"] is not None:
-        lines += [
-            f"outliers {100 * description['outlier_share']:.3f} % of all weights; "
-            f"all below 32 bits {_store_mb(description['low_bits_bytes'])} MB"
-        ]
+        low_bits = f"all below 32 bits {_store_mb(description['low_bits_bytes'])} MB"
+        lines += [f"outliers {100 * description['outlier_share']:.3f} % of all weights; {low_bits}"]
     rows = [
         [
             str(fidelity["bits"]),
@@ -56,11 +54,8 @@ def format_store(description: dict[str, Any], *, layers: bool = False) -> str:
             for layer in description["by_layer"]
         ]
         lines += ["", format_table(["layer", "mean", "s", "outliers %"], rows, 0)]
-    lines += [
-        "",
-        "error / s: root mean square of what rounding changes, in standard deviations s of a layer's weights; measured",
-    ]
-    return "\n".join(lines)
+    meaning = "error / s: root mean square of what rounding changes, in standard deviations s of a layer's weights; measured"
+    return "\n".join([*lines, "", meaning])
 
 
 def _store_mb(count: float) -> str:
@@ -68,11 +63,11 @@ def _store_mb(count: float) -> str:
 
 
 PICTURE_COLUMNS = 88
-"""Signs of a pipeline's row."""
+"""Characters of a row of a pipeline."""
 
 
 def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
-    """What a plan reckons with besides layers and loads."""
+    """Return the computing times of a plan besides its layers, as text."""
     parts = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
     parts += "" if cost.decoder is None else " in each step"
     slowed = cost.slowing(slices)
@@ -80,24 +75,22 @@ def describe_overheads(cost: StiCost, length: int, slices: int) -> str:
 
 
 def format_plan(outlook: PlanSummary, source: CostSource) -> str:
-    """Return a plan and what it is compared with as text."""
+    """Return a plan and its contestants as text."""
     plan, cost = outlook.plan, outlook.cost
     decoding = len(plan.layer_indices) - plan.layers
     size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
     of = f"{cost.geometry.layers} x {cost.geometry.heads}"
+    shards = "one shard" if len(plan.bits) == 1 else f"{len(plan.bits)} shards"
     steps = f", {plan.steps:g} decoder steps" if decoding else ""
     lines = [
         f"{source.name} ({source.kind}): {source.model}",
-        f"{size} of {of}, {_format_shards(len(plan.bits))}, {plan.length} tokens{steps}: "
+        f"{size} of {of}, {shards}, {plan.length} tokens{steps}: "
         f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
         f"memory: {_mb(outlook.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
         f"the shards; {_mb(outlook.memory.streamed_bytes)} MB read; working buffer {_mb(outlook.memory.working_bytes)} MB",
-        *(
-            [f"besides the layers: {describe_overheads(cost, plan.length, plan.slices_per_layer)}"]
-            if cost.embed_s or cost.head_s or cost.slowed
-            else []
-        ),
+        *[f"besides the layers: {describe_overheads(cost, plan.length, plan.slices_per_layer)}"]
+        * bool(cost.embed_s or cost.head_s or cost.slowed),
         *outlook.remarks,
         "",
         format_table(
@@ -125,20 +118,12 @@ def format_plan(outlook: PlanSummary, source: CostSource) -> str:
 
 
 def format_pipeline(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
-    """Disk and processor over time, a layer's number where it begins: `=` reads, `#` computes, `.` waits."""
+    """Yield lines that show disk and processor over time: `=` reads, `#` computes, `.` waits, a number begins a layer."""
     scale = PICTURE_COLUMNS / timeline.latency_s
     reading, computing = [" "] * PICTURE_COLUMNS, [" "] * PICTURE_COLUMNS
     _mark_span(computing, 0.0, timeline.before_s * scale, "~")
-    for number, *moments in zip(
-        layers,
-        timeline.load_begin,
-        timeline.load_end,
-        timeline.compute_begin,
-        timeline.compute_end,
-        timeline.stall,
-        strict=True,
-    ):
-        load_begin, load_end, begin, end, stall = (float(moment) * scale for moment in moments)
+    for number, moments in zip(layers, timeline.rows(), strict=True):
+        load_begin, load_end, begin, end, stall = (moment * scale for moment in moments)
         _mark_span(reading, load_begin, load_end, "=", str(number))
         _mark_span(computing, begin - stall, begin, ".")
         _mark_span(computing, begin, end, "#", str(number))
@@ -157,19 +142,8 @@ def _mark_span(row: list[str], begin: float, end: float, sign: str, name: str = 
 
 def _layer_row(layer: PlannedLayer, timeline: Timeline, at: int) -> list[str]:
     bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
-    moments_s = (
-        layer.granted_s,
-        layer.left_s,
-        layer.load_s,
-        timeline.load_end[at],
-        timeline.compute_begin[at],
-        timeline.stall[at],
-    )
-    return [str(layer.layer), _ranges(layer.slices), bits, *(_ms(moment) for moment in moments_s)]
-
-
-def _format_shards(shards: int) -> str:
-    return "one shard" if shards == 1 else f"{shards} shards"
+    moments_s = [column[at] for column in (timeline.load_end, timeline.compute_begin, timeline.stall)]
+    return [str(layer.layer), _ranges(layer.slices), bits, *map(_ms, (layer.granted_s, layer.left_s, layer.load_s, *moments_s))]
 
 
 def _mb(size_bytes: int) -> str:
@@ -182,14 +156,10 @@ def _ms(seconds: float) -> str:
 
 
 def _ranges(slices: tuple[int, ...]) -> str:
-    """Runs of numbers as `0-3`."""
-    runs: list[list[int]] = []
-    for piece in slices:
-        if runs and piece == runs[-1][1] + 1:
-            runs[-1][1] = piece
-        else:
-            runs.append([piece, piece])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    """Return rising numbers as runs, such as `0-3,5`."""
+    numbered = groupby(enumerate(slices), lambda place: place[1] - place[0])
+    runs = [[piece for _, piece in run] for _, run in numbered]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _contestant_rows(outlook: PlanSummary) -> Iterator[list[str]]:
@@ -251,7 +221,7 @@ def format_engagement(
             2,
         ),
         "",
-        *(f"{row}" for row in format_pipeline(last.execution.timeline, last.plan.layer_indices)),
+        *format_pipeline(last.execution.timeline, last.plan.layer_indices),
     ]
     if others:
         header = ["way", "n x m", "bits", "planned ms", "took ms", "waits ms", "in memory beforehand MB", "class"]
@@ -322,20 +292,16 @@ def _engagement_remarks(source: CostSource, engaged: EngagementSettings, turns: 
     missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
     if missed:
         waits = any(turn.plan.stalls and turn.plan.misses_deadline for turn in turns)
-        smaller = (
-            ": planned to wait within it (--fill), a smaller submodel may keep it"
-            if waits and not engaged.fills_deadline
-            else ""
-        )
-        yield f"the deadline was missed in turn {', '.join(missed)}{smaller}"
+        smaller = ": planned to wait within it (--fill), a smaller submodel may keep it"
+        yield f"the deadline was missed in turn {', '.join(missed)}{smaller if waits and not engaged.fills_deadline else ''}"
     proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, reclaimed=engaged.cold)
     if proposal is not None:
         yield f"turn 1: {proposal.removesuffix('.')}"
     short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
     if short:
-        yield f"turn {', '.join(short)}: not even 2 bits can be read in time, so that what is read has 2 bits and is waited for"
+        yield f"turn {', '.join(short)}: even 2 bits cannot be read in time, so all reads have 2 bits and the processor waits"
     if not all(turn.execution.cold for turn in turns):
-        yield "the store's file could not be dropped from memory, or nobody knows: reads may have been faster than the disk"
+        yield "the store's file may have stayed in memory: reads may have been faster than the disk"
 
 
 def _layer_times(turn: Turn) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""What `simnmt run` prints: recommendation, table of all policies, and gap analysis; milliseconds and percent."""
+"""Texts of `simnmt run`: recommendations, table of policies, and gap analysis, in milliseconds and percent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simnmt.results.summary import Row, objective_name
 
 
 def format_result(result: RunResult) -> str:
-    """Return what a run prints: which policy to deploy and why, then the table of all policies."""
+    """Return the text of a run: the policy to deploy with its reasons, then the table of all policies."""
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
@@ -33,27 +33,18 @@ def format_result(result: RunResult) -> str:
 
 
 MOST_IN_SENTENCES = 4
-"""Cells up to which the recommendation of each is printed in sentences; more of them are a table."""
+"""Most cells whose recommendations are printed as sentences; more cells become a table."""
 
 
 def _recommendations(result: RunResult) -> list[str]:
-    """Which policy to deploy, per workload and network."""
+    """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) <= MOST_IN_SENTENCES:
         parts = ("sentence", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
-    header = [
-        "workload",
-        "network",
-        "deploy",
-        "not distinguishable",
-        f"{what} ms",
-        "change %",
-        "95 % interval",
-        "against",
-        "above oracle %",
-    ]
+    header = ["workload", "network", "deploy", "not distinguishable", f"{what} ms", "change %", "95 % interval", "against"]
+    header += ["above oracle %"]
     rows = [
         [
             record["workload"],
@@ -76,7 +67,7 @@ def _recommendations(result: RunResult) -> list[str]:
 
 
 def _reasons(verdicts: Sequence[Row]) -> list[str]:
-    """What is behind the recommendations of many cells, one line for all cells of the same reason."""
+    """Return the reasons of the recommendations of many cells, one line for all cells with the same reason."""
     by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
         by_reason.setdefault(verdict["short_reason"], []).append(f"{verdict['workload']} on {verdict['network']}")
@@ -93,7 +84,7 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
 
 
 def _policies(result: RunResult) -> list[str]:
-    """The table of all policies, and what its marks mean."""
+    """Return the table of all policies with the meaning of its marks."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.rows) if name in named]
     header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
@@ -126,7 +117,7 @@ def _policies(result: RunResult) -> list[str]:
 
 
 def _missed_deadlines(result: RunResult) -> list[str]:
-    """How often a device that streams its model was late: over policies and networks, from the least to the most."""
+    """Return how often each streaming device missed its deadline, as a range over policies and networks."""
     deadlines_s = {
         device.name: list(dict.fromkeys([planned.deadline_s, *(change.deadline_s for change in planned.changes)]))
         for cell in result.cells
@@ -144,7 +135,7 @@ def _missed_deadlines(result: RunResult) -> list[str]:
 
 
 def _sources(result: RunResult) -> str:
-    """How the numbers are known that the replay rests on."""
+    """Return the kinds of the device profiles and the round trips of a run."""
     devices = [
         (kind, device.name) for cell in result.cells for device, kind in zip(cell.devices, cell.shown_kinds, strict=True)
     ]
@@ -184,8 +175,12 @@ def _change_cell(comparison: dict[str, Any] | None) -> str:
 
 
 def _change_and_interval(row: Row) -> tuple[str, str]:
-    change, interval = format_interval(row["change_percent"], row["low_percent"], row["high_percent"])
-    return change, interval or "-"
+    return _interval(row["change_percent"], row["low_percent"], row["high_percent"])
+
+
+def _interval(change: float, low: float | None, high: float | None) -> tuple[str, str]:
+    text, interval = format_interval(change, low, high)
+    return text, interval or "-"
 
 
 def _relative_change(record: Row, name: str) -> tuple[str, str]:
@@ -193,12 +188,11 @@ def _relative_change(record: Row, name: str) -> tuple[str, str]:
     if record[name] is None:
         return "-", "-"
     low, high = (None if record[f"{name}_{end}"] is None else 100.0 * record[f"{name}_{end}"] for end in ("low", "high"))
-    change, interval = format_interval(100.0 * record[name], low, high)
-    return change, interval or "-"
+    return _interval(100.0 * record[name], low, high)
 
 
 def _gaps(result: RunResult) -> list[str]:
-    """The gap analysis of every workload and network: a table, and what it says in words."""
+    """Return the gap analysis of every workload and network: a table and sentences."""
     lines: list[str] = []
     for place in dict.fromkeys((row["workload"], row["network"]) for row in result.gaps):
         here = [row for row in result.gaps if (row["workload"], row["network"]) == place]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_json
+from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_result
 from simnmt.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -72,26 +72,21 @@ def _format_bench(done: ProjectionBench) -> str:
     from simnmt.calibrate.box import describe
     from simnmt.calibrate.processor_use import is_busy
 
-    lines = [f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory"]
-    header = ["V", "width", "rows", "active %", "way", "assign", "union", "row_wise", "gather", "kept", "scatter", "search"]
-    lines += ["", "Stages in us, each by itself:"]
-    lines += [format_table(header, [_stage_row(step) for step in done.steps], 0)]
-    header = ["V", "width", "rows", "active %", "dense us", "columns us", "predicted", "times as fast", "kept", "scattered"]
-    lines += [
+    columns = ["V", "width", "rows", "active %"]
+    stages = [*columns, "way", "assign", "union", "row_wise", "gather", "kept", "scatter", "search"]
+    times = [*columns, "dense us", "columns us", "predicted", "times as fast", "kept", "scattered"]
+    shares = ["V", "width", "rows", "columns", "scattered", "own"]
+    lines = [
+        f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory",
+        "",
+        "Stages in us, each by itself:",
+        format_table(stages, [_stage_row(step) for step in done.steps], 0),
         "",
         "Whole steps; `columns`: straight into the search, `scattered`: as published, `kept`: from a copy found again:",
-    ]
-    lines += [format_table(header, [_step_row(step) for step in done.steps], 0)]
-    lines += [
+        format_table(times, [_step_row(step) for step in done.steps], 0),
         "",
         "Above which share of V all columns win; `own`: by whichever product is the faster one for all, torch's or ours:",
-    ]
-    lines += [
-        format_table(
-            ["V", "width", "rows", "columns", "scattered", "own"],
-            [_break_even_row(break_even) for break_even in done.break_even],
-            0,
-        )
+        format_table(shares, [_break_even_row(break_even) for break_even in done.break_even], 0),
     ]
     lines += ["", *_bench_verdicts(done)]
     if done.others_cpus is not None and is_busy(done.others_cpus, describe(libraries=False)):
@@ -107,8 +102,8 @@ def _bench_verdicts(done: ProjectionBench) -> Iterator[str]:
         asked = f"{'within' if error <= FIT_WITHIN else 'beyond'} the {100 * FIT_WITHIN:.0f} % that are asked"
         yield (
             f"Predicted from their sizes alone, {len(done.heldout)} steps that were not fitted (*) are off by "
-            f"{100 * error:.1f} % on average, {asked}, and {100 * most:.1f} % at most; told the way of multiplying and the "
-            f"indices in the sets, by {100 * knowing:.1f} % on average."
+            f"{100 * error:.1f} % on average, {asked}, and {100 * most:.1f} % at most; with the method of multiplying "
+            f"and the indices in the sets known, by {100 * knowing:.1f} % on average."
         )
     for bar in done.bars:
         yield (
@@ -210,7 +205,7 @@ def build(
             source = next(iter(texts.values()))
             options = {"count": candidates, "align": align, "always": always, "iterations": iterations}
             description = build_list_bundle(translator, source, targets, out, sentences, bar.stage, name=model.name, **options)
-    _print_description(description, as_json)
+    print_result(as_json, description.as_json, description.text)
 
 
 @app.command()
@@ -228,17 +223,11 @@ def inspect(
     need_packages()
     from simnmt.cli.vocab_bundles import describe_bundle
 
-    _print_description(describe_bundle(file, model), as_json)
+    description = describe_bundle(file, model)
+    print_result(as_json, description.as_json, description.text)
 
 
 def _refuse_options(context: typer.Context, names: Sequence[str], why: str) -> None:
     for name in names:
         if context.params[name] is not None:
             raise typer.BadParameter(why, param_hint=f"--{name}")
-
-
-def _print_description(description: Description, as_json: bool) -> None:
-    if as_json:
-        print_json(description.as_json())
-    else:
-        print(description.text())

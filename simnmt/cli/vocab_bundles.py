@@ -1,4 +1,4 @@
-"""Build vocabulary bundles from texts, and describe what a bundle activates and holds."""
+"""Build vocabulary bundles from texts, and describe their active shares and their memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Progress = Callable[[str, float | None], None]
 
 
 def texts_by_label(texts: list[str]) -> dict[str, Path]:
-    """Return the files by label; a file without a label gets its name without the extension."""
+    """Return the files by label; the default label of a file is its name without the extension."""
     paths: dict[str, Path] = {}
     for text in texts:
         label, _, named = text.partition("=")
@@ -41,7 +41,7 @@ def build_cluster_bundle(
     texts: dict[str, Path],
     out: Path,
     sentences: int | None,
-    progress: Progress | None,
+    progress: Progress,
     *,
     name: str,
     **options: Any,
@@ -67,7 +67,7 @@ def build_list_bundle(
     targets: Path,
     out: Path,
     sentences: int | None,
-    progress: Progress | None,
+    progress: Progress,
     *,
     name: str,
     **options: Any,
@@ -83,12 +83,9 @@ def build_list_bundle(
         raise NmtError(f"{len(ours):,} sources but {len(theirs):,} targets", remedy="line i must translate line i")
     count = min(len(ours), sentences or len(ours))
 
-    def report(done: int) -> None:
-        if progress is not None:
-            progress("aligning", done / count)
-
     given = {name: value for name, value in options.items() if value is not None}
-    lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), progress=report, **given)
+    given["progress"] = lambda done: progress("aligning", done / count)
+    lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), **given)
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
         note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")

@@ -26,7 +26,7 @@ from simnmt.report.thinning import numbers
 from simnmt.report.typography import significant
 
 LEVEL = 6
-"""Of gzip. plotly.js: 4.8 MB become 1.47 MB in 0.13 s; level 9 takes 0.04 s more and gains 0.2 %, level 4 costs 74 kB."""
+"""Level of gzip. plotly.js: 4.8 MB become 1.47 MB in 0.13 s; level 9 takes 0.04 s more and gains 0.2 %, level 4 costs 74 kB."""
 LONG = 16
 """Lists with more values are stored once on a page, however many charts show them."""
 POLICY_COLOURS = 12
@@ -49,7 +49,7 @@ def series_colour(place: int) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of the input so that plotly, which reads a few tags, shows the text as it is."""
+    """Return a text of the input with escaped tags, because plotly would interpret them."""
     return html.escape(text, quote=False)
 
 
@@ -104,7 +104,7 @@ class Mark:
     x: Values
     y: Values
     name: str = ""
-    """In the legend; empty: not there. It is shown as it is, names of the input must be `plain`."""
+    """Name in the legend, without escaping, so names of the input must be `plain`; empty: no entry."""
     colour: str | Sequence[str] = "ink"
     dash: str = "solid"
     width: float = 2.0
@@ -117,7 +117,7 @@ class Mark:
     low: Values | None = None
     high: Values | None = None
     text: Sequence[str] | None = None
-    """A text for each value: in the hover text as `%{text}`, of bars above the bar too where `labelled`."""
+    """Text of each value, `%{text}` in `hover`; if `labelled`, also shown above bars."""
     hover: str = "%{y:,.4~g} at %{x:,.4~g}"
     """plotly's template, without the name; empty: no hover text."""
     labelled: bool = False
@@ -125,11 +125,11 @@ class Mark:
     """Horizontal bars and whiskers: `x` is the value."""
     pattern: str = ""
     values: Values | None = None
-    """Of a heat map a row for each y, of points what `scale` colours."""
+    """Values that `scale` colours: a row for each y of a heat map, one value per point otherwise."""
     scale: Sequence[tuple[float, str]] = ()
     limits: tuple[float, float] = (0.0, 1.0)
     scale_title: str = ""
-    """Of the bar that explains the colours; empty: no bar."""
+    """Title of the colour bar; empty: no bar."""
 
     def trace(self) -> dict[str, Any]:
         """Return the marks as one plotly trace."""
@@ -212,7 +212,7 @@ class Chart:
     reading: str = ""
     stacked: bool = False
     message: str = ""
-    """Stands in the middle of a chart that has nothing to show."""
+    """Text in the middle of an empty chart."""
 
     def figure(self, palette: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return `{"data", "layout"}` for plotly; `palette`: replaces the style sheet's names of colours."""
@@ -233,7 +233,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Something a reader chooses: the options with their labels, and the option shown first."""
+    """A choice of the reader: options with labels, and the option shown first."""
 
     name: str
     label: str
@@ -248,18 +248,18 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A figure of a page: its heading, what is said of it, and a chart for each combination of its options."""
+    """A figure of a page: heading, caption, and a chart for each combination of options."""
 
     name: str
     heading: str
     alt: str
-    """For readers who do not see it."""
+    """Description for screen readers."""
     charts: Mapping[tuple[str, ...], Chart]
     controls: Sequence[Control] = ()
     caption: str = ""
     """May be Markup."""
     across: bool = False
-    """As wide as the page."""
+    """True for a panel as wide as the page."""
 
     @property
     def chart(self) -> Chart:
@@ -282,15 +282,8 @@ def panel(
     return Panel(name, heading, alt, {options: draw(*options) for options in combinations}, controls, caption, across)
 
 
-def bar_chart(
-    names: Sequence[str],
-    unit: str,
-    series: Sequence[Mark],
-    *,
-    stacked: bool = False,
-    reading: str = "",
-) -> Chart:
-    """Return groups of bars, one group a name; `series`: marks of `bar_series`."""
+def bar_chart(names: Sequence[str], unit: str, series: Sequence[Mark], *, stacked: bool = False, reading: str = "") -> Chart:
+    """Return groups of bars, one group per name; `series`: marks of `bar_series`."""
     labels = [plain(name).replace(", ", "<br>") for name in names]
     tops = [value for mark in series for value in (mark.high or mark.y) if value is not None]
     span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
@@ -312,7 +305,7 @@ def _bars_at(mark: Mark, labels: Sequence[str], place: int, unit: str, stacked: 
 
 
 def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
-    """Return the line at `place` among its neighbours, told apart by colour, dash and symbol; `mode`: as in plotly."""
+    """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
     symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
     return Mark(
         "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
@@ -321,7 +314,7 @@ def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lin
 
 
 def pack(panels: Sequence[Panel]) -> Markup:
-    """Return the charts of some panels as they travel in a page: gzip of JSON in base64, long lists stored once."""
+    """Return the charts of panels for a page: gzip of JSON in base64, with long lists stored once."""
     pool: dict[str, int] = {}
     charts = [
         {
@@ -335,7 +328,7 @@ def pack(panels: Sequence[Panel]) -> Markup:
 
 
 def packed(content: bytes) -> str:
-    """Return base64 of gzip: the same text every time, and no character in it that means anything to a page."""
+    """Return base64 of gzip: the same text every time, without characters that HTML interprets."""
     return base64.b64encode(gzip.compress(content, LEVEL, mtime=0)).decode("ascii")
 
 
@@ -392,4 +385,4 @@ TEMPLATE = {
         "yaxis": _AXIS,
     }
 }  # fmt: skip
-"""What all charts share; plotly's `layout.template`."""
+"""Layout that all charts share, `layout.template` of plotly."""

@@ -1,4 +1,4 @@
-"""What the page of a run shows of its devices: profiles, shares and loads, batch sizes, and streamed models."""
+"""Devices on the page of a run: profiles, shares and loads, batch sizes, and streamed models."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One policy's use of one device, as text."""
+    """Use of one device by one policy, as text."""
 
     share: str
-    """Of the requests, percent."""
+    """Share of the requests, in percent."""
     load: str = ""
     verdict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
-    """One device of the table of shares and loads: an entry per policy."""
+    """One device in the table of shares and loads, with an entry per policy."""
 
     name: str
     boxes: str
@@ -92,7 +92,7 @@ class DeviceLine:
 
 
 def device_table(cell: Cell, rows: Sequence[Row]) -> list[DeviceLine]:
-    """Return per device, under each policy, the share of the requests and the load."""
+    """Return the share of the requests and the load of each device under each policy."""
     by_policy = {row["policy"]: row for row in rows}
     return [
         DeviceLine(device.name, boxes(device), [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs])
@@ -113,9 +113,9 @@ def _share(row: Row, device: str) -> Share:
 
 
 MOST_BARS = 64
-"""Of the sizes of a batch; larger ones are grouped, evenly."""
+"""Most bars of batch sizes; larger batches are grouped evenly."""
 TIMELINE_NUMBERS = 40_000
-"""Of all timelines of a page, so that neither many cells nor many policies make it heavy."""
+"""Most numbers of all timelines of a page, which limits its size."""
 FEWEST_CHANGES = 100
 
 BATCH_COLUMNS = (
@@ -129,7 +129,7 @@ BATCH_COLUMNS = (
     ("sentences_per_s", "sentences/s", 1.0, "busy_sentences_per_s"),
     ("tokens_per_s", "tokens/s", 1.0, "busy_tokens_per_s"),
 )
-"""Key of the summary behind the device's name, head, factor, and what stands below it."""
+"""Key of the summary without the device's name, head, factor, and key of the number below."""
 
 
 def batching_devices(cell: Cell) -> list[int]:
@@ -203,7 +203,7 @@ def _size_line(view: CellView, policy: str, account: BatchAccount, of: str) -> M
     """Return the shares of steps, or of their time, by active sentences; large batches in even groups of sizes."""
     wide = -(-account.size // MOST_BARS)
     first = np.arange(1, account.size + 1, wide)
-    # No step has nobody active.
+    # Sizes begin at 1: every step has an active sentence.
     values = np.add.reduceat((account.step_s if of == "time" else account.steps)[1:], first - 1)
     last = np.minimum(first + wide - 1, account.size)
     labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(first.tolist(), last.tolist(), strict=True)]
@@ -214,7 +214,7 @@ def _size_line(view: CellView, policy: str, account: BatchAccount, of: str) -> M
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of the summary as text, under its key, with what stands below it."""
+    """A number of the summary as text, with its key and a second text below it."""
 
     key: str
     text: str
@@ -264,7 +264,7 @@ def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[PolicyLine]:
 
 
 def most_used(cell: Cell) -> int:
-    """Return the place of the policy whose batches are shown first: the first one with the most decode steps."""
+    """Return the place of the policy with the most decode steps, whose batches are shown first."""
     steps = [
         sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
     ]
@@ -299,13 +299,13 @@ STREAM_COLUMNS = (
     ("compute_busy_share", "computing, % of the time", 100.0, ""),
     ("disk_busy_share", "disk busy, % of the time", 100.0, ""),
 )
-"""Key of the summary behind the device's name, head, factor, and what stands below it."""
+"""Key of the summary without the device's name, head, factor, and key of the number below."""
 PLAN_COLUMNS = ("reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedDevice:
-    """A device that streams its model: the plans, their picture, and the numbers of the policies that used it."""
+    """A device that streams its model: plans, picture, and the numbers of each policy that used it."""
 
     name: str
     kind: str

@@ -21,7 +21,7 @@ from simnmt.report.typography import significant
 from simnmt.results import Cell
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.stability import busiest_device
-from simnmt.results.summary import OBJECTIVES, PARTS, Row
+from simnmt.results.summary import PARTS, Row
 
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
@@ -29,20 +29,19 @@ RTT_POINTS = 2_000
 SPANS, FEWEST_SPANS = 400, 50
 LENGTH_BINS = 30
 TIMELINE_NUMBERS = 60_000
-"""Of all timelines of a page, so that neither many cells nor many devices make it heavy."""
+"""Most numbers of all timelines of a page, which limits its size."""
 MANY_MS = 1e5
-"""Milliseconds from which seconds are shown instead."""
+"""Milliseconds from which figures show seconds."""
 LEAST_SHOWN = 0.01
-"""Of a backlog on a logarithmic axis."""
+"""Least backlog on a logarithmic axis."""
 _MIDDLE_DEVICES = (4, 6, 5, 8, 7, 10, 9, 11, 3, 2)
 
 Log = Mapping[str, NDArray[Any]]
-LOG_OR_LINEAR = (("log", "log latency"), ("linear", "linear"))
 
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """One cell with what its figures share: its rows, the colours of its policies, and how many cells the page has."""
+    """One cell with the data that its figures share: rows, colours of policies, and the number of cells of the page."""
 
     cell: Cell
     rows: Sequence[Row]
@@ -99,17 +98,8 @@ def policy_line(policy: str, colour: int, x: Any, y: Any, *, unstable: bool = Fa
     return Mark("line", x, y, **{"name": short(policy) + (", unstable" if unstable else ""), **look, **style})
 
 
-def cell_panels(view: CellView) -> list[Panel]:
-    """Return the figures of one cell for which there is something to show, in the order of the page."""
-    panels = [latency(view), parts(view)]
-    if any(row.get("offered_rps") is not None for row in view.rows):
-        panels.append(timeline(view))
-    panels += [shares(view), rtt(view)]
-    return panels + [gaps(view)] * bool([row for row in view.gaps if row["removed"] != "nothing"])
-
-
-def _scale(values_ms: Sequence[float | None]) -> tuple[str, float]:
-    """Return the unit for such latencies, and the factor from milliseconds to it."""
+def time_scale(values_ms: Sequence[float | None]) -> tuple[str, float]:
+    """Return the unit for these latencies, and the factor from milliseconds to this unit."""
     return ("s", 1e-3) if any(value is not None and value >= MANY_MS for value in values_ms) else ("ms", 1.0)
 
 
@@ -130,7 +120,7 @@ def latency(view: CellView) -> Panel:
     done = {policy: log["latency_s"][log["outcome"] == 0] for policy, log in view.cell.logs.items()}
     grid = thinning.shares(max((values.size for values in done.values()), default=1))
     quantiles = {policy: thinning.quantiles(values, grid) * 1e3 for policy, values in done.items()}
-    unit, factor = _scale([float(values.max(initial=0.0)) for values in quantiles.values()])
+    unit, factor = time_scale([float(values.max(initial=0.0)) for values in quantiles.values()])
     body = (grid > 0.01) & (grid < 0.99)
     reading = coinciding({policy: np.log(ms[body]).tolist() for policy, ms in quantiles.items() if ms.size}, 0.005)
     shown = {policy: thinning.numbers(ms * factor) for policy, ms in quantiles.items()}
@@ -175,14 +165,16 @@ def parts(view: CellView) -> Panel:
 
     def draw(of: str) -> Chart:
         prefix, reading = _SLOWEST[of]
-        means = {policy: [_ms(view.row(policy).get(f"{prefix}_{part}_s")) for part in PARTS] for policy in view.policies}
+        means = {
+            policy: [milliseconds(view.row(policy).get(f"{prefix}_{part}_s")) for part in PARTS] for policy in view.policies
+        }
         known = {
             policy: [ms for ms in parts_ms if ms is not None]
             for policy, parts_ms in means.items()
             if None not in parts_ms and not view.unstable(policy)
         }
         totals = [sum(parts_ms) for parts_ms in known.values()]
-        unit, factor = _scale(totals)
+        unit, factor = time_scale(totals)
         at = list(range(len(known)))
         marks = [
             Mark("bars", [parts_ms[number] * factor for parts_ms in known.values()], at, _PART_NAMES[part], f"part-{part}",
@@ -213,7 +205,8 @@ def parts(view: CellView) -> Panel:
     )
 
 
-def _ms(seconds: float | None) -> float | None:
+def milliseconds(seconds: float | None) -> float | None:
+    """Return milliseconds with five significant digits; None stays None."""
     return None if seconds is None else float(f"{1e3 * seconds:.5g}")
 
 
@@ -464,111 +457,3 @@ def gaps(view: CellView) -> Panel:
     )
     alt = f"Change of the total time in percent with its interval, by source of loss removed, {view.place}"
     return panel("gaps", "What wrong beliefs cost", alt, lambda: chart, caption=caption)
-
-
-OVER_LOAD: dict[str, str] = {name: OBJECTIVES[name] for name in ("mean", "p95")}
-"""What is shown over the load, and the keys of the rows that hold it."""
-_LATENCY_TITLES = {"mean": "mean latency", "p95": "p95 of the latency"}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSweep:
-    """Workloads that differ in their rate alone, on one network: the changes of policies against a baseline over the load."""
-
-    network: str
-    baseline: str
-    workloads: tuple[str, ...]
-    sweeps: tuple[Row, ...]
-    """One record of `RunResult.load_sweeps` for each policy that is compared."""
-
-    @property
-    def load(self) -> list[float]:
-        """Load of the busiest box under the baseline, per workload."""
-        return [round(point["load"], 4) for point in self.sweeps[0]["points"]]
-
-
-def group_sweeps(sweeps: Sequence[Row]) -> list[LoadSweep]:
-    """Return the sweeps over load, one for each network and baseline."""
-    groups: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
-    for sweep in sweeps:
-        workloads = tuple(point["workload"] for point in sweep["points"])
-        groups.setdefault((sweep["network"], sweep["baseline"], workloads), []).append(sweep)
-    return [LoadSweep(*place, tuple(records)) for place, records in groups.items()]
-
-
-def over_load(sweep: LoadSweep, rows: Sequence[Row], colours: Mapping[str, int]) -> Panel:
-    """Draw the latency of every policy over the load, or its change against the baseline.
-
-    A policy has no latency at a load at which it is unstable, because no mean exists there.
-    """
-    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
-    lines = {
-        policy: [by_place[workload, sweep.network, policy] for workload in sweep.workloads]
-        for policy in dict.fromkeys(row["policy"] for row in rows)
-    }
-    missing = {
-        policy: [f"{load:.2f}" for load, row in zip(sweep.load, line, strict=True) if row.get("unstable")]
-        for policy, line in lines.items()
-    }
-    unstable = "; ".join(f"{policy} at load {format_list(loads)}" for policy, loads in missing.items() if loads)
-    load_axis = Axis(f"load of the busiest box under {short(sweep.baseline)}")
-
-    def draw(of: str, y: str) -> Chart:
-        if of == "change":
-            note = f"No steady mean exists, so the change is that of this run: {unstable}." if unstable else ""
-            title = Axis(f"total time against {short(sweep.baseline)}, %", zero_line=True)
-            return Chart([_change_line(record, sweep.load, colours) for record in sweep.sweeps], load_axis, title, note)
-        means = {policy: _stable_ms(line, OVER_LOAD[of]) for policy, line in lines.items()}
-        shown = {policy: columns for policy, columns in means.items() if any(value is not None for value in columns[0])}
-        log = y == "log"
-        unit, factor = _scale([value for columns in shown.values() for value in columns[2]])
-        marks = [
-            policy_line(policy, colours[policy], sweep.load, _scaled(ms, factor), symbol="circle", size=5.0,
-                        low=_scaled([end if not log or end is None else max(end, 0.001) for end in low], factor),
-                        high=_scaled(high, factor), hover=f"%{{y:,.4~g}} {unit} at load %{{x:.2f}}")
-            for policy, (ms, low, high) in shown.items()
-        ]  # fmt: skip
-        note = f"Left out, because no steady mean exists: {unstable}." if unstable else ""
-        values = [value * factor for ms, *_ in shown.values() for value in ms if value]
-        # An interval that reaches far down must not flatten the line that it belongs to.
-        span = (min(values) / 1.3, max(values) * 1.15) if log and values else None
-        return Chart(marks, load_axis, Axis(f"{_LATENCY_TITLES[of]}, {unit}", log=log, span=span, from_zero=True), note)
-
-    change = f"change against {sweep.baseline}"
-    return panel(
-        "load",
-        "Latency over the load",
-        f"Latency over load, one line per policy, {sweep.network}",
-        draw,
-        [
-            Control("of", "Latency", [("mean", "mean"), ("p95", "p95"), ("change", change)]),
-            Control("y", "Latency axis", LOG_OR_LINEAR),
-        ],
-        caption=f"Latency of every policy over the load under {sweep.baseline}, with 95 % intervals over replications.",
-        across=True,
-    )
-
-
-Column = list[float | None]
-
-
-def _stable_ms(rows: Sequence[Row], key: str) -> tuple[Column, Column, Column]:
-    """Return a mean with its interval, ms; None where the policy is unstable."""
-    ms, low, high = (
-        [None if row.get("unstable") else _ms(row.get(key + end)) for row in rows] for end in ("", "_low", "_high")
-    )
-    return ms, low, high
-
-
-def _scaled(values: Sequence[float | None], factor: float) -> Column:
-    return [None if value is None else value * factor for value in values]
-
-
-def _change_line(record: Row, load: Sequence[float], colours: Mapping[str, int]) -> Mark:
-    change, low, high = (
-        [point[key] for point in record["points"]] for key in ("change_percent", "low_percent", "high_percent")
-    )
-    return policy_line(
-        record["policy"], colours[record["policy"]], load, change, low=low, high=high, symbol="circle", size=5.0,
-        hover="%{y:+.2f} % at load %{x:.2f}",
-    )  # fmt: skip

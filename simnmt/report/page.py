@@ -1,4 +1,4 @@
-"""The page of one run, as one HTML file that opens without a network."""
+"""The page of one run: one HTML file that opens without a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from simnmt.report.devices import (
     roles,
     streamed_devices,
 )
-from simnmt.report.figures import CellView, LoadSweep
+from simnmt.report.figures import CellView
+from simnmt.report.load_figures import LoadSweep, group_sweeps, over_load
 from simnmt.report.page_template import render_template
 from simnmt.report.plane_figures import execution, lengths, misrouted, plane, share_explained
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
@@ -35,20 +36,20 @@ from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
-"""Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
+"""Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A paper's table beside ours, ready to be shown: what was published, what is ours, and what does not fit in the paper."""
+    """Table of a paper with published and simulated numbers, and notes on contradictions in the paper."""
 
     title: str
     columns: Sequence[str]
-    """Heads of all columns, the unit in them; the first names the line."""
+    """Heads of all columns, with units; the first column names the line."""
     rows: Sequence[Sequence[str]]
-    """As many texts in each as there are columns."""
+    """One text per column in each row."""
     notes: Sequence[str] = ()
-    """Slips of the paper, how ours came about: one sentence each."""
+    """Errors of the paper and origins of our numbers, one sentence each."""
 
 
 def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
@@ -81,15 +82,11 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
             {"id": f"load-{index}", "sweep": sweep, "panel": panel, "packed": pack([panel])}
             for index, (sweep, panel) in enumerate(sweep_panels(result))
         ],
-        fit_groups=[
-            _fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_group_alike(workloads, _fitted))
-        ],
+        fit_groups=[_fit_group(index, *group, result) for index, group in enumerate(_group_alike(workloads, _fitted))],
         boxes=boxes,
         doubtful_profiles=doubtful_profiles(result.cells),
         profile_kinds=profile_kinds,
-        length_groups=_group_alike(
-            workloads, lambda cell: (*_length_source(cell), cell.regression_slope, cell.regression_offset)
-        ),
+        length_groups=_group_alike(workloads, _fitted_line),
         said=" ".join(result.notes),
         notes=_merge_notes(result.notes, [cell.workload for cell in result.cells]),
         series=_first_by_name((cell.network, cell) for cell in result.cells),
@@ -132,7 +129,7 @@ def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
 def sweep_panels(result: RunResult) -> list[tuple[LoadSweep, Panel]]:
     """Return the sweeps over load, each with its figure."""
     colours = policy_colours(result)
-    return [(sweep, figures.over_load(sweep, result.rows, colours)) for sweep in figures.group_sweeps(result.load_sweeps)]
+    return [(sweep, over_load(sweep, result.rows, colours)) for sweep in group_sweeps(result.load_sweeps)]
 
 
 def view_of(result: RunResult, cell: Cell) -> CellView:
@@ -201,7 +198,7 @@ def _fitted_line(cell: Cell) -> tuple[Any, ...]:
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:
-    """Return what tells the fits of workloads apart, but for the noise of measuring a plane."""
+    """Return a key that is equal for workloads with the same fits."""
     devices = tuple(device.name for device in cell.devices)
     return (*_fitted_line(cell), devices, cell.profile_names, cell.shown_kinds)
 
@@ -215,7 +212,6 @@ def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) 
 
 
 def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
-    """Return the rows of a cell."""
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
 
 
@@ -226,7 +222,7 @@ def _closed_loop(result: RunResult) -> list[str]:
 
 
 def policy_colours(result: RunResult) -> dict[str, int]:
-    """Return the index of the colour of each policy, the same in every table and figure."""
+    """Return the index of each policy's colour, which is the same in every table and figure."""
     names = dict.fromkeys(row["policy"] for row in result.rows) | dict.fromkeys(
         policy for cell in result.cells for policy in cell.logs
     )
@@ -235,12 +231,11 @@ def policy_colours(result: RunResult) -> dict[str, int]:
 
 
 def _further_colour(number: int) -> int:
-    """Return the colour of a policy without one of its own, in the order they appear."""
+    """Return the colour of a policy that has no fixed colour, in order of appearance."""
     return len(_COLOURS) + number % (POLICY_COLOURS - len(_COLOURS))
 
 
 def _first_by_name(named: Any) -> dict[str, Cell]:
-    """Return the first cell of each name."""
     first_cells: dict[str, Cell] = {}
     for name, cell in named:
         first_cells.setdefault(name, cell)

@@ -1,4 +1,4 @@
-"""Fill a page's template so that the page opens without a network: styles, scripts, figures and plotly.js travel inside."""
+"""Fill the template of a page with styles, scripts, figures and plotly.js, so that it opens without a network."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def _environment() -> Environment:
 
 
 def render_fragment(template: str) -> Markup:
-    """Return a template of this folder that is a part of a page and names nothing."""
+    """Return a template of this folder that is a part of a page and has no variables."""
     return Markup(_environment().get_template(template).render())
 
 
 def _prose(text: str) -> Markup:
-    """Return text with its numbers set as everywhere, and what stands in backticks as code."""
+    """Return text with typeset numbers, and with text in backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))
 
 
 def asset(name: str) -> Markup:
-    """Return a style sheet or script of this folder, which stands in a page as it is."""
+    """Return a style sheet or script of this folder, for a page without escaping."""
     return Markup((_HERE / name).read_text(encoding="utf-8"))
 
 

@@ -54,19 +54,17 @@ def pipeline_svg(title: str, pipelines: Sequence[DrawnPipeline], deadline_s: flo
 
 def _rows(pipeline: DrawnPipeline, top: float, scale: float) -> list[Markup]:
     timeline = pipeline.timeline
-    names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
-    columns = [getattr(timeline, name).tolist() for name in names]
-    numbers = range(len(columns[0])) if pipeline.layers is None else pipeline.layers
+    numbers = range(len(timeline.stall)) if pipeline.layers is None else pipeline.layers
     shapes = [
         Markup(f'<text x="{LABEL:.0f}" y="{top - 5:.0f}">') + escape(pipeline.name) + Markup("</text>"),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
     ]
-    for layer, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):
+    for layer, (load_begin, load_end, begin, end, stall) in zip(numbers, timeline.rows(), strict=True):
         shapes += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
         shapes += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
         shapes += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
-    last = columns[3][-1]
+    last = float(timeline.compute_end[-1])
     shapes += _box("later", top + ROW, 0.0, timeline.before_s, scale, "embedding")
     return shapes + _box("later", top + ROW, last, last + timeline.after_s, scale, "head and later decoder steps")
 

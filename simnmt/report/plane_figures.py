@@ -1,4 +1,4 @@
-"""The figures over lengths: regions and misrouted requests on the plane, and fits beside the means that they stand for.
+"""The figures over lengths: regions and misrouted requests on the plane, and fits with the fitted means.
 
 The fits are target over source length and time over target length, once per workload (CNMT-18, figures 3 and 2a).
 """
@@ -26,9 +26,9 @@ from simnmt.workload.length_regression import LengthRegression
 
 PLANE_REQUESTS = 1_500
 REGION_CELLS = 60
-"""Of the map of regions, in each direction."""
+"""Cells of the map of regions in each direction."""
 MOST_MEANS = 200
-"""Over target lengths on a device; where there are more of them, neighbours share a mean."""
+"""Most means over target lengths on a device; with more lengths, neighbours share a mean."""
 
 Log = Mapping[str, NDArray[Any]]
 Ends = tuple[float, float]
@@ -37,7 +37,7 @@ _LOST = [(0.0, "lost-0"), (0.5, "lost-1"), (1.0, "lost-2")]
 
 
 def axis_ends(cell: Cell) -> dict[str, Ends]:
-    """Return where the axes of source and target length end: `near` 99 % of the requests, or beyond all of them."""
+    """Return the ends of the axes of source and target length: `near` for 99 % of the requests, `all` for all."""
     log = next(iter(cell.logs.values()))
     lengths = log["src_len"], log["tgt_len"]
     src_end, tgt_end = (_axis_end(values.max(initial=1)) for values in lengths)
@@ -440,7 +440,7 @@ def _execution_curve(cell: Cell, target: int, fits: Sequence[Row], colour: str, 
 
 
 def share_explained(r2: Any) -> str:
-    """Return R² with three decimals; a fit that is not perfect is never called so."""
+    """Return R² with three decimals; an imperfect fit never shows as 1."""
     if not is_number(r2):
         return DASH
     return ">\u202f0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +16,19 @@ from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Mark, Panel, pack, panel
+from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, pack, panel
 from simnmt.report.page_template import render_template, write_page
 
 POINTS = 4_000
-"""Of cells, predicted against measured."""
+"""Most cells in the figure of predicted against measured times."""
 MOST_LINES = 6
-"""Of positions or source lengths, one line each."""
+"""Most positions or source lengths with a line each."""
 
 Floats = NDArray[np.float64]
 
 
 def profile_panels(profile: DeviceProfile) -> list[Panel]:
-    """Return the figures that the profile has numbers for."""
+    """Return the figures for which the profile has numbers."""
     panels = _execution_panels(profile)
     if profile.step is not None:
         step = profile.step
@@ -47,7 +49,7 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
     inner = np.array([(sample.sd_s or 0.0) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
     many: Floats = np.bincount(which, weights=count).astype(np.float64)
     middle = np.bincount(which, weights=count * mean) / many
-    # Within the cells and between them: cells of one target length differ by their source length.
+    # Variance within cells plus variance between cells, which differ in source length.
     variance = np.bincount(which, weights=count * (inner + (mean - middle[which]) ** 2)) / many
     return length.astype(np.float64), middle, np.sqrt(variance), many
 
@@ -193,39 +195,19 @@ def _panel(title: str, caption: str, x: str, marks: list[Mark], *, y: str = "tim
     return panel(title, title, f"{title}: {y} over {x}", lambda: chart, caption=caption)
 
 
-def _line(
-    name: str, x: Floats, seconds: Floats, place: int | None = None, *, dash: str = "solid", width: float = 2.0,
-    colour: str = "accent", hover: str = "%{y:,.4~g} ms at %{x:,.4~g}",
-) -> Mark:  # fmt: skip
-    """Return the line at `place` among its neighbours, or a single one; seconds are drawn as milliseconds."""
-    shade = colour if place is None else f"policy-{place}"
-    heights = thinning.numbers(1e3 * seconds, 6)
-    return Mark("line", thinning.numbers(x, 9), heights, name, shade, dash, width, hover=hover)
-
-
-def _points(
-    name: str, x: Floats, seconds: Floats, place: int | None = None, *, size: float = 6.0, symbol: str = "circle",
-    text: Sequence[str] | None = None, opacity: float = 1.0, hover: str = "%{y:,.4~g} ms at %{x:,.4~g}",
-) -> Mark:  # fmt: skip
-    """Return points in the colour of the line at `place`, or of a single one; seconds are drawn as milliseconds."""
+def _mark(kind: Kind, name: str, x: Floats, seconds: Floats, place: int | None = None, **style: Any) -> Mark:
+    """Return marks with milliseconds on the y axis, in the colour of `place` among the series, or of a single series."""
     shade = "accent" if place is None else f"policy-{place}"
-    heights = thinning.numbers(1e3 * seconds, 6)
-    return Mark(
-        "points",
-        thinning.numbers(x, 9),
-        heights,
-        name,
-        shade,
-        size=size,
-        symbol=symbol,
-        text=text,
-        opacity=opacity,
-        hover=hover,
-    )
+    look = {"colour": shade, "hover": "%{y:,.4~g} ms at %{x:,.4~g}"} | style
+    return Mark(kind, thinning.numbers(x, 9), thinning.numbers(1e3 * seconds, 6), name, **look)
+
+
+_line = partial(_mark, "line")
+_points = partial(_mark, "points", symbol="circle")
 
 
 def describe_trust(profile: DeviceProfile) -> str:
-    """Return in one or two sentences how far the profile's numbers can be trusted."""
+    """Return one or two sentences on how far the numbers of the profile can be trusted."""
     kind, doubts = profile.execution.kind, profile_doubts(profile)
     if kind != "measured":
         return (
@@ -243,7 +225,7 @@ def describe_trust(profile: DeviceProfile) -> str:
 
 
 def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DeviceProfile]) -> None:
-    """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
+    """Write the page of profiles, whole or not at all. Raises `InputError` if the file cannot be written."""
     write_page(path, render_profiles(profiles))
 
 

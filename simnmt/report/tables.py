@@ -25,32 +25,32 @@ class Scale:
 
     unit: str
     factor: float = 1.0
-    """What a value is multiplied by before it is shown: 1000 for milliseconds."""
+    """Factor on shown values: 1000 for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a group of columns measures, in the unit of the rows, and the units it may be shown in."""
+    """The quantity of a group of columns, and the units in which it may be shown."""
 
     name: str
     """The upper line of the header, to which the unit is added."""
     small: Scale
     large: Scale
-    """For a workload on a network where some value is at least `large_from`."""
+    """Scale of a workload on a network with a value of at least `large_from`."""
     large_from: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of figures: where it comes from and how it is shown."""
+    """One column of figures: its key and its presentation."""
 
     key: str
-    """Key of the row it shows."""
+    """Key in the rows."""
     measure: Measure
     head: str
     """The lower line of the header."""
     plain: bool = False
-    """Shown without its interval: the mean's is the total's, divided by the requests."""
+    """True to omit the interval: that of the mean equals that of the total, divided by the requests."""
 
 
 SECONDS, PERCENT, ONE = Scale("s"), Scale("%", 100.0), Scale("")
@@ -83,15 +83,15 @@ class Figure:
 
     key: str
     value: float | None
-    """The unrounded number in the row's own unit, for whoever reads the page with a program."""
+    """Unrounded number in the unit of the row, for programs that read the page."""
     text: str
     unit: str = ""
-    """Only where the header cannot say it for the whole column."""
+    """Empty if the header names the unit of the whole column."""
     interval: str = ""
     verdict: str = ""
     """For a change: its verdict, such as faster. For a load: overloaded. For a mean: unstable."""
     remark: str = ""
-    """What else must be known of the number."""
+    """Further note on the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Line:
     changes: list[Figure]
     """One per baseline."""
     badge: str = ""
-    """What the recommendation says of the policy: recommended, identical, or not distinguishable; else empty."""
+    """Result of the recommendation: recommended, identical, not distinguishable, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +138,13 @@ def policy_table(
     roles: Mapping[str, str] | None = None,
     badges: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Table:
-    """Return the table of a run; lines stand in the order of `rows`, the paper's baselines first.
+    """Return the table of a run, with lines in the order of `rows` and the baselines of the paper first.
 
     Args:
-        rows, comparisons: those of the summary.
-        colours: the colour of each policy.
-        roles: what policies do, by name.
-        badges: what the recommendation says of a policy, by workload, network and policy.
+        rows, comparisons: as in the summary.
+        colours: colour of each policy.
+        roles: descriptions of policies by name.
+        badges: results of the recommendation by workload, network and policy.
     """
     roles, badges = roles or {}, badges or {}
     columns = [column for column in COLUMNS if column.key != MISROUTED or any(is_number(row.get(MISROUTED)) for row in rows)]
@@ -155,7 +155,7 @@ def policy_table(
     beside: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         beside.setdefault(cell_of(row), []).append(row)
-    # What has no steady state sets neither the unit nor the digits of what has one.
+    # Unstable policies do not influence the units and digits of stable ones.
     stable = {cell: [row for row in group if not row.get("unstable")] or group for cell, group in beside.items()}
     scales = {cell: {m: _scale(group, columns, m) for m in _measures(columns)} for cell, group in stable.items()}
     units = {m: list(dict.fromkeys(scale[m].unit for scale in scales.values())) for m in _measures(columns)}

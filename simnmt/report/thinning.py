@@ -14,7 +14,7 @@ Column = NDArray[Any]
 def shares(count: int) -> NDArray[np.float64]:
     """Return about 500 cumulated shares from 0 to 1, ever denser towards both ends, where a distribution bends most.
 
-    None is nearer to an end than 1 / `count`: there is no request in between.
+    No share is nearer to an end than 1 / `count`, because no request lies between.
     """
     finest = 1.0 / max(count, 1)
     low, high = np.logspace(-6.0, -2.0, 120, endpoint=False), np.logspace(-1.0, -6.0, 200)[1:]
@@ -59,5 +59,5 @@ def changes(values: Column) -> NDArray[np.int64]:
 
 
 def numbers(values: Column, digits: int = 5) -> list[float | None]:
-    """Return plain floats of so many significant digits, the shortest text JSON can hold; None where not finite."""
+    """Return plain floats with `digits` significant digits, which are short in JSON; None for values that are not finite."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]

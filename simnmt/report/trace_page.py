@@ -15,13 +15,13 @@ from simnmt.report.charts import Axis, Chart, Mark, Panel, pack, panel
 from simnmt.report.page_template import render_template, write_page
 
 POINTS = 4_000
-"""Of a series; its peaks and troughs stay."""
+"""Most points of a series; its peaks and troughs are kept."""
 MOST_LAGS = 100
 MOST_OUTAGES = 2_000
 
 
 def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
-    """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
+    """Write the page of traces, whole or not at all. Raises `InputError` if the file cannot be written."""
     write_page(path, render_traces(name, traces))
 
 

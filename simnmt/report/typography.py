@@ -1,4 +1,4 @@
-"""Numbers and words as the page sets them."""
+"""Typography of numbers and texts on pages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def typeset(text: str) -> str:
 def typeset_interval(
     value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
 ) -> tuple[str, str]:
-    """Return `format_interval`'s texts as the page sets numbers; an end that is no number means that there is no interval.
+    """Return `format_interval`'s texts as the page sets numbers; without two finite ends there is no interval.
 
     >>> typeset_interval(-12.34, -15.1, -9.6)
     ('\u221212.3', '[\u221215.1, \u22129.6]')

@@ -202,7 +202,7 @@ def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path) -> None:
         "Whole steps",
         "Above which share",
         "that were not fitted (*) are off by",
-        "told the way of multiplying",
+        "with the method of multiplying",
     ):
         assert words in told
     written = read_bench(tmp_path / "bench.json")

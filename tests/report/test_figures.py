@@ -15,15 +15,14 @@ from simnmt.report.figures import (
     SPANS,
     coinciding,
     gaps,
-    group_sweeps,
     latency,
-    over_load,
     parts,
     rtt,
     share_by_length,
     shares,
     timeline,
 )
+from simnmt.report.load_figures import group_sweeps, over_load
 from simnmt.report.page import cell_panels
 from simnmt.results.summary import Device
 

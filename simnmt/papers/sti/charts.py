@@ -14,7 +14,7 @@ from simnmt.papers.sti.study import Point, Study
 from simnmt.papers.sti.tables import share_label
 from simnmt.report.charts import Chart
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
-from simnmt.streaming.plan.timeline import Timeline
+from simnmt.streaming.plan.timeline import MOMENTS, Timeline
 
 MANY = 2
 """Number of buffers beyond which a deadline's figure is worth being shown first."""
@@ -154,16 +154,13 @@ def _pipeline_name(point: Point) -> str:
     return f"{point.method}, {point.layers} x {point.slices}{held}"
 
 
-_MOMENTS = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
-
-
 def _pipeline(name: str, times: Timeline) -> dict[str, Any]:
-    moments = {moment: getattr(times, moment).tolist() for moment in _MOMENTS}
+    moments = {moment: getattr(times, moment).tolist() for moment in MOMENTS}
     return {"name": name, "latency_s": times.latency_s, "stall_s": times.stall_s, **moments}
 
 
 def _drawn(row: Row) -> DrawnPipeline:
-    begun, loaded, computing, computed, stall = (np.array(row[name]) for name in _MOMENTS)
+    begun, loaded, computing, computed, stall = (np.array(row[name]) for name in MOMENTS)
     return DrawnPipeline(row["name"], Timeline(begun, loaded, computing, computed, stall))
 
 

@@ -11,7 +11,7 @@ from simnmt.profile.streaming_cost import BITS, StiCost
 from simnmt.streaming.plan.baselines import Contestant, ExactPlan, contestants, find_exact_plan
 from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, budgets_of, loads_s, make_plan, memory_of, timeline_of
 from simnmt.streaming.plan.submodel import PlanError, compute_s
-from simnmt.streaming.plan.timeline import Timeline
+from simnmt.streaming.plan.timeline import MOMENTS, Timeline
 
 UNUSED_SHARE = 0.05
 """Unused share of the deadline from which the summary proposes to fill it."""
@@ -140,14 +140,9 @@ def _executed(cost: StiCost, plan: StreamingPlan, *, reclaimed: bool) -> Streami
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:
     """Return the columns of a timeline as lists, and its sums."""
-    names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
-    columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
-    return columns | {
-        "before_s": timeline.before_s,
-        "after_s": timeline.after_s,
-        "latency_s": timeline.latency_s,
-        "total_stall_s": timeline.stall_s,
-    }
+    columns = {f"{name}_s": getattr(timeline, name).tolist() for name in MOMENTS}
+    sums = {name: getattr(timeline, name) for name in ("before_s", "after_s", "latency_s")}
+    return columns | sums | {"total_stall_s": timeline.stall_s}
 
 
 def _best(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> ExactPlan | None:

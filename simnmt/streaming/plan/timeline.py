@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,10 @@ class Work:
         return self.before_s + sum(self.comp_s) + self.after_s
 
 
+MOMENTS = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
+"""Columns of a timeline."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
     """Moments of one execution in seconds from its begin; each column has one value per executed layer."""
@@ -56,6 +60,10 @@ class Timeline:
     def stall_s(self) -> float:
         """Seconds that the processor waited for loads, over all layers."""
         return float(self.stall.sum())
+
+    def rows(self) -> Iterator[tuple[float, ...]]:
+        """Yield the `MOMENTS` of each layer."""
+        yield from zip(*(getattr(self, name).tolist() for name in MOMENTS), strict=True)
 
     @property
     def stalls(self) -> bool:
