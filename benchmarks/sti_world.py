@@ -110,7 +110,7 @@ class Deployment:
         tgt_len = np.clip((expected * random.lognormal(-0.02, 0.2, requests)).round(), 1, 90).astype(np.int64)
         order = np.argsort(arrival_s, kind="stable")
         src_len, tgt_len, expected = src_len[order], tgt_len[order], expected[order]
-        here_s = streamed.in_memory_s(src_len, tgt_len) * random.lognormal(-0.005, 0.1, requests)
+        here_s = streamed.compute.in_memory_s(src_len, tgt_len) * random.lognormal(-0.005, 0.1, requests)
         there_s = 0.02 + 0.004 * tgt_len
         half_rtt_s = HALF_RTT_S * random.lognormal(-0.02, 0.2, requests)
         columns = Requests(
@@ -215,8 +215,6 @@ def lost(deployment: Deployment) -> dict[str, Any]:
     cold = states == 0
     mean_s = {name: float(column.mean()) for name, column in latency_s.items()}
     cold_s = {name: float(column[cold].mean()) for name, column in latency_s.items()}
-    account = trails["ignored"].streamed[0]
-    assert account is not None
     return {
         "cold_lost_percent": 100.0 * (cold_s["ignored"] / cold_s["known"] - 1.0),
         "lost_percent": 100.0 * (mean_s["ignored"] / mean_s["known"] - 1.0),
@@ -224,7 +222,7 @@ def lost(deployment: Deployment) -> dict[str, Any]:
         "kept_share": float((trails["ignored"].target == 0).mean()),
         **{f"mean_ms_{name}": 1e3 * seconds for name, seconds in mean_s.items()},
         **{f"cold_mean_ms_{name}": 1e3 * seconds for name, seconds in cold_s.items()},
-        "requests_by_state": account.by_state,
+        "requests_by_state": tuple(np.bincount(states[states >= 0], minlength=len(streamed.states)).tolist()),
         "alone_ms_by_state": tuple(round(1e3 * float(state.alone_s(streamed.compute, 16, 15)), 1) for state in streamed.states),
     }
 

@@ -1,7 +1,7 @@
-"""Mini-, maxi- and top-up batching: the settings, one server's queues and its next move, and a schedule without a clock.
+"""Mini-, maxi- and top-up batching: the settings, one server's queues with the next move, and a schedule without a clock.
 
-`Batching` holds the settings (FNI-08, FNI-09, FNI-10). `Batcher` decides which waiting sentences are encoded, and which
-join the next step. `schedule` counts the active sentences of every step where all sentences are there at the start (FNI-12).
+`Batching` holds the settings (FNI-08, FNI-09, FNI-10). `Batcher` decides which waiting sentences are encoded, and which join
+the next step. `schedule` counts the active sentences of every step if all sentences are there at the start (FNI-12).
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ MAXI = 1_280
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a server forms its batches. Raises `ValueError` for what makes no batch.
+    """How a server forms its batches. Raises `ValueError` for settings that make no batch.
 
-    Two questions are apart from each other: in which order sentences are taken (as they arrived, or sorted), and when
-    they join (when all are done, or when some are).
+    Two questions are independent: in which order sentences are taken (as they arrived, or sorted), and when they join (when all
+    are done, or when some are).
     """
 
     size: int
     """Most sentences decoded together; a beam counts as one sentence."""
     threshold: int = 0
-    """The batch is refilled when at most so many are active; 0: only when all are done."""
+    """The batch is refilled when at most this number of sentences are active; 0: only when all are done."""
     collected: int | None = None
-    """Sentences that are collected and sorted by source length before they are taken; None: they are taken as they arrived."""
+    """Sentences that are collected and sorted by source length before they are taken; None: they are taken in the order of
+    arrival."""
     longest_wait_s: float = 0.0
-    """How long the oldest sentence waits for the batch, or the collection, to fill; 0: whoever waits is taken at once."""
+    """How long the oldest sentence waits for the batch, or the collection, to fill; 0: sentences are taken at once."""
     padded_tokens: int | None = None
     """Most source tokens, padding included, that are encoded or decoded together; a longer sentence goes alone."""
     encoded_together: int | None = None
     """Most sentences encoded together; None: as many as are decoded together. More than `size` encodes ahead of the batch, and
-    a sentence that is encoded joins the next batch without waiting for company."""
+    an encoded sentence joins the next batch without waiting for company."""
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -59,40 +60,41 @@ class Batching:
 
 
 def mini(size: int, longest_wait_s: float = inf) -> Batching:
-    """In arrival order; a batch begins when the one before is done (FNI-08)."""
+    """Return mini-batching: in arrival order; a batch begins when the one before is done (FNI-08)."""
     return Batching(size, longest_wait_s=longest_wait_s)
 
 
 def maxi(size: int, collected: int = MAXI, longest_wait_s: float = inf) -> Batching:
-    """Collect, sort by source length, cut into batches (FNI-09)."""
+    """Return maxi-batching: collect, sort by source length, cut into batches (FNI-09)."""
     return Batching(size, collected=collected, longest_wait_s=longest_wait_s)
 
 
 def top_up(size: int, threshold: int, collected: int | None = None, longest_wait_s: float = 0.0) -> Batching:
-    """Refill a batch that still runs when at most `threshold` are active (FNI-10); `collected`: with maxi-batching."""
+    """Return top-up batching: refill a running batch when at most `threshold` are active (FNI-10); `collected`: with
+    maxi-batching."""
     return Batching(size, threshold, collected, longest_wait_s)
 
 
 def immediate(size: int) -> int:
-    """The threshold at which a sentence that is done is replaced at once (FNI-10, algorithm 6)."""
+    """Return the threshold at which a finished sentence is replaced at once (FNI-10, algorithm 6)."""
     return size - 1
 
 
 def half_empty(size: int) -> int:
-    """The threshold at which a batch is refilled when at least half of it is empty: the authors' choice (FNI-10)."""
+    """Return the threshold at which a batch is refilled when at least half of it is empty: the authors' choice (FNI-10)."""
     return size // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Encode these together now; then ask again: no sentence is decoded meanwhile."""
+    """The move to encode these sentences together, and then to ask again: meanwhile no sentence is decoded."""
 
     requests: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Let these, all of them encoded, join the active ones before the next step."""
+    """The move to let these encoded sentences join the active ones before the next step."""
 
     requests: tuple[int, ...]
 
@@ -104,11 +106,11 @@ class _WaitingSentence(NamedTuple):
 
 
 class Batcher:
-    """What waits at one server, and what is to be done next with it.
+    """The queues of one server, which decide its next move.
 
-    A sentence waits, is encoded, lies ready, joins, and is active from then on; whoever asks counts the active ones. It is
-    to be asked when nothing is active and something arrives or `due_s` comes, and after a step that left
-    `batching.threshold` or fewer active.
+    A sentence waits, is encoded, is ready, joins, and is active from then on; the caller counts the active ones. Ask for the
+    next move when nothing is active and a sentence arrives or `due_s` comes, and after a step that left `batching.threshold` or
+    fewer active.
     """
 
     __slots__ = ("_encodings", "_let_go", "_ready", "_sorted", "_waiting", "batching")
@@ -120,42 +122,42 @@ class Batcher:
         self._sorted: deque[_WaitingSentence] = deque()
         """Collected and sorted, not encoded yet; empty without maxi-batching."""
         self._ready: deque[_WaitingSentence] = deque()
-        """Encoded."""
+        """Encoded sentences."""
         self._encodings = 0
-        """Of the present refill."""
+        """Number of encodings of the present refill."""
         self._let_go = 0
-        """Of those that wait, the first so many need not wait for company."""
+        """Number of the first waiting sentences that need not wait for company."""
 
     @property
     def waiting(self) -> int:
-        """Sentences that have arrived and have not joined."""
+        """Number of sentences that have arrived and have not joined."""
         return len(self._waiting) + len(self._sorted) + len(self._ready)
 
     @property
     def queued(self) -> int:
-        """Of those, the ones that are not encoded, nor collected."""
+        """Number of waiting sentences that are neither encoded nor collected."""
         return len(self._waiting)
 
     @property
     def due_s(self) -> float:
-        """When the oldest sentence that waits has waited long enough; infinity where none waits, or for ever."""
+        """When the oldest waiting sentence has waited long enough; infinity if none waits, or if it may wait for ever."""
         if self._sorted or self._ready:
             return -inf
         return self._waiting[0].arrival_s + self.batching.longest_wait_s if self._waiting else inf
 
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
-        """A sentence of `src_len` source tokens begins to wait; arrivals come in order of time."""
+        """Add a sentence of `src_len` source tokens to the queue; arrivals are in order of time."""
         self._waiting.append(_WaitingSentence(request, src_len, now_s))
 
     def close(self) -> None:
-        """Nobody will arrive for now: who waits does not wait for company any longer; who comes all the same does."""
+        """Stop waiting for company, since no sentence will arrive for now; sentences that arrive later wait again."""
         self._let_go = len(self._waiting)
 
     def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
-        """What is to be done before the next step; None: take a step, or without an active sentence wait.
+        """Return the move before the next step; None: take a step, or wait if no sentence is active.
 
-        `active`: sentences under way; `longest`: of their sources, in tokens, needed where `padded_tokens` is set. A move that
-        is returned counts as made.
+        `active`: number of active sentences; `longest`: the longest source among them, in tokens, needed with `padded_tokens`.
+        A returned move counts as made.
         """
         batching = self.batching
         if active > batching.threshold or not self.waiting:
@@ -176,13 +178,13 @@ class Batcher:
         return Join(tuple(sentence.request for sentence in joining)) if joining else None
 
     def copy(self) -> Batcher:
-        """A batcher in the same state, for asking what would happen."""
+        """Return a batcher in the same state, to foresee moves."""
         other = copy(self)
         other._waiting, other._sorted, other._ready = self._waiting.copy(), self._sorted.copy(), self._ready.copy()
         return other
 
     def _may_begin(self, active: int, now_s: float) -> bool:
-        """Return whether sentences that are not encoded yet may be taken now; collects and sorts them if due."""
+        """Return whether sentences that are not encoded yet may be taken now; collect and sort them if due."""
         if self._sorted:
             return True
         waiting, batching = self._waiting, self.batching
@@ -208,7 +210,7 @@ class Batcher:
         return max(sentence.src_len for sentence in waiting) * (len(waiting) + 1) > batching.padded_tokens
 
     def _taken(self, queue: deque[_WaitingSentence], most: int, active: int, longest: int) -> list[_WaitingSentence]:
-        """Take the first of a queue, as many as fit; one at least where nothing is active."""
+        """Take the first sentences of a queue, as many as fit; at least one if none is active."""
         cap = self.batching.padded_tokens
         if cap is None:
             return [queue.popleft() for _ in range(min(most, len(queue)))]
@@ -224,24 +226,24 @@ class Batcher:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The steps that a batcher needs for some sentences."""
+    """The steps of a batcher for some sentences."""
 
     active: NDArray[np.int64]
-    """Sentences under way in each step, shape (steps,)."""
+    """Active sentences in each step, shape (steps,)."""
     finish_step: NDArray[np.int64]
-    """The step after which each sentence is done, shape (sentences,), from 1; without output, the one before it joined."""
+    """The step after which each sentence is done, shape (sentences,), from 1; without output, the step before it joined."""
 
     def share_below(self, active: int) -> float:
-        """Share of the steps with fewer than so many active; NaN without a step."""
+        """Return the share of the steps with fewer than `active` active sentences; NaN without a step."""
         return float((self.active < active).mean()) if self.active.size else float("nan")
 
     def share_full(self, size: int) -> float:
-        """Share of the steps with a full batch; NaN without a step."""
+        """Return the share of the steps with a full batch; NaN without a step."""
         return float((self.active == size).mean()) if self.active.size else float("nan")
 
 
 def schedule(batching: Batching, src_len: Sequence[int], tgt_len: Sequence[int]) -> Schedule:
-    """Decode sentences that have all arrived, in the order given; `tgt_len`: the steps that each takes, 0 or more."""
+    """Decode sentences that have all arrived, in the order given; `tgt_len`: steps of each sentence, 0 or more."""
     batcher = Batcher(batching)
     for request, length in enumerate(src_len):
         batcher.arrive(request, length, 0.0)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.batching.configuration import batching_of
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.batch_cost import DecodingCost
@@ -322,7 +321,7 @@ class _CaseReader:
             return None
         with self.naming_profile(device):
             cost = profile.decoding_cost
-        batching = batching_of(part.batching)
+        batching = part.batching.batching
         place = ("devices", device, "batching")
         if batching.size > cost.most_batch and not part.beyond_measured_batch:
             what = (

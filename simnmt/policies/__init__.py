@@ -1,8 +1,8 @@
-"""Policies: which device executes a request. Pure decisions; neither simpy nor torch.
+"""Policies choose the device that executes a request. Pure decisions; neither simpy nor torch.
 
-To read it, start with `decision.py` (what a policy and its settings are), then `cnmt.py` (C-NMT and its variants) and
-`estimates.py` (what a policy may see of transfers and queues). The kinds that a scenario may name are registered here: a new
-one is a file and a line in `PolicyConfiguration`.
+To read it, start with `decision.py` (a policy and its settings), then `cnmt.py` (C-NMT and its variants) and `estimates.py`
+(estimates of transfers and queues). The kinds that a scenario may name are registered here: a new one is a file and a line in
+`PolicyConfiguration`.
 """
 
 from typing import Annotated, get_args
@@ -17,12 +17,12 @@ from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEs
 PolicyConfiguration = Annotated[
     EdgePolicy | CloudPolicy | FixedPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")
 ]
-"""What a scenario may say of a policy."""
+"""Settings of a policy in a scenario."""
 
 KINDS: tuple[str, ...] = tuple(
     get_args(settings.model_fields["kind"].annotation)[0] for settings in get_args(get_args(PolicyConfiguration)[0])
 )
-"""Names that `kind` may take; a policy that bears one of them as its name need not say its kind."""
+"""Values of `kind`; a policy with one of them as its name needs no `kind`."""
 
 __all__ = [
     "CLOUD",

@@ -15,7 +15,7 @@ from simnmt.policies.decision import Decide, Knowledge, PolicySettings, least_to
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Sends every request to the same target, by its number: GW-only with the first, Server-only with the last."""
+    """The policy that sends every request to one target, by its number: GW-only with the first, Server-only with the last."""
 
     target: int
 
@@ -52,7 +52,7 @@ class FixedPolicy(PolicySettings):
 
     kind: Literal["fixed"]
     device: Annotated[str, Field(min_length=1)]
-    """Name of the device, as `devices` has it."""
+    """Name of the device in `devices`."""
     single_device: ClassVar[bool] = True
 
     def policy(self, knowledge: Knowledge) -> Fixed:
@@ -62,12 +62,11 @@ class FixedPolicy(PolicySettings):
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """Chooses the target with the least true latency of this very request.
+    """The policy that chooses the target with the least true latency of each request.
 
-    The truth comes in by the constructor; whatever runs the oracle hands it true delays as well (the present transfer time,
-    and what queues and the states of streamed models take). Back to back no policy is faster where models lie in memory.
-    Elsewhere it is greedy: it looks at one request alone, so a policy that leaves a server free for later ones, or warm, may
-    beat it.
+    It gets the truth in its constructor; the world also hands it true delays (the present transfer time, and the delays of
+    queues and of the states of streamed models). Back to back no policy is faster if models are in memory. Otherwise it is
+    greedy: it considers one request alone, so a policy that leaves a server free for later ones, or warm, may be faster.
     """
 
     execution_s: Sequence[NDArray[np.float64]] = ()
@@ -79,11 +78,11 @@ class Oracle:
 
 
 class OraclePolicy(PolicySettings):
-    """True times of every device for each request and the present transfer times; takes the least."""
+    """The least of the true times of every device for each request, including the present transfer times."""
 
     kind: Literal["oracle"]
     knows_truth: ClassVar[bool] = True
 
     def policy(self, knowledge: Knowledge) -> Oracle:
-        """Return an oracle that is yet to be told the true times of its requests."""
+        """Return an oracle without the true times of its requests, which are set later."""
         return Oracle()

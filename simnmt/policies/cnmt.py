@@ -1,6 +1,5 @@
 """C-NMT: send a request to the target with the least predicted latency (CNMT-07, CNMT-09); Naive: the same with one length for
-all (CNMT-10); and the source length at which the rule changes its mind.
-"""
+all requests (CNMT-10); and the source lengths at which the rule's choice changes."""
 
 from __future__ import annotations
 
@@ -21,30 +20,29 @@ from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
 PredictLength = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""Expected target tokens per source length; shape kept."""
+"""Returns the expected target tokens of source lengths; shape kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class CNmt:
-    """Chooses the target with the least predicted execution plus transfer time.
+    """The policy that chooses the target with the least predicted execution plus transfer time.
 
-    Source: C-NMT, equations (1) and (2), for any number of targets. A tie goes to the target named first, which is the
-    gateway itself.
+    Source: C-NMT, equations (1) and (2), for any number of targets. A tie goes to the target named first, which is the gateway.
     """
 
     planes: Sequence[ExecutionPlane]
-    """One per target, in the targets' order."""
+    """One per target."""
     predict: PredictLength
     """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
     percentiles: tuple[PredictLength, PredictLength] | None = None
     """Target lengths at the 5th and the 95th percentile: minimise the latter of each request's time instead of its mean."""
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Predict lengths and execution times once; what is left to a decision is the transfer estimate."""
+        """Predict lengths and execution times once; each decision only adds the transfer estimate."""
         return least_total(self.weighed_s(src_len))
 
     def weighed_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Seconds by which the targets are compared, delays apart; one column per target, shape of `src_len`."""
+        """Return the seconds by which targets are compared, without delays; one column per target, shape of `src_len`."""
         if self.percentiles is None:
             return self.execution_s(src_len)
         low, high = (predict(src_len) for predict in self.percentiles)
@@ -52,42 +50,43 @@ class CNmt:
         return [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
 
     def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-        """Seconds that each target is expected to take, one column per target, shape of `src_len`.
+        """Return the expected seconds of execution, one column per target, shape of `src_len`.
 
-        What the rule reckons with but where it minimises a percentile; what a request adds to a queue in either case.
+        The rule compares them unless it minimises a percentile; a request adds them to a queue in either case.
         """
         tgt_len = self.predict(src_len)
         return [plane.seconds(src_len, tgt_len) for plane in self.planes]
 
     def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The lengths the rule reckons with."""
+        """Return the expected target lengths."""
         return self.predict(src_len)
 
 
 def constant_length(tgt_len: float) -> PredictLength:
-    """One target length for every request: what makes the rule Naive (CNMT-10)."""
+    """Return the prediction of one target length for every request, which makes the rule Naive (CNMT-10)."""
     return lambda src_len: np.full(len(src_len), tgt_len)
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """For which source lengths the rule keeps a request at the gateway."""
+    """The source lengths for which the rule keeps a request at the gateway."""
 
     kept: Literal["up to", "from", "between", "outside", "always", "never"]
     """`up to` or `from` `src_len`; `between` `src_len` and `upper`, or `outside` of them; or whatever the length."""
     src_len: float
-    """Tokens; NaN where the choice does not depend on the length."""
+    """Tokens; NaN if the choice does not depend on the length."""
     upper: float = math.nan
-    """Tokens; NaN where there is one border at most."""
+    """Tokens; NaN with one border at most."""
 
 
 def threshold(
     gateway: ExecutionPlane, cloud: ExecutionPlane, len_slope: float, len_offset: float, transfer_s: float
 ) -> Threshold:
-    """Return where gateway and cloud take equally long under the length regression; a tie stays at the gateway (CNMT-09).
+    """Return the source lengths at which gateway and cloud take equally long under the length regression (CNMT-09).
 
-    The predicted length is a line that is never below one token, so the difference of both devices' times is a line with one
-    bend at most, and the rule changes its mind twice at most. Lengths below 1 are left out: no request has them.
+    A tie stays at the gateway. The predicted length is a line that is never below one token, so the difference of both devices'
+    times is a line with at most one bend, and the choice changes at most twice. Lengths below 1 are left out: no request has
+    them.
     """
     bend = (LEAST_TGT_LEN - len_offset) / len_slope if len_slope else math.inf
     knots = [1.0, bend, math.inf] if 1.0 < bend < math.inf else [1.0, math.inf]
@@ -130,7 +129,7 @@ class NaivePolicy(Estimation):
 
 
 class CNmtPolicy(Estimation):
-    """C-NMT: the rule with target lengths predicted from source lengths."""
+    """C-NMT's rule with target lengths predicted from source lengths."""
 
     kind: Literal["cnmt"]
     len_slope: Annotated[float, Field(ge=-1e3, le=1e3)] | None = None
@@ -138,12 +137,12 @@ class CNmtPolicy(Estimation):
     len_offset: Annotated[float, Field(ge=-1e6, le=1e6)] | None = None
     """Target tokens of an empty source; left out: fitted on the fit pairs."""
     lengths: Literal["line", "distribution"] = "line"
-    """What is learnt of target lengths: a line over the source length (the paper's), or their distribution for each."""
+    """Model of target lengths: a line over the source length (the paper's), or their distribution for each source length."""
     minimises: Literal["mean", "p95"] = "mean"
-    """The expected latency of each request, or its 95th percentile over the target lengths it may have."""
+    """The expected latency of each request, or its 95th percentile over the possible target lengths."""
     batch: Literal["plain", "reported"] = "plain"
-    """What is reckoned of a device that batches: the plane, as if each request were alone there, or with what its answers last
-    reported of the batch in flight and of those that wait; with `sees_backlog` that is always so."""
+    """Estimate of a device that batches: the plane, as if each request were alone there, or with its last reports of the batch
+    in flight and of the queue; with `sees_backlog` the reports are always used."""
 
     @model_validator(mode="after")
     def _lengths_that_suffice(self) -> CNmtPolicy:
@@ -157,11 +156,11 @@ class CNmtPolicy(Estimation):
 
     @property
     def hears_batches(self) -> bool:
-        """Whether it reckons with what devices that batch report of their batches."""
+        """Whether it uses the reports of devices that batch."""
         return self.sees_backlog or self.batch == "reported"
 
     def line(self, fitted: LengthRegression) -> LengthRegression:
-        """Return the line of the rule: the coefficients that are set, the fitted ones in place of others."""
+        """Return the line of the rule: the coefficients that are set, and the fitted ones in place of others."""
         slope, offset = self.len_slope, self.len_offset
         return LengthRegression(fitted.slope if slope is None else slope, fitted.offset if offset is None else offset)
 

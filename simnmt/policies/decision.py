@@ -1,4 +1,4 @@
-"""What a policy is: settings that a scenario names, a rule that is prepared once, and decisions on plain floats.
+"""A policy: settings that a scenario names, a rule that is prepared once, and decisions on plain floats.
 
 A new policy is one file with its `PolicySettings`, and one line in `simnmt.policies`.
 """
@@ -20,11 +20,11 @@ from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import LengthTable
 
 GATEWAY, CLOUD = 0, 1
-"""The targets of the paper's deployment. With more, targets are numbered as `devices` names them; 0 is where it is decided."""
+"""The targets of the paper's deployment. Further targets are numbered in the order of `devices`; target 0 decides."""
 
 Decide = Callable[[int, Sequence[float]], int]
-"""`decide(request, delay_s)`: return the target of a request, by its row in what was prepared; `delay_s[k]` is what target k is
-now believed to cost beside execution, in seconds."""
+"""`decide(request, delay_s)`: return the target of a request, by its row in the prepared block; `delay_s[k]` is the present
+estimate of all delays at target k other than execution, in seconds."""
 
 
 class Policy(Protocol):
@@ -34,17 +34,17 @@ class Policy(Protocol):
     """
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Do once, for all requests, what does not depend on the moment of a decision; `src_len` in tokens."""
+        """Compute once, for all requests, what does not depend on the moment of a decision; `src_len` in tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What a policy may be made from: all that is known of devices and lengths before the first request."""
+    """All that is known of devices and lengths before the first request, from which a policy is made."""
 
     devices: Sequence[str]
     planes: Sequence[ExecutionPlane]
-    """Of each device, as fitted or as the profile has it."""
+    """One per device, as fitted or from the profile."""
     fit_pairs: LengthTable
     lengths: LengthRegression
     """Fitted on these pairs."""
@@ -55,38 +55,38 @@ class LastMeasured(Configuration):
 
     kind: Literal["last"]
     probes: ClassVar[bool] = False
-    """Whether the estimate asks by itself."""
+    """Whether the estimate sends probes."""
 
     def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
-        """Return a new belief about one target's transfer time; `rtt_s`: the true round-trip time at a moment, for probes."""
+        """Return a new estimate of one target's transfer time; `rtt_s`: the true round-trip time at a moment, for probes."""
         return TransferEstimate(initial_s)
 
 
 class Smoothed(Configuration):
-    """An exponentially weighted mean of what was measured."""
+    """An exponentially weighted mean of the measurements."""
 
     kind: Literal["smoothed"]
     weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.125
-    """Of each new measurement; 1 leaves the last one alone. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
+    """Weight of each new measurement; with 1 only the last one counts. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
     probes: ClassVar[bool] = False
 
     def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
-        """Return a new belief."""
+        """Return a new estimate."""
         return TransferEstimate(initial_s, self.weight)
 
 
 class Probing(Configuration):
-    """A probe, a round trip without payload, whenever nothing was heard for an interval."""
+    """A probe, a round trip without payload, after each interval without a measurement."""
 
     kind: Literal["probing"]
     interval_s: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0
-    """Silence after which a probe is sent."""
+    """Time without a measurement after which a probe is sent."""
     weight: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Of each new measurement, a probe's or a request's; 1 leaves the last one alone."""
+    """Weight of each new measurement, of a probe or a request; with 1 only the last one counts."""
     probes: ClassVar[bool] = True
 
     def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
-        """Return a new belief."""
+        """Return a new estimate."""
         return ProbedEstimate(initial_s, self.interval_s, rtt_s, self.weight)
 
 
@@ -107,12 +107,12 @@ TransferEstimateSettings = Annotated[
 
 
 class PolicySettings(Configuration):
-    """What a scenario says of a policy, and what makes the policy from it."""
+    """The settings of a policy in a scenario, from which the policy is made."""
 
     knows_truth: ClassVar[bool] = False
-    """Whether it is told true execution and transfer times, so that nobody could deploy it."""
+    """True if it knows true execution and transfer times, so that it cannot be deployed."""
     single_device: ClassVar[bool] = False
-    """Whether it sends every request to one device."""
+    """True if it sends every request to one device."""
 
     def policy(self, knowledge: Knowledge) -> Policy:
         """Return the policy."""
@@ -120,7 +120,7 @@ class PolicySettings(Configuration):
 
     @property
     def estimation(self) -> Estimation:
-        """What it believes of its targets."""
+        """How it estimates its targets."""
         return Estimation()
 
     def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
@@ -136,30 +136,30 @@ class Estimation(PolicySettings):
     transfer_estimate: TransferEstimateSettings = LastMeasured(kind="last")
     """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed` or `probing`."""
     sees_backlog: bool = False
-    """Add the wait that the policy can see: its own device's queue, and at the others what it sent there itself."""
+    """Add the wait that the policy can see: its own device's queue, and at other devices the requests that it sent there."""
     plan_state: Literal["ignored", "known"] = "ignored"
-    """How a device that streams its model from the disk is estimated: by the plane, as if the planned model lay in memory, or
-    with what its present state adds to that: its own device's as it is, another's as its answers told and as time went by."""
+    """Estimate of a device that streams its model: by the plane, as if the planned model were in memory, or with the delay of
+    its present state. The decider knows the state of its own device; it estimates another's from answers and the time since."""
 
     @property
     def hears_batches(self) -> bool:
-        """Whether it reckons with what devices that batch report of their batches."""
+        """Whether it uses the reports of devices that batch."""
         return self.sees_backlog
 
     @property
     def less_informed(self) -> list[Estimation]:
-        """The same policy without one of the things that it sees beyond the paper's."""
+        """The policy without one of its observations beyond the paper's, for each of them."""
         blind = {"batch": "plain", "sees_backlog": False, "plan_state": "ignored"}
         return [self.model_copy(update={name: plain}) for name, plain in blind.items() if getattr(self, name, plain) != plain]
 
     @property
     def estimation(self) -> Estimation:
-        """The policy's settings themselves."""
+        """The settings themselves."""
         return self
 
 
 def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:
-    """The argmin over targets of execution plus delay; a tie goes to the target named first (CNMT-09).
+    """Return the decision for the target with the least execution plus delay; a tie goes to the target named first (CNMT-09).
 
     `execution_s[k]`: seconds on target k, shape (requests,).
     """

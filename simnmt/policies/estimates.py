@@ -1,8 +1,8 @@
 """Estimates that a decider keeps of its targets: transfer time, queue, batch, and the state of a streamed model.
 
-`TransferEstimate` learns the transfer time from answers and probes (CNMT-11). `BacklogView` mirrors the queue of a
-first-in first-out target, `BatchView` the batch of a batched target (XP-01), `PlanView` the state of a target that streams
-its model (XP-04). All are pure: the simulated world and the live gateway hold the same objects.
+`TransferEstimate` learns the transfer time from answers and probes (CNMT-11). `BacklogView` mirrors the queue of a first-in
+first-out target, `BatchView` the batch of a batched target (XP-01), `PlanView` the state of a target that streams its model
+(XP-04). All are pure: the simulated world and the live gateway hold the same objects.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any, NamedTuple, Protocol
 
 
 class TransferEstimate:
-    """The transfer time believed in, learnt from the answers of requests that were sent.
+    """An estimate of the transfer time, learnt from answers.
 
-    With weight 1 the last measurement wins, to the bit, which is C-NMT's own estimate. Below 1 each measurement moves the
-    estimate by that share of the way towards itself, so that k measurements leave (1 - weight)**k of the first belief.
+    With weight 1 the last measurement wins, to the bit, which is C-NMT's estimate. Below 1 each measurement moves the estimate
+    by that share of the way towards itself, so that k measurements leave (1 - weight)**k of the initial value.
     """
 
     __slots__ = ("_weight", "measured_at_s", "next_s", "value_s")
 
     probes_sent: int = 0
-    """Only `ProbedEstimate` sends any."""
+    """Only `ProbedEstimate` sends probes."""
 
     def __init__(self, initial_s: float, weight: float = 1.0) -> None:
         self.value_s = initial_s
-        """Transfer time believed in, both ways together."""
+        """Estimated transfer time, both ways together."""
         self.measured_at_s = 0.0
-        """When the last measurement came; 0 for the initial belief."""
+        """When the last measurement came; 0 for the initial value."""
         self.next_s = inf
-        """Before this moment the belief changes by nothing but `learn`."""
+        """Before this moment the estimate changes by `learn` alone."""
         self._weight = weight
 
     def learn(self, transfer_s: float, at_s: float) -> None:
-        """An answer came at `at_s` and carried this measurement; moments must not decrease."""
+        """Take in the measurement of an answer that came at `at_s`; moments must not decrease."""
         if self._weight == 1.0:
             self.value_s = transfer_s
         else:
@@ -45,15 +45,15 @@ class TransferEstimate:
         self.measured_at_s = at_s
 
     def refresh(self, now_s: float) -> None:
-        """Take in what came by itself until now: nothing, here."""
+        """Do nothing: this estimate sends no probes."""
 
 
 class ProbedEstimate(TransferEstimate):
-    """The same, asking by itself where nothing is heard: after `interval_s` of silence a probe is sent.
+    """An estimate that sends a probe after `interval_s` without a measurement.
 
-    A probe is a round trip without payload. Every answer heard, a request's or a probe's, starts the timer anew; while a probe
-    is under way none other is sent. No event is needed: what the timer did since the last decision is worked out at the next
-    one, probe by probe, each at the moment it would have had.
+    A probe is a round trip without payload. Every answer, of a request or of a probe, restarts the timer; while a probe is
+    under way no other is sent. No event is needed: the probes since the last decision are computed at the next one, each at its
+    own moment.
     """
 
     __slots__ = ("_answered_at_s", "_interval_s", "_probe_s", "_rtt_s", "probes_sent")
@@ -66,12 +66,12 @@ class ProbedEstimate(TransferEstimate):
         self._interval_s = interval_s
         self._rtt_s = rtt_s
         self._answered_at_s = inf
-        """When the probe under way will be answered; inf while there is none."""
+        """When the probe under way will be answered; inf without one."""
         self._probe_s = 0.0
         """The round trip of the probe under way."""
 
     def learn(self, transfer_s: float, at_s: float) -> None:
-        """As above; what probes told before that moment is taken in first."""
+        """Take in a measurement, after all probes answered before that moment."""
         if self.next_s <= at_s:
             self.refresh(at_s)
         super().learn(transfer_s, at_s)
@@ -79,7 +79,7 @@ class ProbedEstimate(TransferEstimate):
             self.next_s = at_s + self._interval_s
 
     def refresh(self, now_s: float) -> None:
-        """Let the timer run until now; costs one look at the network per probe sent."""
+        """Process the probes until now; the cost is one look-up of the network per probe."""
         while self.next_s <= now_s:
             if self._answered_at_s == inf:
                 self._probe_s = self._rtt_s(self.next_s)
@@ -93,36 +93,36 @@ class ProbedEstimate(TransferEstimate):
 
 
 class View(Protocol):
-    """What a decider believes of the requests under way at one target, from what it sent and what answers reported."""
+    """A decider's estimate of the requests under way at one target, from its own requests and the reports in answers."""
 
     at_entry: bool
-    """Whether `sent` and `added_s` take the moment at which the request is believed to reach the target, or the present."""
+    """True if `sent` and `added_s` take the moment at which the request should reach the target, False if the present."""
 
     def added_s(self, at_s: float, expected: float) -> float:
-        """Return the seconds beyond the plane that a request of this moment is believed to take; changes nothing."""
+        """Return the estimated seconds beyond the plane of a request of this moment. Has no side effects."""
         ...
 
     def sent(self, at_s: float, expected: float) -> int:
-        """Note a request that is sent; returns its number, to be handed back to `reported`.
+        """Note a request that is sent; return its number, for `reported`.
 
-        `expected`: of its execution, seconds or tokens, whichever the view counts.
+        `expected`: its expected execution, in seconds or tokens, as the view counts.
         """
         ...
 
     def reported(self, number: int, wait_s: float, report: Any, at_s: float) -> None:
-        """Take in an answer that came at `at_s`: how long its request waited, and what the server reported with it."""
+        """Take in an answer that came at `at_s`: how long its request waited, and the server's report."""
         ...
 
 
 class StateView(Protocol):
-    """What a decider believes of the state of a target that streams its model."""
+    """A decider's estimate of the state of a target that streams its model."""
 
     def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
         """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
         ...
 
     def sent(self, request: int, entry_s: float) -> None:
-        """Note a request that sets out."""
+        """Note a request that is sent."""
         ...
 
     def reported(self, request: int, state: int, done_s: float) -> None:
@@ -131,63 +131,63 @@ class StateView(Protocol):
 
 
 class _SentRequest(NamedTuple):
-    """What was believed of a request when it was sent."""
+    """The mirror's estimates for a request when it was sent."""
 
     entry_s: float
     believed_s: float
     """Its wait by the mirror; 0 in an empty one."""
     mirrored_s: float
-    """Its wait in the mirror's own coordinates, without the shift."""
+    """Its wait on the mirror's clock, without the shift."""
     work_s: float
-    """What all workers together had been sent before it."""
+    """Work sent before it, divided by the workers."""
     behind_s: float
-    """What the mirror's clock was behind."""
+    """Lag of the mirror's clock."""
     times_empty: int
-    """How often the mirror had been met empty, this time included."""
+    """How often a request had met an empty mirror, this one included."""
 
 
 class BacklogView:
-    """A first-in first-out pool of `parallel` workers, as one decider believes it to stand.
+    """One decider's mirror of a first-in first-out pool of `parallel` workers.
 
-    The decider knows what it sent and how long that should take, so it can keep the pool's queue itself: a mirror. An answer
-    tells how long its request had waited; the mirror is then moved as a whole until it agrees with
-    the last such request. Three things follow the truth where others use the pool as well:
+    The decider knows its own requests and their expected times, so it can simulate the pool's queue: a mirror. An answer
+    reports how long its request had waited; the mirror is then shifted until it agrees with the last such request. Three
+    corrections follow the truth if others use the pool as well:
 
-    - The mirror's clock is slow by the share of the pool that others take, since their requests join behind ours while we
-      wait. The share is learnt from pairs of answers between which the pool was surely busy: what the wait grew by beyond
-      what it grew by in the mirror, over the time between.
-    - A mirror that has run empty believes in the mean wait that was found on such occasions.
-    - Both fade while no answer comes, lest a burst of others keep a decider away for ever.
+    - The mirror's clock is slow by the share of the pool that others take, since their requests join behind ours while we wait.
+      The share is learnt from pairs of answers between which the pool was surely busy: the growth of the wait beyond its growth
+      in the mirror, over the time between.
+    - An empty mirror estimates the mean wait that was measured on such occasions.
+    - Both fade while no answer comes, so that a burst of other requests does not keep a decider away for ever.
 
-    Alone with exact predictions there is nothing to learn, and the belief is the truth. A request costs 2 us with all that is
-    asked and told about it, however long the queue: nothing is replayed. Measured against the true wait (one worker at load
-    0.8, half of the requests others', times 30 % off): correlation 0.85, where a learner given the same facts reaches 0.88,
-    and a mirror that is only moved 0.76.
+    Alone with exact predictions there is nothing to learn, and the estimate is the truth. A request costs 2 us with all its
+    calls, however long the queue: nothing is replayed. Measured against the true wait (one worker at load 0.8, half of the
+    requests others', times 30 % off): correlation 0.85, where a learner given the same facts reaches 0.88, and a mirror that is
+    only shifted 0.76.
     """
 
     at_entry = True
     SHARE_MEMORY, WAIT_MEMORY, FADE = 256, 64, 64
-    """Answers over which the others' share and the wait in an empty mirror are learnt; mean gaps between answers' requests
-    after whose silence half of both is forgotten."""
+    """Answers over which the others' share and the wait in an empty mirror are learnt, and mean gaps between answers after
+    which half of both is forgotten."""
     MOST = 0.98
-    """Largest share that others are believed to take: the mirror's clock must not stand still."""
+    """Largest share that others may take: the mirror's clock must not stop."""
     EXACT_S = 1e-9
-    """A wait foretold this closely teaches nothing."""
+    """Error of an estimated wait below which nothing is learnt."""
 
     def __init__(self, parallel: int) -> None:
         self.others_share = 0.0
-        """Share of the pool that others are believed to take."""
+        """Estimated share of the pool that others take."""
         self._parallel = parallel
         self._free_at_s = [0.0]
         # The mirror's workers that have worked, a heap, and one that has not while there is one: a tier has 10^8 at most.
         self._unused = parallel - 1
         self._last_start_s = 0.0
         self._shift_s = 0.0
-        """What a start in the mirror is earlier than in truth."""
+        """How much earlier a start is in the mirror than in truth."""
         self._now_s, self._behind_s = 0.0, 0.0
         """The last request's entry, and what the mirror's clock was then behind."""
         self._sent, self._work_s, self._times_empty = 0, 0.0, 0
-        """Requests sent, what all workers together need for them, and how many met an empty mirror."""
+        """Requests sent, their work divided by the workers, and how many met an empty mirror."""
         self._under_way: dict[int, _SentRequest] = {}
         """Requests not reported yet, by number."""
         self._last: _SentRequest | None = None
@@ -196,14 +196,14 @@ class BacklogView:
         self._reports, self._waiting_share = 0, 0.0
         """Requests reported, and the share of them that had to wait."""
         self._found_empty, self._empty_wait_s = 0, 0.0
-        """Requests reported that had met an empty mirror, and their mean wait."""
+        """Reported requests that had met an empty mirror, and their mean wait."""
         self._gap_s, self._heard_s = 0.0, 0.0
         """Mean time between the entries of reported requests; the last entry when the last answer came."""
         self._grown_s, self._busy_s = 0.0, 0.0
-        """What the wait grew by beyond the mirror's while the pool was surely busy, and for how long that was."""
+        """Growth of the wait beyond the mirror's while the pool was surely busy, and the length of that time."""
 
     def added_s(self, entry_s: float, expected: float = 0.0) -> float:
-        """Return the wait, at least 0, that is believed of a request that enters at `entry_s`; has no side effects."""
+        """Return the estimated wait, at least 0, of a request that enters at `entry_s`. Has no side effects."""
         wait_s = self._mirrored_s(entry_s - self._lag_s(entry_s))
         empty_wait_s = self._empty_wait_s
         if wait_s < empty_wait_s:
@@ -211,9 +211,9 @@ class BacklogView:
         return wait_s if wait_s > empty_wait_s else empty_wait_s
 
     def sent(self, entry_s: float, execution_s: float) -> int:
-        """Note a request that will enter at `entry_s` and is predicted to execute so long; entries come in order of time.
+        """Note a request that will enter at `entry_s` with predicted execution seconds; entries are in order of time.
 
-        Returns its number, to be handed back to `reported`.
+        Return its number, for `reported`.
         """
         if entry_s > self._now_s:
             self._behind_s = self._lag_s(entry_s)
@@ -238,10 +238,10 @@ class BacklogView:
         return number
 
     def reported(self, number: int, wait_s: float, report: Any = None, at_s: float = 0.0) -> None:
-        """An answer came: what `sent` returned for its request, and how long this really waited, by the pool's own clock.
+        """Take in an answer: the number that `sent` returned, and how long its request really waited, by the pool's clock.
 
-        A duration, as all that C-NMT measures: clocks need no synchronisation (CNMT-11), and what the way there took beyond
-        its share of the estimate is no queue. An answer overtaken by a later request's moves nothing.
+        All measurements of C-NMT are durations: clocks need no synchronisation (CNMT-11), and a transfer beyond its share of
+        the estimate is no queue. An answer overtaken by that of a later request moves nothing.
         """
         sent = self._under_way.pop(number)
         self._reports += 1
@@ -260,7 +260,7 @@ class BacklogView:
         self._shift_s = wait_s - sent.mirrored_s
 
     def _learn_share(self, last: _SentRequest, sent: _SentRequest, wait_s: float) -> None:
-        """What two requests' waits, one after the other, tell of those who entered between them."""
+        """Learn the share of others from the waits of two consecutive requests."""
         gap_s = sent.entry_s - last.entry_s
         self._gap_s += (gap_s - self._gap_s) / min(self._reports + 1, self.WAIT_MEMORY)
         # The earlier one waited beyond the later one's entry, so no worker was idle in between.
@@ -280,51 +280,51 @@ class BacklogView:
             self.others_share = 0.0
 
     def _mirrored_s(self, mirror_s: float) -> float:
-        """The wait by the mirror alone, at a moment of its clock."""
+        """Return the wait by the mirror alone, at a moment of its clock."""
         wait_s = max(self._free_at_s[0], self._last_start_s) + self._shift_s - mirror_s
         return wait_s if wait_s > 0.0 else 0.0
 
     def _lag_s(self, at_s: float) -> float:
-        """What the mirror's clock is behind at a moment."""
+        """Return the lag of the mirror's clock at a moment."""
         if self.others_share == 0.0:
             return self._behind_s
         return self._behind_s + self.others_share * self._trust(at_s) * (at_s - self._now_s)
 
     def _trust(self, at_s: float) -> float:
-        """What is left at a moment of what was learnt: half after `FADE` mean gaps without an answer."""
+        """Return the share that is not forgotten at a moment: half after `FADE` mean gaps without an answer."""
         silence_s = at_s - self._heard_s
         memory_s = self.FADE * self._gap_s
         return memory_s / (memory_s + silence_s) if silence_s > 0.0 and memory_s > 0.0 else 1.0
 
 
 class BatchView:
-    """What a request will take at a batched target beyond the plane, by what the target last reported.
+    """One decider's estimate of the time beyond the plane at a batched target, from the target's last reports.
 
-    Four beliefs, each as simple as the facts allow:
+    Four estimates, each as simple as the facts allow:
 
-    - **Who is there.** One's own that have no answer yet, which the decider counts itself, and others: what reports say beyond
-      one's own. The last report counts as far as it is fresh, the mean of reports as far as it is old: half of what the last
-      one says beyond the mean is forgotten after the time that a request is usually away, half of the mean after 64 times that.
-      (Others fewer than none stand for one's own on the way there or back.)
-    - **How long a request waits.** As many as are beyond the threshold have to end first, one after the other as fast as their
-      batch ends them: a mean output's steps over the sentences that share them. Where servers report longer waits, as they
-      do of batches that are not refilled, it is made longer in proportion; never shorter, as a report knows only of the
-      wait for the encoder, and who is encoded may still lie waiting for a place.
-    - **How slow its steps are.** Those of a batch halfway between the one it finds, itself included, and the one that requests
+    - **Sentences present.** The decider counts its own requests without an answer; reports give the others. The last report
+      counts as far as it is fresh, the mean of reports as far as it is old: half of what the last one says beyond the mean is
+      forgotten after the time that a request is usually away, half of the mean after 64 times that. (A negative number of
+      others stands for own requests on the way there or back.)
+    - **Wait of a request.** Sentences beyond the threshold have to end first, one after the other as fast as their batch ends
+      them: the steps of a mean output over the sentences that share them. If servers report longer waits, as for batches that
+      are not refilled, the wait is made longer in proportion; never shorter, as a report covers only the wait for the encoder,
+      and an encoded sentence may still wait for a place.
+    - **Slower steps.** The steps of a batch halfway between the one it meets, itself included, and the one that requests
       usually leave behind.
-    - **How often it is held up.** Where a running batch is refilled, as many join during a request's stay as end, and nothing
-      is decoded while they are encoded: one by one while there is room, many at once while they queue.
+    - **Interruptions.** If a running batch is refilled, as many sentences join during a request's stay as end, and none is
+      decoded while they are encoded: one by one while there is room, many at once while they queue.
 
-    Nobody there and nothing known of others: 0, the plane itself. Asked and told, it costs 2 us a request, whatever the queue.
-    `docs/policies.md` says how near it comes to the truth.
+    Without sentences present and known others the result is 0, the plane itself. All calls together cost 2 us a request,
+    whatever the queue. `docs/policies.md` compares the estimate with the truth.
     """
 
     at_entry = False
     MEMORY, PRIOR = 64, 8
-    """Reports over which all that is learnt is learnt; waits just as modelled, of a mean output's time each, that are supposed
-    before."""
+    """Reports over which everything is learnt; and the number of assumed earlier waits that equalled the model, of a mean
+    output's time each."""
     KEPT = 1.0 - 1.0 / MEMORY
-    """Of a sum, with each report."""
+    """Share of a sum that is kept with each report."""
 
     def __init__(
         self,
@@ -335,39 +335,40 @@ class BatchView:
         joining_s: Callable[[int], float] = lambda sentences: 0.0,
     ) -> None:
         """`step_s`: seconds of a decode step, gap included, by the sentences in it, 1 to `size`; `threshold`: of its batcher;
-        `servers`: how many share what is sent to the target; `joining_s`: seconds in which so many are encoded and join."""
+        `servers`: how many share the requests to the target; `joining_s`: seconds in which a number of sentences are encoded
+        and join."""
         of = [step_s(active) for active in range(1, size + 1)]
         self._step_alone_s = of[0]
         self._slower_s = [0.0, 0.0, 0.0]
-        """What a step takes beyond one at batch 1, by twice the sentences in it."""
+        """Seconds of a step beyond one at batch 1, by twice the sentences in it."""
         for before_s, at_s in pairwise(of):
             self._slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
         self._end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
         """Time between two ends, per token of a mean output, by the sentences in the batch."""
         self._alone_s, self._together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
-        """How long each that joins holds a running batch up: one by one, and with many."""
+        """Seconds by which each joining sentence interrupts a running batch: one by one, and with many."""
         self._size, self._threshold, self._servers = size, threshold, servers
         self._forget()
 
     def blank(self) -> BatchView:
-        """A view of the same target that has heard of nothing; what it costs is kept once for both."""
+        """Return a view of the same target without reports; both share the tables of costs."""
         other = copy(self)
         other._forget()
         return other
 
     def _forget(self) -> None:
         self._sent, self._reports, self._tgt_len = 0, 0, 1.0
-        """Requests sent and reported, and the mean length predicted of the former."""
+        """Requests sent and reported, and the mean predicted length of the former."""
         self._under_way: dict[int, tuple[float, float]] = {}
-        """Of each request that is not reported: when it was sent, and the wait modelled for it."""
+        """For each request without a report: when it was sent, and its modelled wait."""
         self._last_others, self._mean_others, self._heard_s = 0.0, 0.0, 0.0
         self._left_behind, self._time_away_s = 0.0, 0.0
-        """Means of the batch that a request leaves behind, and of the time from sending it to its answer."""
+        """Mean batch that a request leaves behind, and mean time from sending it to its answer."""
         self._waited_s, self._modelled_s, self._lengthened = 0.0, 0.0, 1.0
-        """Sums of the waits reported, and of those modelled for the same requests, old ones fading; and their ratio."""
+        """Sums of the reported waits and of the modelled waits of the same requests, old ones fading; and their ratio."""
 
     def added_s(self, at_s: float, tgt_len_predicted: float) -> float:
-        """Seconds beyond the plane at batch 1 that a request now sent is believed to take: waiting, and slower steps."""
+        """Return the estimated seconds beyond the plane at batch 1 of a request sent now: waiting, and slower steps."""
         present = self._present(at_s)
         if present == 0.0:
             return 0.0
@@ -380,7 +381,7 @@ class BatchView:
         return self._wait_s(present) * self._lengthened + tgt_len_predicted * slower_s
 
     def sent(self, now_s: float, tgt_len_predicted: float) -> int:
-        """Note a request that is sent; returns its number, to be handed back to `reported`."""
+        """Note a request that is sent; return its number, for `reported`."""
         number = self._sent
         self._sent = number + 1
         memory = number + 1 if number < self.MEMORY else self.MEMORY
@@ -390,8 +391,8 @@ class BatchView:
         return number
 
     def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
-        """Take in an answer that came at `at_s`: how long its request waited there for its encoding, and as `report` how many
-        were left in its batch, and waited, when it was done."""
+        """Take in an answer that came at `at_s`: how long its request waited for its encoding, and as `report` how many
+        sentences were left in its batch, and waited, when it was done."""
         active, waiting = report
         sent_s, modelled_s = self._under_way.pop(number)
         self._reports += 1
@@ -410,7 +411,7 @@ class BatchView:
             self._lengthened = 1.0
 
     def _present(self, at_s: float) -> float:
-        """Sentences believed at a server, at least 0."""
+        """Return the estimated number of sentences at a server, at least 0."""
         others, age_s, away_s = self._last_others, at_s - self._heard_s, self._time_away_s
         if age_s > 0.0 < away_s:
             mean, long_s = self._mean_others, self.MEMORY * away_s
@@ -419,7 +420,7 @@ class BatchView:
         return present if present > 0.0 else 0.0
 
     def _wait_s(self, present: float) -> float:
-        """The wait of one who finds so many, before it is lengthened."""
+        """Return the wait of a request that meets `present` sentences, before it is lengthened."""
         beyond = present - self._threshold
         if beyond <= 0.0:
             return 0.0
@@ -427,21 +428,21 @@ class BatchView:
 
 
 NextState = Callable[[int, float], int]
-"""`next_state(state, idle_s)`: the state of a request whose turn comes so long after the end of one in `state`; below 0 while
-that is under way."""
+"""`next_state(state, idle_s)`: the state of a request whose turn comes `idle_s` seconds after the end of one in `state`;
+negative while that one is under way."""
 
 
 class PlanView:
-    """Which plan a request will meet at a remote target, by what its answers told and when they came.
+    """One decider's estimate of the state that a request will meet at a remote target, from answers and their times.
 
-    Each answer tells the state in which its request was executed. The next state follows from that and from how long ago the
-    request ended, by the decider's own clock; while a request is under way the next one is a turn of its engagement. Where
-    others use the boxes as well, or there are several, this errs: so of each state that was believed it is counted which one
-    was then told, and what is expected is the mean over those. As many as `PRIOR` right beliefs are supposed before any, and
-    a belief of `MEMORY` answers ago counts by 1/e.
+    Each answer reports the state in which its request was executed. The next state follows from that and from the time since
+    the request ended, by the decider's own clock; while a request is under way the next one is a turn of its engagement. This
+    errs if others use the boxes as well, or if there are several: so the view counts, for each expected state, the reported
+    ones, and expects the mean over those. `PRIOR` correct estimates are assumed before any, and an estimate of `MEMORY` answers
+    ago counts by 1/e.
 
-    Alone before one box there is nothing to learn but how long the ways take. What is never sent to tells nothing: a box that
-    others keep warm, and that is wrongly believed too dear when cold, stays so believed.
+    Alone before one box there is nothing to learn but the transfer times. A target that gets no requests reports nothing: a box
+    that others keep warm, and that is wrongly expected to be too slow when cold, stays so.
     """
 
     __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_next_state", "_state", "_under_way")
@@ -450,21 +451,21 @@ class PlanView:
     _KEPT = 1.0 - 1.0 / MEMORY
 
     def __init__(self, next_state: NextState, states: int) -> None:
-        """`states`: how many there are; 0 is cold, which is what a box is believed to be at first."""
+        """`states`: their number; state 0 is cold, the initial estimate."""
         self._next_state = next_state
         self._latest, self._state, self._done_s = -1, 0, float("-inf")
-        """The last request that was sent, its state as believed or reported, and when the last reported one had ended."""
+        """The last request sent, its state as estimated or reported, and when the last reported one had ended."""
         self._answer_counts = [
             [self.PRIOR if actual == believed else 0.0 for actual in range(states)] for believed in range(states)
         ]
-        """Answers by the state that was believed and the one that was reported."""
+        """Answers by the estimated state and the reported one."""
         self._errs = [False] * states
-        """Whether a belief was ever wrong."""
+        """Whether an estimate was ever wrong, by state."""
         self._under_way: dict[int, int] = {}
-        """By request, the state that was believed."""
+        """By request, the estimated state."""
 
     def believed(self, entry_s: float) -> int:
-        """The state of a request that would reach the target at a moment."""
+        """Return the estimated state of a request that would reach the target at a moment."""
         return self._next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
 
     def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
@@ -476,7 +477,7 @@ class PlanView:
         return sum(count * column[in_block] for count, column in zip(counts, beyond_s, strict=True)) / sum(counts)
 
     def sent(self, request: int, entry_s: float) -> None:
-        """A request sets out."""
+        """Note a request that is sent."""
         self._latest, self._state = request, self.believed(entry_s)
         self._under_way[request] = self._state
 

@@ -1,6 +1,6 @@
 """The schema of a scenario file: workloads, networks, devices, policies, and the settings of a run.
 
-Each room owns the configuration of what it builds; this module composes them. It declares itself what belongs to no lower
+Each room owns the configuration of what it builds; this module composes them. It declares itself only what belongs to no lower
 room: devices with their streaming (STI-10 to STI-18), the fit, and the service level.
 """
 
@@ -34,7 +34,7 @@ Tokens = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class StreamingChange(Configuration):
-    """Another deadline, another preload buffer or both, from a moment of the run on (STI-18)."""
+    """A change of the deadline, the preload buffer or both during the run (STI-18)."""
 
     model_config = ConfigDict(
         json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("deadline_ms", "preload_mb")}}}
@@ -45,7 +45,7 @@ class StreamingChange(Configuration):
     deadline_ms: Deadline | None = None
     """Left out: as before."""
     preload_mb: Megabytes | None = Field(default=None, validate_default=True)
-    """Likewise."""
+    """Left out: as before."""
 
     @field_validator("preload_mb")
     @classmethod
@@ -59,33 +59,35 @@ class StreamingConfiguration(Configuration):
     """A model streamed from the disk, planned against a deadline and a preload buffer (STI-10 to STI-18)."""
 
     deadline_ms: Deadline
-    """Within which a box is to answer a request of the planned lengths; decides how many layers and slices are computed."""
+    """Time within which a box should answer a request of the planned lengths; decides how many layers and slices are
+    computed."""
     preload_mb: Megabytes
     """Buffer of shards that stay in memory between engagements; 0: none."""
     cache_mb: Megabytes | None = Field(default=None, validate_default=True)
-    """What the buffer may grow to from turn to turn of an engagement; left out: `preload_mb`."""
+    """Size to which the buffer may grow from turn to turn of an engagement; left out: `preload_mb`."""
     engagement_gap_s: Seconds = 30.0
-    """Requests that a box begins within this time after the one before ended are turns of one engagement."""
+    """Requests that a box begins within this time after the end of the one before are turns of one engagement."""
     keeps_preload: bool = True
-    """Whether a box keeps its preload buffer when an engagement is over; else the next one finds the model cold."""
+    """Whether a box keeps its preload buffer after an engagement; else the next one finds the model cold."""
     keeps_cache: bool = False
-    """Whether it keeps the enlarged buffer too, with all that the last turn left in it; needs `keeps_preload`."""
+    """Whether it also keeps the enlarged buffer, with all shards of the last turn; needs `keeps_preload`."""
     reclaimed_after_s: Seconds | None = Field(default=300.0, validate_default=True)
-    """Idle for longer than this, a box loses the memory of its model whatever it keeps: the next request finds it cold; null:
+    """Idle time after which a box loses the memory of its model in any case, so that the next request finds it cold; null:
     never."""
     cold_read_mb: Megabytes | None = None
-    """What a cold start reads first of all, beside the plan's shards; left out: what the profile's block `sti` says is in no
-    shard (embeddings, norms, head); 0: that outlives the shards."""
+    """Data that a cold start reads first, beside the plan's shards; left out: the part of the model that is in no shard
+    (embeddings, norms, head), from the profile's block `sti`; 0: that part stays in memory."""
     similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Prefer a deeper submodel if it has at most this share fewer shards than the largest one that meets the deadline."""
     fills_deadline: bool = False
     """Beyond the paper: whether the pipeline may wait for reads as long as the deadline allows."""
     src_len: Tokens | None = None
-    """Source tokens that the plans are made for; left out: those that 95 % of the workload's sources do not exceed."""
+    """Source tokens for which plans are made; left out: a length that 95 % of the workload's sources do not exceed."""
     tgt_len: Tokens | None = None
-    """Target tokens, the decoder's steps, that the plans are made for; left out: likewise of its targets."""
+    """Target tokens, the decoder's steps, for which plans are made; left out: a length that 95 % of the targets do not
+    exceed."""
     changes: list[StreamingChange] = Field(default_factory=list, max_length=1_000)
-    """Of deadline and preload buffer during the run, in order of time; the model is planned anew at each."""
+    """Changes of deadline and preload buffer during the run, in order of time; the model is planned anew at each."""
 
     @field_validator("keeps_cache")
     @classmethod
@@ -100,24 +102,19 @@ class StreamingConfiguration(Configuration):
     def _in_order(cls, changes: list[StreamingChange], info: ValidationInfo) -> list[StreamingChange]:
         for before, after in pairwise(changes):
             if after.at_s <= before.at_s:
-                what = "a change at {after} s after one at {before} s (order them by time, one for each moment)"
-                raise PydanticCustomError(
-                    "changes_out_of_order", what, {"after": f"{after.at_s:g}", "before": f"{before.at_s:g}"}
-                )
+                times = f"a change at {after.at_s:g} s after one at {before.at_s:g} s"
+                raise PydanticCustomError("changes_out_of_order", f"{times} (order them by time, one for each moment)")
         cache_mb = info.data.get("cache_mb")
         for change in changes:
             if cache_mb is not None and change.preload_mb is not None and change.preload_mb > cache_mb:
-                what = (
-                    "cache_mb of {cache} MB cannot hold the {preload} MB from {at} s on (give as much or more, or leave it out)"
-                )
-                given = {"cache": f"{cache_mb:g}", "preload": f"{change.preload_mb:g}", "at": f"{change.at_s:g}"}
-                raise PydanticCustomError("cache_too_small", what, given)
+                sizes = f"cache_mb of {cache_mb:g} MB cannot hold the {change.preload_mb:g} MB from {change.at_s:g} s on"
+                raise PydanticCustomError("cache_too_small", f"{sizes} (give as much or more, or leave it out)")
         return changes
 
     def phases(self) -> list[tuple[float, StreamingConfiguration]]:
         """Return the moments at which the model is planned, the first at 0 s, each with the settings from then on.
 
-        A change that leaves deadline and buffer as they are is none.
+        A change to the same deadline and buffer is ignored.
         """
         phases = [(0.0, self)]
         for change in self.changes:
@@ -133,8 +130,8 @@ class StreamingConfiguration(Configuration):
     def _holds_the_preload(cls, cache_mb: float | None, info: ValidationInfo) -> float | None:
         preload_mb = info.data.get("preload_mb")
         if cache_mb is not None and preload_mb is not None and cache_mb < preload_mb:
-            what = "{cache} MB cannot hold the {preload} MB of preload_mb (give as much or more, or leave it out)"
-            raise PydanticCustomError("cache_too_small", what, {"cache": f"{cache_mb:g}", "preload": f"{preload_mb:g}"})
+            sizes = f"{cache_mb:g} MB cannot hold the {preload_mb:g} MB of preload_mb"
+            raise PydanticCustomError("cache_too_small", f"{sizes} (give as much or more, or leave it out)")
         return cache_mb
 
     @field_validator("reclaimed_after_s")
@@ -142,40 +139,41 @@ class StreamingConfiguration(Configuration):
     def _outlasts_an_engagement(cls, reclaimed_after_s: float | None, info: ValidationInfo) -> float | None:
         gap_s = info.data.get("engagement_gap_s")
         if reclaimed_after_s is not None and gap_s is not None and reclaimed_after_s < gap_s:
-            what = (
-                "memory reclaimed after {idle} s ends engagements before their engagement_gap_s of {gap} s does (give as much "
-                "or more, or a shorter engagement_gap_s)"
+            times = (
+                f"memory reclaimed after {reclaimed_after_s:g} s ends engagements before their engagement_gap_s of {gap_s:g} s"
             )
-            raise PydanticCustomError("reclaimed_too_soon", what, {"idle": f"{reclaimed_after_s:g}", "gap": f"{gap_s:g}"})
+            raise PydanticCustomError(
+                "reclaimed_too_soon", f"{times} does (give as much or more, or a shorter engagement_gap_s)"
+            )
         return reclaimed_after_s
 
     @property
     def cold_read_bytes(self) -> int | None:
-        """Beside shards; None: as the profile says."""
+        """Bytes that a cold start reads beside shards; None: those of the profile."""
         return None if self.cold_read_mb is None else round(self.cold_read_mb * MEGABYTE)
 
     @property
     def preload_bytes(self) -> int:
-        """Of the buffer between engagements."""
+        """Size of the buffer between engagements."""
         return round(self.preload_mb * MEGABYTE)
 
     @property
     def cache_bytes(self) -> int:
-        """Of the buffer within an engagement."""
+        """Size of the buffer within an engagement."""
         return self.preload_bytes if self.cache_mb is None else round(self.cache_mb * MEGABYTE)
 
     @property
     def deadline_s(self) -> float:
-        """T."""
+        """The deadline T of the paper."""
         return self.deadline_ms / 1e3
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
-"""Shown in tables and pages; no control characters, no slashes."""
+"""Name for tables and pages; no control characters, no slashes."""
 
 
 def _profile_form(value: Any) -> str | None:
-    """The tag of the form that a value means to have: it stands in the location of pydantic's errors and is no key."""
+    """Return the tag of the intended form, which is part of the location of pydantic's errors and no key."""
     return "one" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else None
 
 
@@ -186,11 +184,11 @@ ProfileConfiguration = Annotated[
 
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
-"""Part of column names, such as `cloud_load`."""
+"""Name that is part of column names, such as `cloud_load`."""
 END_NODE = "end_node"
-"""The device of which every end node has one."""
+"""Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
-"""`time`: the run's own time, which `arrival` and `own` mean."""
+"""`time`: the time of the run, which `arrival` and `own` mean."""
 Balancer = Literal["attached", "round_robin", "least_work", "two_choices", "random"]
 
 
@@ -212,8 +210,8 @@ class DeviceConfiguration(Configuration):
     """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
     sti: StreamingConfiguration | None = None
-    """How its model is streamed from the disk, layer by layer, where it does not stay in memory; needs a profile with the block
-    `sti`. Left out: the model stays in memory."""
+    """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
+    in memory."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
@@ -223,7 +221,7 @@ class DeviceConfiguration(Configuration):
 
 
 class FitConfiguration(Configuration):
-    """What the policies learn from before the run; no request of the run is used for it."""
+    """What policies learn from before the run; no request of the run is used for it."""
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the corpus's pairs that is set apart for fitting the length regression and the planes."""
@@ -236,7 +234,7 @@ Limit = Annotated[float, Field(gt=0.0, le=1e9)]
 
 
 class ServiceLevel(Configuration):
-    """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
+    """Limits of latencies over the requests of a run; a policy that misses one is recommended only if all do."""
 
     model_config = ConfigDict(
         json_schema_extra={"not": {"properties": {f"{name}_ms": {"type": "null"} for name in OBJECTIVES}}}
@@ -257,7 +255,7 @@ class ServiceLevel(Configuration):
 
     @property
     def limits_ms(self) -> dict[Objective, float]:
-        """The limits by the name of what they limit."""
+        """The limits by the name of the limited latency."""
         limits = {name: getattr(self, f"{name}_ms") for name in OBJECTIVES}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -266,15 +264,15 @@ class Scenario(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
     version: Annotated[Literal[1], NO_TRUTH_VALUE]
-    """Of the scenario file's form."""
+    """Version of the scenario file's form."""
     name: Name
-    """Names the run directory."""
+    """Name of the run directory."""
     description: str = ""
-    """What the scenario is about."""
+    """Purpose of the scenario."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Same seed, same bytes."""
+    """Seed of all random numbers: the same seed gives the same bytes."""
     replications: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Independent repeats over which intervals are formed; the trace starts elsewhere in each."""
+    """Independent repeats, over which intervals are formed; the trace starts elsewhere in each."""
     requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
@@ -282,23 +280,22 @@ class Scenario(Configuration):
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
-    """What is translated."""
+    """What is translated: lengths, arrivals and end nodes, by name."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
-    """Links between gateway and cloud."""
+    """Links between the devices, by name."""
     devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
-    """Where it is translated, nearest first. The first decides: the end nodes' own device if it is named `end_node`, else the
-    gateway to which end nodes are attached."""
+    """Where requests are translated, nearest first. The first device decides: the end nodes' own if it is named `end_node`,
+    else the gateway to which end nodes are attached."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
-    """What decides; a policy named after its kind need not say `kind`."""
+    """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
     foresee_misroutes: bool = False
-    """Where requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle
-    foresees of queues, batches and states at that moment: as dear as an oracle for each policy. Otherwise misroutes are not
-    known with such a device.
-    Plain queues are always foreseen, for a sample of the requests."""
+    """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
+    of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are
+    unknown with such a device. Plain queues are always foreseen, for a sample of the requests."""
     published: str | None = None
     """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
     network and policy."""
@@ -306,7 +303,7 @@ class Scenario(Configuration):
     @model_validator(mode="before")
     @classmethod
     def _kinds_by_name(cls, content: Any) -> Any:
-        """`policies: {edge: {}}` and `{edge: null}` mean kind `edge`."""
+        """Accept `policies: {edge: {}}` and `{edge: null}` as kind `edge`."""
         if not isinstance(content, dict) or not isinstance(content.get("policies"), dict):
             return content
         policies = {}
@@ -318,16 +315,16 @@ class Scenario(Configuration):
         return {**content, "policies": policies}
 
     def profile_of(self, device: str, workload_name: str) -> str:
-        """The profile that a device uses for a workload, as the file names it."""
+        """Return the profile that a device uses for a workload, as named in the file."""
         profile = self.devices[device].profile
         return profile if isinstance(profile, str) else profile[workload_name]
 
     def count_of(self, device: str, workload_name: str) -> int:
-        """Boxes of a kind that a workload meets."""
+        """Return the number of boxes of a device that a workload meets."""
         return self.workloads[workload_name].end_nodes if device == END_NODE else self.devices[device].count or 1
 
     def clock_of(self, workload: str, network: str) -> ClockKind:
-        """Return by which clock the requests of a workload meet the traces of a network."""
+        """Return the clock by which the requests of a workload meet the traces of a network."""
         clock = self.networks[network].clock
         if clock == "pace" or clock == "spread":
             return clock
@@ -336,34 +333,28 @@ class Scenario(Configuration):
 
     @property
     def analysed_policy(self) -> str | None:
-        """The policy of the gap analysis: the first of kind cnmt; None where there is none."""
+        """The policy of the gap analysis: the first of kind cnmt; None without one."""
         return next((name for name, policy in self.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
     def balancer_of(self, device: str) -> Balancer:
-        """Which box of a kind a request enters."""
+        """Return the balancer of a device, which is its default if none is set."""
         default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
         return self.devices[device].balancer or default
 
 
 def resolved(scenario: Scenario, base: Path) -> Scenario:
-    """The same scenario with every path absolute, so that it means the same from any folder; `@names` stay."""
+    """Return the scenario with every path absolute, so that it is valid from any folder; `@names` stay."""
 
     def absolute(profile: str) -> str:
         return profile if profile.startswith("@") else str((base / profile).absolute())
 
-    def device(configuration: DeviceConfiguration) -> DeviceConfiguration:
-        profile = configuration.profile
-        changed = absolute(profile) if isinstance(profile, str) else {key: absolute(path) for key, path in profile.items()}
-        return configuration.model_copy(update={"profile": changed})
-
-    def workload_part(part: WorkloadConfiguration) -> WorkloadConfiguration:
+    workloads, devices = {}, {}
+    for name, part in scenario.workloads.items():
         lengths = part.lengths.resolved(base)
-        return part.model_copy(update={"lengths": lengths, "arrivals": part.arrivals.resolved(base)})
-
-    return scenario.model_copy(
-        update={
-            "workloads": {name: workload_part(part) for name, part in scenario.workloads.items()},
-            "networks": {name: network_room.resolved(part, base) for name, part in scenario.networks.items()},
-            "devices": {name: device(part) for name, part in scenario.devices.items()},
-        }
-    )
+        workloads[name] = part.model_copy(update={"lengths": lengths, "arrivals": part.arrivals.resolved(base)})
+    for name, device in scenario.devices.items():
+        profile = device.profile
+        changed = absolute(profile) if isinstance(profile, str) else {key: absolute(path) for key, path in profile.items()}
+        devices[name] = device.model_copy(update={"profile": changed})
+    networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
+    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})

@@ -1,7 +1,7 @@
-"""A scenario as it was written, with the place of every key and value, and overrides from outside the file.
+"""Read a scenario as it was written, with the place of every key and value, and apply overrides from outside the file.
 
-An override (`--set policies.cnmt.len_slope=0.8`, or an argument of the library) is checked like the file's own keys, and
-errors name the option that set it.
+An override (`--set policies.cnmt.len_slope=0.8`, or an argument of the library) is checked like the file's own keys, and errors
+name the option that set it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from simnmt.base.errors import printable
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, MAX_KEY, UNPRINTABLE, Node, node_of, parse_node, place_of
+from simnmt.scenario.yaml_text import MAX_DEPTH, MAX_KEY, UNPRINTABLE, Node, Place, node_of, parse_node, place_of
 
 MAX_BYTES = 1 << 18
-"""A scenario has a few thousand; the parser takes some seconds for this many."""
+"""A scenario has a few thousand bytes; the parser takes some seconds for this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A scenario as it was written, before anything but its form is checked."""
+    """A scenario as it was written; only its form has been checked."""
 
     root: Node
     path: str | None = None
@@ -38,7 +38,7 @@ class Document:
         return plain
 
     def nearest(self, location: Location) -> tuple[Node, int]:
-        """The deepest node on the way to `location`, and how many of its parts lead there."""
+        """Return the deepest node on the path to `location`, and the number of its parts that lead there."""
         node = self.root
         for depth, part in enumerate(location):
             below = node.child(part)
@@ -47,21 +47,18 @@ class Document:
             node = below
         return node, len(location)
 
-    def position(self, location: Location, *, key: bool = False) -> tuple[int, int] | None:
-        """(line, column), from 1, of the value at `location`, or of its key.
+    def position(self, location: Location, *, key: bool = False) -> Place | None:
+        """Return the place of the value at `location`, or of its key; None if it comes from no file.
 
-        Where nothing stands there: of the key of the nearest mapping around it. None where no file says so.
+        Without a value there, return the place of the key of the nearest mapping around it.
         """
         node, depth = self.nearest(location)
-        if (key or depth < len(location)) and node.key_line is not None and node.key_column is not None:
-            return node.key_line, node.key_column
-        return None if node.line is None or node.column is None else (node.line, node.column)
+        return node.key_place if (key or depth < len(location)) and node.key_place is not None else node.place
 
     def error(self, location: Location, what: str, *, remedy: str | None = None, key: bool = False) -> ScenarioError:
-        """A complaint about `location`, with its place in the file or the option that set it."""
+        """Return an error about `location`, with its place in the file or the option that set it."""
         override = self.nearest(location)[0].override
-        where = None if override else self.position(location, key=key)
-        line, column = where or (None, None)
+        line, column = (None if override else self.position(location, key=key)) or (None, None)
         text = f"{format_location(location)}: {what}" if location else what
         path = None if override else self.path
         return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
@@ -70,8 +67,7 @@ class Document:
 def read_document(path: str | os.PathLike[str]) -> Document:
     """Read a scenario file.
 
-    Raises `ScenarioError` with file, line and column where it is missing, unreadable or not of the form
-    above.
+    Raises `ScenarioError` with file, line and column if it is missing, unreadable or not YAML of the form of `yaml_text`.
     """
     name = os.fspath(path)
     try:
@@ -98,27 +94,23 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def parse_document(text: str, path: str | None = None) -> Document:
-    """Read a scenario from its text; `path` is what complaints call it. Raises `ScenarioError`."""
+    """Read a scenario from its text; `path`: its name in errors. Raises `ScenarioError`."""
     root = parse_node(text, path)
     if root is None:
-        raise ScenarioError(
-            "says nothing",
-            path=path,
-            line=1,
-            column=1,
-            remedy="`simnmt init` writes a scenario to begin with",
-        )
+        remedy = "`simnmt init` writes a scenario to begin with"
+        raise ScenarioError("says nothing", path=path, line=1, column=1, remedy=remedy)
+    document = Document(root, path)
     if not isinstance(root.content, dict):
         what = f"expected keys and values, got {describe_value(root.content)}"
-        raise ScenarioError(what, path=path, line=root.line, column=root.column, remedy="write lines such as `seed: 1`")
-    return Document(root, path)
+        raise document.error((), what, remedy="write lines such as `seed: 1`")
+    return document
 
 
 def document_of(data: Mapping[str, object]) -> Document:
-    """A document of data that comes from no file, for instance a notebook's dict.
+    """Return a document of data that comes from no file, for instance a notebook's dict.
 
-    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Raises `ScenarioError`
-    for what no file could say.
+    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Raises `ScenarioError` for values that no
+    file can express.
     """
     return Document(node_of(data))
 
@@ -128,18 +120,17 @@ _PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+)')
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value put in place of the file's, and the words by which complaints name it."""
+    """A value put in place of the file's, and its name in errors."""
 
     location: tuple[str, ...]
     """Keys from the top; a list's index as a text of digits."""
     node: Node
     label: str
-    """As the user wrote it: `--set seed=2`."""
+    """The option as the user wrote it: `--set seed=2`."""
 
     @staticmethod
     def parse(text: str, option: str = "--set") -> Override:
-        """Read KEY=VALUE: keys joined by dots (one that holds a dot in double quotes), a YAML value on one
-        line.
+        """Read KEY=VALUE: keys joined by dots (one that holds a dot in double quotes), and a YAML value on one line.
 
         A value that begins with `@` is a text without quotes too. Raises `ScenarioError`.
         """
@@ -157,18 +148,17 @@ class Override:
 
     @staticmethod
     def of(location: str | Iterable[str], value: object, label: str | None = None) -> Override:
-        """An override by a value at hand: what an option such as `--seed 2` or an argument of the library
-        sets."""
+        """Return an override by a given value, such as that of an option `--seed 2` or of an argument of the library."""
         parts = (location,) if isinstance(location, str) else tuple(location)
         label = f"{format_location(parts)}={value!r}" if label is None else label
         return Override(parts, node_of(value, override=printable(label)), printable(label))
 
 
 def apply_overrides(document: Document | Mapping[str, object], overrides: Iterable[str | Override]) -> Document:
-    """The document with every override in place, the later over the earlier; the one given stays as it is.
+    """Return the document with every override applied in order; the given document is unchanged.
 
-    Mappings that are missing on the way, or null, are made. Raises `ScenarioError` where an override is
-    malformed, or leads through a text, a number or past the end of a list.
+    Mappings that are missing on the path, or null, are created. Raises `ScenarioError` if an override is malformed, or leads
+    through a text, a number or past the end of a list.
     """
     document = document if isinstance(document, Document) else document_of(document)
     root = document.root
@@ -179,13 +169,13 @@ def apply_overrides(document: Document | Mapping[str, object], overrides: Iterab
 
 
 def _replace_below(node: Node, override: Override, depth: int) -> Node:
-    """`node` with the override below it; shares all that the override does not touch."""
+    """Return `node` with the override below it; unchanged parts are shared."""
     if depth == len(override.location):
-        # The key keeps its place, so that complaints keep the order of the file.
-        return dataclasses.replace(override.node, key_line=node.key_line, key_column=node.key_column)
+        # The key keeps its place, so that errors keep the order of the file.
+        return dataclasses.replace(override.node, key_place=node.key_place)
     part = override.location[depth]
     if node.content is None:
-        node = Node({}, node.line, node.column, node.key_line, node.key_column, override=override.label)
+        node = Node({}, node.place, node.key_place, override=override.label)
     if isinstance(node.content, dict):
         below = node.content.get(part, Node(None, override=override.label))
         return dataclasses.replace(node, content={**node.content, part: _replace_below(below, override, depth + 1)})
@@ -194,16 +184,15 @@ def _replace_below(node: Node, override: Override, depth: int) -> Node:
         if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.content)):
             remedy = f"name an item from 0 to {len(node.content) - 1}" if node.content else "the list is empty"
             raise ScenarioError(f"{here}: a list has no {quote_text(part)}", remedy=remedy, override=override.label)
-        index = int(part)
         items = list(node.content)
-        items[index] = _replace_below(items[index], override, depth + 1)
+        items[int(part)] = _replace_below(items[int(part)], override, depth + 1)
         return dataclasses.replace(node, content=items)
     what = f"{here}: is {describe_value(node.content)} and has no keys"
     raise ScenarioError(what, remedy=f"set {here} as a whole", override=override.label)
 
 
 def _parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
-    """The parts of the key, and what stands after the `=`."""
+    """Return the parts of the key, and the text after the `=`."""
     parts: list[str] = []
     at = 0
     while match := _PART.match(text, at):

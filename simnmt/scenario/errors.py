@@ -1,17 +1,16 @@
-"""The error of a wrong scenario, and how its messages name keys and show values: on one line, as a user writes them."""
+"""The error of a wrong scenario, and the format of keys and values in its messages: on one line, as a user writes them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from simnmt.base.errors import InputError, printable
 
 
 class ScenarioError(InputError):
-    """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data
-    handed in."""
+    """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data in memory."""
 
     def __init__(
         self,
@@ -22,15 +21,13 @@ class ScenarioError(InputError):
         column: int | None = None,
         remedy: str | None = None,
         override: str | None = None,
-        others: Iterable[ScenarioError] = (),
-        left_out: int = 0,
     ) -> None:
         self.override = override
-        """The option that brought the fault in, as the user wrote it; None where the file did."""
-        self.others = tuple(others)
-        """Further complaints about the same scenario, each of one line."""
-        self.left_out = left_out
-        """How many complaints more there were."""
+        """The option that caused the fault, as the user wrote it; None if the file did."""
+        self.others: tuple[ScenarioError, ...] = ()
+        """Further errors of the same scenario, each of one line."""
+        self.left_out = 0
+        """Number of errors that are not listed."""
         remedy = None if remedy is None else printable(remedy)
         super().__init__(printable(what), path=path, line=line, column=column, remedy=remedy)
 
@@ -41,13 +38,13 @@ class ScenarioError(InputError):
 
 
 Location = tuple[str | int, ...]
-"""Where a value lies in the data: keys of mappings and indices of lists, from the top."""
+"""Path to a value in the data: keys of mappings and indices of lists, from the top."""
 
 _BARE_KEY = re.compile(r"[^\s.\"'=:]+")
 
 
 def format_location(location: Location) -> str:
-    """A location as the user would write it with `--set`: parts joined by dots, odd keys quoted."""
+    """Return a location as the user would write it with `--set`: parts joined by dots, odd keys quoted."""
     return ".".join(map(_format_part, location))
 
 
@@ -57,7 +54,7 @@ def _format_part(part: str | int) -> str:
 
 
 def describe_value(value: object) -> str:
-    """What a value is, in words: `the text 'abc'`, `a list`, `3`, `nothing`."""
+    """Describe a value: `the text 'abc'`, `a list`, `3`, `nothing`."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -70,7 +67,7 @@ def describe_value(value: object) -> str:
 
 
 def format_value(value: object) -> str:
-    """A value on one line, shortened, as the file would write it."""
+    """Return a value on one line, shortened, as the file would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = value if isinstance(value, str) else repr(value)
@@ -79,7 +76,7 @@ def format_value(value: object) -> str:
 
 
 def quote_text(text: str) -> str:
-    """The text in double quotes, as YAML and `--set` read it."""
+    """Return the text in double quotes, as YAML and `--set` read it."""
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     parts = [escapes.get(char) or (char if char.isprintable() else _escape(char)) for char in text]
     return '"' + "".join(parts) + '"'

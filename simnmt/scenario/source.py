@@ -1,6 +1,6 @@
-"""Open a scenario from a file, a shipped `@name`, a run directory to be repeated, or a mapping, and check that its parts fit.
+"""Open a scenario from a file, a shipped `@name`, a run directory to repeat, or a mapping, and check that its parts fit.
 
-The check concerns what no single key can know: whether devices, links, clocks and policies fit together.
+The check covers what no single key can know: whether devices, links, clocks and policies fit together.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = ("offloaded", "misrouted")
-"""Words that the summary's columns begin with."""
+"""Words with which columns of the summary begin."""
 _REMOVE = "remove it"
 
 
 class _Fault(NamedTuple):
-    """What does not fit at a key of the scenario, and the remedy."""
+    """A key that does not fit the scenario, and the remedy."""
 
     location: Location
     what: str
     remedy: str | None
     key: bool = True
-    """Whether the key is at fault, not its value: what complaints point to."""
+    """True if the key is at fault, False if its value is; errors point to that."""
 
 
 def check_topology(scenario: Scenario, document: Document) -> None:
-    """Check that devices, links, clocks and policies fit together; raises `ScenarioError` at the key that is to be changed."""
-    checks = (_devices, _counts, _profiles, _batching, _streaming, _hops, _clocks, _policies)
+    """Check that devices, links, clocks and policies fit together; raise `ScenarioError` at the key to be changed."""
+    checks = (_devices, _counts, _profiles, _execution, _hops, _clocks, _policies)
     for fault in chain.from_iterable(check(scenario) for check in checks):
         raise document.error(fault.location, fault.what, remedy=fault.remedy, key=fault.key)
 
@@ -76,7 +76,7 @@ def _devices(scenario: Scenario) -> Iterator[_Fault]:
 
 
 def _counts(scenario: Scenario) -> Iterator[_Fault]:
-    """Boxes to which end nodes are attached need as many end nodes, else some of them would never be asked for anything."""
+    """Yield devices with more boxes than attached end nodes, since some boxes would get no requests."""
     for name, device in scenario.devices.items():
         if name == END_NODE or scenario.balancer_of(name) != "attached":
             continue
@@ -90,48 +90,39 @@ def _counts(scenario: Scenario) -> Iterator[_Fault]:
 
 
 def _profiles(scenario: Scenario) -> Iterator[_Fault]:
-    """A device that names its profiles by workload must name one for each, and no other."""
+    """Yield devices whose profiles by workload are not those of exactly the workloads."""
     for name, device in scenario.devices.items():
         if isinstance(device.profile, dict) and set(device.profile) != set(scenario.workloads):
             named, needed = (", ".join(sorted(names)) for names in (device.profile, scenario.workloads))
-            what, remedy = (
-                f"names {named} where the workloads are {needed}",
-                "give one profile for each, or a single one for all",
-            )
-            yield _Fault(("devices", name, "profile"), what, remedy, key=False)
+            remedy = "give one profile for each, or a single one for all"
+            yield _Fault(("devices", name, "profile"), f"names {named} where the workloads are {needed}", remedy, key=False)
 
 
-def _batching(scenario: Scenario) -> Iterator[_Fault]:
-    """A batch is decoded on the whole box."""
+def _execution(scenario: Scenario) -> Iterator[_Fault]:
+    """Yield settings that a device that batches, or one that streams its model, cannot have."""
     for name, device in scenario.devices.items():
+        place, streams = ("devices", name), device.sti is not None
+        either, count = f"remove it, or remove devices.{name}.sti", f"remove it; more boxes are devices.{name}.count"
         if device.batching is None and device.beyond_measured_batch:
-            what, remedy = "there are no batches without batching", f"remove it, or give devices.{name}.batching"
-            yield _Fault(("devices", name, "beyond_measured_batch"), what, remedy)
-        if device.batching is not None and device.workers > 1:
-            what = f"{device.workers} workers, but a box that batches decodes all that it decodes together, as one"
-            remedy = f"remove it; more boxes are devices.{name}.count, larger batches devices.{name}.batching.size"
-            yield _Fault(("devices", name, "workers"), what, remedy)
-
-
-def _streaming(scenario: Scenario) -> Iterator[_Fault]:
-    """A box that streams its model has one disk and one processor, which execute one request after the other."""
-    for name, device in scenario.devices.items():
-        if device.sti is None:
-            continue
-        either = f"remove it, or remove devices.{name}.sti"
-        if device.batching is not None:
+            remedy = f"remove it, or give devices.{name}.batching"
+            yield _Fault((*place, "beyond_measured_batch"), "there are no batches without batching", remedy)
+        if streams and device.batching is not None:
             what = "a box that streams its model layer by layer decodes one sentence at a time, so it forms no batches"
-            yield _Fault(("devices", name, "batching"), what, either)
-        if device.workers > 1:
+            yield _Fault((*place, "batching"), what, either)
+        elif device.batching is not None and device.workers > 1:
+            what = f"{device.workers} workers, but a box that batches decodes all its sentences together, as one"
+            yield _Fault((*place, "workers"), what, f"{count}, larger batches devices.{name}.batching.size")
+        if streams and device.workers > 1:
             what = f"{device.workers} workers, but a box that streams its model has one disk and one working buffer"
-            yield _Fault(("devices", name, "workers"), what, f"remove it; more boxes are devices.{name}.count")
-        if device.decoder is not None:
+            yield _Fault((*place, "workers"), what, count)
+        if streams and device.decoder is not None:
             what = "the times of a streamed model are those of the profile's block sti, which knows one decoder"
-            yield _Fault(("devices", name, "decoder"), what, either)
+            yield _Fault((*place, "decoder"), what, either)
 
 
 def _hops(scenario: Scenario) -> Iterator[_Fault]:
-    """Every device behind the first needs a link that leads to it; the last one's is the network itself."""
+    """Yield hops that lead nowhere, and devices without a hop: every device but the first needs one; the last one's is the
+    network itself."""
     devices = list(scenario.devices)
     from_end_nodes = devices[min(1, len(devices) - 1)] if devices[0] == END_NODE else devices[0]
     # The network itself leads to the last device, also if that is the only one.
@@ -160,7 +151,8 @@ def _hops(scenario: Scenario) -> Iterator[_Fault]:
 
 
 def _clocks(scenario: Scenario) -> Iterator[_Fault]:
-    """The clock `pace` is for requests back to back; a pace is for that clock, and by workload for workloads that exist."""
+    """Yield paces of clocks that no workload uses: `pace` is for requests back to back, and by workload for workloads that
+    exist."""
     for name, network in scenario.networks.items():
         place = ("networks", name, "pace_s")
         paced = [workload for workload in scenario.workloads if scenario.clock_of(workload, name) == "pace"]
@@ -196,7 +188,7 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
 
 
 def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
-    """Return every file that the scenario reads, by the name it has there; `@name` files by that name."""
+    """Return every file that the scenario reads, by its name there; `@name` files by that name."""
     files: dict[str, Path] = {}
     for part in scenario.workloads.values():
         files |= part.lengths.named_inputs(base)
@@ -212,29 +204,29 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 
 
 def profile_path(profile: str, base: Path) -> Path:
-    """Return the file of a profile that a device names."""
+    """Return the file of a device's profile."""
     return shipped_files.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A scenario, checked and with absolute paths, beside the words it was given in."""
+    """A scenario, checked and with absolute paths, with its original text."""
 
     scenario: Scenario
     document: Document
-    """What was given, with the overrides in place: complaints find their line here."""
+    """The scenario as given, with the overrides applied, in which errors find their line."""
     text: bytes
-    """As it was given: what scenario.input.yaml holds."""
+    """The scenario as given, for scenario.input.yaml."""
     resolved_text: str
     """The scenario with every default, override and absolute path written out."""
 
 
 def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides: Iterable[str | Override] = ()) -> Source:
-    """Read and check a scenario; raises `ScenarioError`, or `RunDirectoryError` for a run directory that is not whole.
+    """Read and check a scenario; raise `ScenarioError`, or `RunDirectoryError` for a run directory that is not whole.
 
-    Relative paths start at the scenario's folder; at the current one for a mapping, and for a shipped scenario or a run
-    directory, whose own paths need no start, so that only overrides bring some. A run directory gives its resolved scenario,
-    provided that no file it read has changed since.
+    Relative paths start at the scenario's folder. They start at the current folder for a mapping, a shipped scenario and a run
+    directory; the paths of the latter two need no start, so only overrides have relative ones. A run directory gives its
+    resolved scenario, provided that no file it read has changed since.
     """
     here = Path.cwd()
     if isinstance(given, Mapping):
@@ -258,7 +250,8 @@ def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides:
 
 
 def _check_source(document: Document, overrides: Iterable[str | Override], base: Path, file: Path | None) -> Source:
-    """`file`: what scenario.input.yaml becomes a copy of; without one (a mapping, a pipe) it says the same in its own words."""
+    """Check a document; `file`: the original of scenario.input.yaml, which is written from the document without one (a mapping,
+    a pipe)."""
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
     scenario = validate(Scenario, document)

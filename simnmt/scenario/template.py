@@ -1,4 +1,4 @@
-"""Scenarios to begin with, and the JSON Schema by which an editor checks them."""
+"""Write scenarios to begin with, and the JSON Schema by which an editor checks them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
 
 SCHEMA_FILE = "scenario.schema.json"
-"""Where a template's first line tells the editor to look, beside the scenario."""
+"""Name of the schema beside the scenario, which a template's first line gives to the editor."""
 
 
 class DescribedSchema(GenerateJsonSchema):
-    """Writes the JSON Schema of a `Configuration` with the docstring below each field as its description.
+    """The JSON Schema of a `Configuration` with the docstring below each field as its description.
 
     pydantic can do so itself (`use_attribute_docstrings`), but parses the source of every class at import: a quarter of what a
     process of a run takes to start. Here sources are read when a schema is asked for.
@@ -67,7 +67,7 @@ def schema_text() -> str:
 
 
 def _refuse_other_names(mapping: dict[str, Any]) -> None:
-    """State the pattern of names as one of all names: pydantic's schema lets what does not match it pass unseen."""
+    """State the pattern of names as one of all names: in pydantic's schema, other names pass unchecked."""
     if "patternProperties" in mapping:
         ((pattern, value),) = mapping.pop("patternProperties").items()
         mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
@@ -75,7 +75,7 @@ def _refuse_other_names(mapping: dict[str, Any]) -> None:
 
 
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
-    """A policy named after its kind need not say it, nor anything else: what the reader does before pydantic sees it."""
+    """Return the schema of policies in which a policy named after its kind needs no `kind`, as `Scenario` accepts it."""
     policies, kinds = schema["properties"]["policies"], schema["$defs"]
     ((pattern, union),) = policies.pop("patternProperties").items()
     named = {}
@@ -89,11 +89,11 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_template(name: str, path: Path) -> list[Path]:
-    """Write a shipped scenario to `path` and the schema beside it, each whole; returns what was written.
+    """Write a shipped scenario to `path` and the schema beside it, each whole; return the paths written.
 
-    The scenario is published last: where it exists, so does its schema. Nothing is overwritten, also not what another process
-    writes meanwhile, and a published schema stays, for another scenario may count on it. Raises `ScenarioError` if `path`
-    exists or cannot be written.
+    The scenario is published last: if it exists, so does its schema. Nothing is overwritten, not even what another process
+    writes meanwhile, and a published schema stays, since another scenario may need it. Raises `ScenarioError` if `path` exists
+    or cannot be written.
     """
     text = shipped_files.find("scenarios", name).read_bytes()
     if path.name == SCHEMA_FILE:

@@ -1,7 +1,7 @@
 """Check a document against a pydantic model and turn each fault into one message with its place and a remedy.
 
-pydantic reports a path that mixes the user's keys with the names of union branches; the model's JSON Schema tells them apart
-and says which keys and types were allowed there.
+pydantic reports a path that mixes the user's keys with the names of union branches. The model's JSON Schema separates them and
+gives the keys and types that were allowed there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Schema = Mapping[str, Any]
 
 
 class SchemaWalk:
-    """The JSON Schema of a model, to be walked from key to key."""
+    """The JSON Schema of a model, followed from key to key."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.top: Schema = model.model_json_schema()
 
     def bare(self, schema: Schema) -> Schema:
-        """The schema that a reference leads to, and without a null that is allowed beside it."""
+        """Return the schema behind references, and without a null that is allowed beside it."""
         while True:
             others = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
             if "$ref" in schema:
@@ -44,7 +44,7 @@ class SchemaWalk:
                 return schema
 
     def forms(self, schema: Schema) -> list[Schema]:
-        """The branches of a union, bare; else the schema alone."""
+        """Return the branches of a union, bare; else the schema alone."""
         schema = self.bare(schema)
         parts = schema.get("oneOf") or schema.get("anyOf")
         return [form for part in parts for form in self.forms(part) if form.get("type") != "null"] if parts else [schema]
@@ -63,22 +63,22 @@ class SchemaWalk:
         return {"anyOf": [schema for schema in subschemas if isinstance(schema, dict)]}
 
     def is_tagged(self, schema: Schema) -> bool:
-        """Whether something in the value picks the branch of a union, so that pydantic's `loc` names it."""
+        """Return whether the value selects the branch of a union, so that pydantic's `loc` names the branch."""
         return "oneOf" in self.bare(schema)
 
     def tags(self, schema: Schema) -> dict[str, Schema]:
-        """The branches of a union by the word that picks them; empty where a function picks."""
+        """Return the branches of a union by the word that selects them; empty if a function selects."""
         schema = self.bare(schema)
         words = schema.get("discriminator", {}).get("mapping", {})
         return {word: form for form in schema.get("oneOf", ()) for word, ref in words.items() if form.get("$ref") == ref}
 
     def branch(self, schema: Schema, tag: str | int) -> Schema:
-        """The branch that a tag picks; where no schema says which, any."""
+        """Return the branch that a tag selects; any branch if the schema does not name them."""
         return self.tags(schema).get(str(tag), {"anyOf": self.bare(schema)["oneOf"]})
 
 
 FaultText = tuple[str, str | None]
-"""What is wrong, and the remedy."""
+"""The fault, and the remedy."""
 
 _TYPES = {
     "string": "a text",
@@ -106,12 +106,12 @@ _UNITS: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("gbps", "gbit/s"), ("bps", 1000000000.0)),
     **dict.fromkeys(("rps", "/s", "req/s", "requests/s"), ("rps", 1.0)),
 }
-"""Dimension and size of the units that people write, in lower case."""
+"""Dimension and size of common units, in lower case."""
 _QUANTITY = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?) *([^\d\s].*)")
 
 
 def describe_wrong_type(walk: SchemaWalk, schema: Schema, value: object, got: str, key: str | int | None) -> FaultText:
-    """Say that a value is of none of the types that the schema takes."""
+    """Describe a value that has none of the types of the schema."""
     what = f"expected {_describe_expected(walk, schema)}, got {got}"
     forms = walk.forms(schema)
     types = {form.get("type") for form in forms}
@@ -133,7 +133,7 @@ def describe_wrong_type(walk: SchemaWalk, schema: Schema, value: object, got: st
 
 
 def _describe_expected(walk: SchemaWalk, schema: Schema) -> str:
-    """What a schema takes, in words."""
+    """Describe the values that a schema allows."""
     forms = walk.forms(schema)
     if walk.tags(schema):
         name = walk.bare(schema)["discriminator"]["propertyName"]
@@ -147,7 +147,7 @@ def _describe_expected(walk: SchemaWalk, schema: Schema) -> str:
 
 
 def describe_fault(error: Mapping[str, Any], schema: Schema, got: str) -> FaultText:
-    """Say one error about a value; `got` is the value in words."""
+    """Describe one error about a value; `got`: the value in words."""
     kind: str = error["type"]
     context: Mapping[str, Any] = error.get("ctx") or {}
     if kind == "literal_error" and (allowed := [schema["const"]] if "const" in schema else schema.get("enum")):
@@ -174,7 +174,7 @@ def _describe_size(context: Mapping[str, Any], value: Any, unit: str) -> str:
 
 
 def describe_wrong_choice(allowed: Collection[Any], value: object, got: str) -> FaultText:
-    """Say that a value is none of those allowed."""
+    """Describe a value that is none of those allowed."""
     what = f"must be {'' if len(allowed) == 1 else 'one of '}{_format_choices(allowed)}, got {got}"
     same = [choice for choice in allowed if str(choice) == str(value) and type(choice) is not type(value)]
     if same:
@@ -187,7 +187,7 @@ def _format_choices(allowed: Collection[Any]) -> str:
 
 
 def _number_remedy(text: str) -> str | None:
-    """How to write a text that was evidently meant to be a number."""
+    """Return how to write a text that was meant to be a number; None if it was not."""
     bare = re.sub(r"(?<=[0-9])[_, '](?=[0-9]{3}\b|[0-9]{3}[_, '])", "", text)
     if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", bare):
         return None
@@ -195,7 +195,7 @@ def _number_remedy(text: str) -> str | None:
 
 
 def _unit_remedy(number: str, unit_text: str, key: str) -> FaultText:
-    """What to add, and the remedy, where a number was given with a unit or another text behind it."""
+    """Return an addition to the message and the remedy for a number followed by a unit or another text."""
     number = number.replace("_", "")
     unit = _UNITS.get(unit_text.strip().lower())
     wanted = _UNITS.get(key.rsplit("_", 1)[-1]) if "_" in key else None
@@ -225,64 +225,57 @@ def _format_number(value: Any) -> str:
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_COMPLAINTS = 10
-"""How many are shown, one a line."""
+"""Most errors that are shown, one a line."""
 _MOST_FAULTS = 100
-"""How many are looked at, in the document's order: looking for the names that 20,000 unknown keys may mean takes minutes."""
+"""Most errors that are processed, in the document's order: the search for similar names to 20,000 unknown keys takes
+minutes."""
 
 
 def validate(
     model: type[ModelT], document: Document | Mapping[str, object], overrides: Iterable[str | Override] = ()
 ) -> ModelT:
-    """The model's instance that the document, with the overrides in place, describes.
+    """Return the model's instance that the document, with the overrides applied, describes.
 
-    The data is checked as JSON, so that strict models take what a file can say: lists for tuples, texts for
-    paths and enums. Raises `ScenarioError`: the first complaint in the document's order, the others in its `others`.
+    The data is checked as JSON, so that strict models accept what a file can express: lists for tuples, texts for paths and
+    enums. Raises `ScenarioError`: the first error in the document's order, the others in its `others`.
     """
     document = apply_overrides(document, overrides)
     try:
         return model.model_validate_json(json.dumps(document.data))
     except ValidationError as error:
-        complaints, left_out = _complaints(_schema_walk(model), document, error)
-        first, *others = complaints
-    raise ScenarioError(
-        first.what,
-        path=first.path,
-        line=first.line,
-        column=first.column,
-        remedy=first.remedy,
-        override=first.override,
-        others=others[: MAX_COMPLAINTS - 1],
-        left_out=left_out + max(len(complaints) - MAX_COMPLAINTS, 0),
-    )
+        (first, *others), left_out = _complaints(_schema_walk(model), document, error)
+    first.others = tuple(others[: MAX_COMPLAINTS - 1])
+    first.left_out = left_out + max(len(others) + 1 - MAX_COMPLAINTS, 0)
+    raise first
 
 
 @functools.cache
 def _schema_walk(model: type[BaseModel]) -> SchemaWalk:
-    """Return the schema of a model, which pydantic writes anew each time, in 80 ms for a scenario."""
+    """Return the schema of a model, cached: pydantic takes 80 ms to write that of a scenario."""
     return SchemaWalk(model)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One of pydantic's errors, understood."""
+    """One of pydantic's errors, with its place in the document and the schema."""
 
     error: Mapping[str, Any]
     kind: str
     location: Location
-    """The user's keys and indices alone."""
+    """Keys and indices of the user, without names of branches."""
     schema: Schema
-    """What was allowed at `location`; for an unknown or a missing key, in the mapping around it."""
+    """The schema at `location`; for an unknown or a missing key, that of the mapping around it."""
     node: Node
-    """What stands there."""
+    """The value there."""
 
     @property
     def keys(self) -> Mapping[str, Node]:
-        """What stands in the mapping; empty where it is none."""
+        """The keys and values of the mapping there; empty if the value is none."""
         return self.node.content if isinstance(self.node.content, dict) else {}
 
 
 def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) -> tuple[list[ScenarioError], int]:
-    """The first of the complaints, and how many faults were not looked at."""
+    """Return the first errors in the document's order, and the number of errors that were not processed."""
     faults = [_fault(walk, document, item) for item in error.errors(include_url=False)]
     faults.sort(key=lambda fault: document.position(fault.location, key=True) or (math.inf, math.inf))
     unknown = {fault.location for fault in faults if fault.kind == "extra_forbidden"}
@@ -307,7 +300,7 @@ def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) ->
 
 
 def _fault(walk: SchemaWalk, document: Document, error: Mapping[str, Any]) -> _Fault:
-    """Part the keys in pydantic's `loc` from the names of branches, which stand in it too."""
+    """Return an error with the user's keys, separated from the names of branches in pydantic's `loc`."""
     kind, loc = error["type"], error["loc"]
     key = loc[-1:] if kind in ("missing", "extra_forbidden") else ()
     location: Location = ()
@@ -322,7 +315,7 @@ def _fault(walk: SchemaWalk, document: Document, error: Mapping[str, Any]) -> _F
 
 
 def _known_keys(walk: SchemaWalk, fault: _Fault, unknown: set[Location]) -> list[str]:
-    """The keys of the models that the mapping can be: those that know all its keys but the unknown ones."""
+    """Return the keys of the models that the mapping can be: those that have all its keys but the unknown ones."""
     around = fault.location[:-1]
     taken = {key for key in fault.keys if (*around, key) not in unknown}
     models = [form.get("properties", {}) for form in walk.forms(fault.schema)]

@@ -1,12 +1,13 @@
-"""YAML 1.2 in its core schema: a reader into nodes that know their line and column, and a writer.
+"""Read YAML 1.2 in its core schema into nodes with their line and column, and write it.
 
-`no` and `10:30` are texts, `1e5` is a float. What a scenario never needs is refused with its place: duplicate keys, anchors,
-tags, several documents, keys that are not texts, numbers that are not finite. ruamel.yaml supplies only the parser's events,
-so neither its constructors nor the depth of the input decide anything here.
+`no` and `10:30` are texts, `1e5` is a float. Constructs that a scenario never needs are refused with their place: duplicate
+keys, anchors, tags, several documents, keys that are not texts, numbers that are not finite. ruamel.yaml supplies only the
+parser's events, so neither its constructors nor the depth of the input decide anything here.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import numbers
 import os
@@ -22,30 +23,32 @@ Scalar = str | int | float | bool | None
 
 MAX_DEPTH = 40
 MAX_KEY = 128
-"""Characters of a key: YAML allows 1,024 on one line, escapes included."""
+"""Most characters of a key: YAML allows 1,024 on one line, escapes included."""
 MAX_DIGITS = 64
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What YAML does not allow in a text."""
+"""Characters that YAML does not allow in a text."""
+
+
+Place = tuple[int, int]
+"""Line and column in a file, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it stands."""
+    """A value with its place."""
 
     content: dict[str, Node] | list[Node] | Scalar
-    line: int | None = None
-    """1 for the first line; None where the value comes from no file."""
-    column: int | None = None
-    key_line: int | None = None
-    """Where the key stands under which the value lies; the value's own place in a list."""
-    key_column: int | None = None
+    place: Place | None = None
+    """Place of the value; None if it comes from no file."""
+    key_place: Place | None = None
+    """Place of the value's key; in a list, that of the value itself."""
     text: str | None = None
     """A number or word as it was written (`1e5`); None for quoted texts and for mappings and lists."""
     override: str | None = None
     """The option that set this value in place of the file's."""
 
     def plain(self) -> Any:
-        """The value as dict, list, str, int, float, bool or None; a fresh copy."""
+        """Return the value as dict, list, str, int, float, bool or None; a fresh copy."""
         if isinstance(self.content, dict):
             return {key: node.plain() for key, node in self.content.items()}
         if isinstance(self.content, list):
@@ -53,7 +56,7 @@ class Node:
         return self.content
 
     def child(self, part: str | int) -> Node | None:
-        """The node under a key or an index; None where there is none."""
+        """Return the node under a key or an index; None if there is none."""
         if isinstance(self.content, dict):
             return self.content.get(part) if isinstance(part, str) else None
         if isinstance(self.content, list) and isinstance(part, int) and 0 <= part < len(self.content):
@@ -62,7 +65,7 @@ class Node:
 
 
 def node_of(value: object, *, override: str | None = None, location: Location = ()) -> Node:
-    """A node of plain data; see `document_of`."""
+    """Return the node of plain data (`document_of`)."""
 
     def fault(what: str) -> ScenarioError:
         text = f"{format_location(location)}: {what}" if location else what
@@ -112,51 +115,46 @@ _WORDS: dict[str, bool | None] = {
 _YAML_1_1_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 """Texts that older readers take for booleans; the writer quotes them."""
 _NULL_IS_ENDLESS = frozenset({"longest_wait_ms"})
-"""Keys whose null means no limit, while leaving them out means another value."""
+"""Keys whose null means no limit, while their absence means another value."""
 _INDENTING_TAB = re.compile(r"^ *\t[ \t]*[^\s#]", re.MULTILINE)
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/][A-Za-z0-9_./%+-]*( [A-Za-z0-9_./%+(][A-Za-z0-9_./%+()-]*)*")
 
 
-class _Fault(Exception):
-    """A fault of the form, on its way to become a `ScenarioError`."""
-
-    def __init__(self, what: str, line: int, column: int, remedy: str | None = None) -> None:
-        super().__init__(what)
-        self.what, self.line, self.column, self.remedy = what, line, column, remedy
-
-
 def parse_node(text: str, path: str | None = None, *, override: str | None = None, key: str | None = None) -> Node | None:
-    """The one value of a YAML text, None where it holds nothing; `key`: whose value it is. Raises `ScenarioError`."""
+    """Return the one value of a YAML text, None if it has none; `key`: the key of the value. Raises `ScenarioError`."""
     text = text.removeprefix("\ufeff")
     try:
-        _refuse_odd_characters(text)
+        if odd := UNPRINTABLE.search(text):
+            what = f"character U+{ord(odd[0]):04X} is no part of a text"
+            raise _fault(what, place_of(text, odd.start()), "is this a YAML file?")
+        if tab := _INDENTING_TAB.search(text):
+            raise _fault("a tab indents this line", place_of(text, tab.start() + tab[0].index("\t")), "use spaces")
         return _build(_events(text), override, key)
-    except _Fault as fault:
-        line, column = (None, None) if override else (fault.line, fault.column)
-        raise ScenarioError(fault.what, path=path, line=line, column=column, remedy=fault.remedy, override=override) from None
+    except ScenarioError as error:
+        error.path, error.override = path, override
+        if override:
+            error.line = error.column = None
+        raise
 
 
-def _refuse_odd_characters(text: str) -> None:
-    if odd := UNPRINTABLE.search(text):
-        raise _Fault(
-            f"character U+{ord(odd[0]):04X} is no part of a text",
-            *place_of(text, odd.start()),
-            "is this a YAML file?",
-        )
-    if tab := _INDENTING_TAB.search(text):
-        raise _Fault("a tab indents this line", *place_of(text, tab.start() + tab[0].index("\t")), "use spaces")
+def _fault(what: str, place: Place, remedy: str | None = None) -> ScenarioError:
+    return ScenarioError(what, line=place[0], column=place[1], remedy=remedy)
+
+
+def _place(mark: Any) -> Place:
+    return mark.line + 1, mark.column + 1
 
 
 def _events(text: str) -> Iterator[Any]:
     from ruamel.yaml import YAML
 
-    line, column = 1, 1
+    place = (1, 1)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
-            line, column = event.end_mark.line + 1, event.end_mark.column + 1
+            place = _place(event.end_mark)
             yield event
     except Exception as error:  # ruamel lets AssertionError, OverflowError and others out beside its own
-        raise _syntax_fault(error, text, line, column) from None
+        raise _syntax_fault(error, text, place) from None
 
 
 _SYNTAX: dict[str, tuple[str, str, str]] = {
@@ -173,77 +171,76 @@ _SYNTAX: dict[str, tuple[str, str, str]] = {
     "expected ',' or '}'": ("a '{' is not closed", "close it, part its entries by ','", "context_mark"),
     "expected ',' or ']'": ("a '[' is not closed", "close it, part its items by ','", "context_mark"),
 }
-"""By a part of the parser's message: what to say, the remedy, and which of its two places to name."""
+"""By a part of the parser's message: our message, the remedy, and the mark of the parser's error that has the place."""
 
 
-def _syntax_fault(error: Exception, text: str, line: int, column: int) -> _Fault:
+def _syntax_fault(error: Exception, text: str, place: Place) -> ScenarioError:
+    """Return the error in our words; `place`: where the last event ended, if the parser gives no place."""
     problem = str(getattr(error, "problem", None) or error or type(error).__name__)
     unknown = f"no YAML: {printable(' '.join(problem.split()))}", "see https://yaml.org/spec/1.2.2/", "problem_mark"
-    what, remedy, place = next((fault for part, fault in _SYNTAX.items() if part in problem), unknown)
-    mark = getattr(error, place, None) or getattr(error, "problem_mark", None)
+    what, remedy, mark_name = next((fault for part, fault in _SYNTAX.items() if part in problem), unknown)
+    mark = getattr(error, mark_name, None) or getattr(error, "problem_mark", None)
     if mark is not None:
-        line, column = mark.line + 1, mark.column + 1
+        place = _place(mark)
         character = text[mark.index : mark.index + 1]
         if character == "\t":
-            return _Fault("a tab where only spaces may stand", line, column, "use spaces")
+            return _fault("a tab where only spaces may stand", place, "use spaces")
         what = what.replace("{character}", format_value(character))
-    return _Fault(what, line, column, remedy)
+    return _fault(what, place, remedy)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list whose end has not come yet."""
+    """A mapping or list whose end has not been read yet."""
 
     content: dict[str, Node] | list[Node]
-    line: int
-    column: int
-    key: tuple[str, int, int] | None = None
-    """The key that waits for its value, with its place."""
+    place: Place
+    key: tuple[str, Place] | None = None
+    """The key without a value yet, with its place."""
 
     @property
     def awaits_key(self) -> bool:
-        """Whether what comes next is a key."""
         return isinstance(self.content, dict) and self.key is None
 
     def add(self, node: Node) -> None:
-        """Take the next item, or the value of the key that waits."""
+        """Add the next item, or the value of the last key."""
         if isinstance(self.content, list):
             self.content.append(node)
         elif self.key is not None:
-            key, line, column = self.key
-            self.content[key] = node if node.override else replace(node, key_line=line, key_column=column)
+            key, place = self.key
+            self.content[key] = node if node.override else replace(node, key_place=place)
             self.key = None
 
 
 def _build(events: Iterable[Any], override: str | None, of_key: str | None) -> Node | None:
-    """Build the tree without recursion: what is nested too deep is refused before anything can overflow."""
+    """Build the tree without recursion, so that deeply nested input is refused before anything can overflow."""
     stack: list[_Open] = []
     root: Node | None = None
     for event in events:
         kind = type(event).__name__.removesuffix("Event")
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        _refuse_unsupported(event, kind, line, column, second=root is not None)
+        place = _place(event.start_mark)
+        _refuse_unsupported(event, kind, place, second=root is not None)
         if kind in ("MappingStart", "SequenceStart"):
             if stack and stack[-1].awaits_key:
-                raise _Fault("a mapping or list cannot be a key", line, column, "quote a text that begins with a bracket")
+                raise _fault("a mapping or list cannot be a key", place, "quote a text that begins with a bracket")
             if len(stack) >= MAX_DEPTH:
-                raise _Fault(f"nested deeper than {MAX_DEPTH} levels", line, column, "a scenario needs a few")
+                raise _fault(f"nested deeper than {MAX_DEPTH} levels", place, "a scenario needs a few")
             if override and not event.flow_style:
-                raise _Fault("a value over several keys or items", line, column, "write {key: value} or [item, item]")
-            stack.append(_Open({} if kind == "MappingStart" else [], line, column))
+                raise _fault("a value over several keys or items", place, "write {key: value} or [item, item]")
+            stack.append(_Open({} if kind == "MappingStart" else [], place))
             continue
         if kind == "Scalar":
             waiting = stack[-1].key if stack else None
-            value = _scalar(event, line, column, waiting[0] if waiting else None if stack else of_key)
+            value = _scalar(event, place, waiting[0] if waiting else None if stack else of_key)
             if stack and stack[-1].awaits_key:
-                stack[-1].key = _checked_key(value, event.value, stack, line, column), line, column
+                stack[-1].key = _checked_key(value, event.value, stack, place), place
                 continue
-            if event.value == "" and _is_plain(event) and stack and stack[-1].key is not None:
-                _, line, column = stack[-1].key  # the parser places an empty value at the next token
-            node = Node(value, line, column, line, column, event.value if _is_plain(event) else None)
+            if event.value == "" and not event.style and waiting is not None:
+                place = waiting[1]  # the parser places an empty value at the next token
+            node = Node(value, place, place, None if event.style else event.value)
         elif kind in ("MappingEnd", "SequenceEnd"):
             done = stack.pop()
-            node = Node(done.content, done.line, done.column, done.line, done.column)
+            node = Node(done.content, done.place, done.place)
         else:
             continue
         if override:
@@ -255,76 +252,69 @@ def _build(events: Iterable[Any], override: str | None, of_key: str | None) -> N
     return root
 
 
-def _refuse_unsupported(event: Any, kind: str, line: int, column: int, *, second: bool) -> None:
-    """Refuse what YAML has and a scenario does not; `second`: whether a document stands before this event."""
+def _refuse_unsupported(event: Any, kind: str, place: Place, *, second: bool) -> None:
+    """Refuse the constructs of YAML that a scenario does not need; `second`: a document precedes this event."""
     if kind == "DocumentStart":
         if second:
-            raise _Fault("a second document begins", line, column, "keep one document in a file")
+            raise _fault("a second document begins", place, "keep one document in a file")
         if event.version is not None and tuple(event.version) != (1, 2):
-            raise _Fault("scenarios are YAML 1.2", 1, 1, "remove the %YAML line")
+            raise _fault("scenarios are YAML 1.2", (1, 1), "remove the %YAML line")
     if kind == "Alias" or getattr(event, "anchor", None) is not None:
         mark = "*" if kind == "Alias" else "&"
-        raise _Fault(f"anchors and aliases ({mark}{event.anchor}) are not read", line, column, "write the value out")
+        raise _fault(f"anchors and aliases ({mark}{event.anchor}) are not read", place, "write the value out")
     if getattr(event, "tag", None) is not None:
-        raise _Fault(f"tags ({printable(str(event.tag))}) are not read", line, column, "remove the tag")
+        raise _fault(f"tags ({printable(str(event.tag))}) are not read", place, "remove the tag")
 
 
-def _is_plain(event: Any) -> bool:
-    """Whether a scalar stands there without quotes and not as a block: only then may it be a number or a
-    word."""
-    return not event.style
-
-
-def _checked_key(value: Scalar, written: str, stack: list[_Open], line: int, column: int) -> str:
+def _checked_key(value: Scalar, written: str, stack: list[_Open], place: Place) -> str:
     if not isinstance(value, str):
         what = f"key {written} is no text" if written else "an empty key"
-        raise _Fault(what, line, column, f'write "{written}"' if written else "name it")
+        raise _fault(what, place, f'write "{written}"' if written else "name it")
     if len(value) > MAX_KEY:
-        raise _Fault(f"a key of {len(value)} characters", line, column, f"keep keys within {MAX_KEY}")
+        raise _fault(f"a key of {len(value)} characters", place, f"keep keys within {MAX_KEY}")
     content = stack[-1].content
     if isinstance(content, dict) and value in content:
         around = [part.key[0] if part.key else len(part.content) for part in stack[:-1]]
-        first = content[value].key_line
-        place = "" if first is None else f", first in line {first}"
-        raise _Fault(f"{format_location((*around, value))}: given twice{place}", line, column, "keep one")
+        first = content[value].key_place
+        in_line = "" if first is None else f", first in line {first[0]}"
+        raise _fault(f"{format_location((*around, value))}: given twice{in_line}", place, "keep one")
     return value
 
 
-def _scalar(event: Any, line: int, column: int, key: str | None) -> Scalar:
+def _scalar(event: Any, place: Place, key: str | None) -> Scalar:
     text: str = event.value
     if odd := UNPRINTABLE.search(text):
-        raise _Fault(f"character U+{ord(odd[0]):04X} is no part of a text", line, column, "leave it out")
-    if not _is_plain(event):
+        raise _fault(f"character U+{ord(odd[0]):04X} is no part of a text", place, "leave it out")
+    if event.style:  # quoted, or a block: always a text
         return text
     if text in _WORDS:
         return _WORDS[text]
     if _NOT_FINITE.fullmatch(text):
         remedy = "write null" if key in _NULL_IS_ENDLESS else "leave the key out"
-        raise _Fault(f"{text} is no finite number", line, column, f"{remedy} where nothing limits it")
+        raise _fault(f"{text} is no finite number", place, f"{remedy} where nothing limits it")
     if _INTEGER.fullmatch(text):
         if len(text) > MAX_DIGITS:
-            raise _Fault(f"a whole number of {len(text)} digits", line, column, f"use {MAX_DIGITS} at most")
+            raise _fault(f"a whole number of {len(text)} digits", place, f"use {MAX_DIGITS} at most")
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if _FLOAT.fullmatch(text):
         number = float(text)
         if not math.isfinite(number):
-            raise _Fault(f"{printable(text[:40])} is too large a number", line, column, "stay below 1e308")
+            raise _fault(f"{printable(text[:40])} is too large a number", place, "stay below 1e308")
         return number
     return text
 
 
-def place_of(text: str, index: int) -> tuple[int, int]:
-    """(line, column), from 1, of a character."""
+def place_of(text: str, index: int) -> Place:
+    """Return the line and column of a character."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
 def write_document(data: Mapping[str, object]) -> str:
-    """The data as YAML in block style, in the order given; `read_document` reads it back.
+    """Return the data as YAML in block style, in the order given; `read_document` reads it back.
 
-    The same data gives the same bytes. Raises `ScenarioError` for what no file could say.
+    The same data gives the same bytes. Raises `ScenarioError` for values that no file can express.
     """
-    content = node_of(data).plain()
-    return "\n".join(_lines(content)) + "\n"
+    return "\n".join(_lines(node_of(data).plain())) + "\n"
 
 
 def _lines(value: Any) -> list[str]:
@@ -338,18 +328,12 @@ def _lines(value: Any) -> list[str]:
                 lines.append(f"{_text(key)}: {inner[0]}")
         return lines
     if isinstance(value, list) and value:
-        return [("- " if first else "  ") + line for below in value for first, line in _with_first_flag(_lines(below))]
+        return [("  " if number else "- ") + line for below in value for number, line in enumerate(_lines(below))]
     if isinstance(value, (dict, list)):
         return ["{}" if isinstance(value, dict) else "[]"]
     if isinstance(value, str):
         return [_text(value)]
-    if value is None or isinstance(value, bool):
-        return [{None: "null", True: "true", False: "false"}[value]]
-    return [repr(value)]
-
-
-def _with_first_flag(lines: list[str]) -> Iterator[tuple[bool, str]]:
-    return ((index == 0, line) for index, line in enumerate(lines))
+    return [json.dumps(value) if value is None or isinstance(value, bool) else repr(value)]
 
 
 def _text(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from simnmt.batching import Batching, maxi, mini, top_up
-from simnmt.batching.configuration import BatchingConfiguration, batching_of
+from simnmt.batching.configuration import BatchingConfiguration
 
 BATCHING: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
 
@@ -32,7 +32,7 @@ BATCHING: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
     ],
 )
 def test_a_configuration_is_the_batching_that_it_names(content: dict[str, Any], batching: Batching) -> None:
-    assert batching_of(BATCHING.validate_python(content)) == batching
+    assert BATCHING.validate_python(content).batching == batching
 
 
 @pytest.mark.parametrize(

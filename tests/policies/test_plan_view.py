@@ -96,7 +96,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
     """Latencies and trail of a gateway and a cloud, one of which streams its model; under C-NMT that knows the true lengths."""
     base = asked(requests, gap_s=3.0, seed=4, nodes=1)
     assert base.tgt_len is not None
-    exact_s = STREAMED.in_memory_s(base.src_len, base.tgt_len)
+    exact_s = STREAMED.compute.in_memory_s(base.src_len, base.tgt_len)
     execution_s = (1.1 * exact_s + 0.1, exact_s) if remote else (exact_s, 0.5 * exact_s)
     link_s = np.full(requests, 0.05 if remote else 0.18)
     columns = Requests(base.src_len, execution_s, (link_s,), (link_s,), base.arrival_s, base.node, tgt_len=base.tgt_len)
