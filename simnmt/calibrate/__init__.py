@@ -1,5 +1,6 @@
-"""Calibration: time a model on the box at hand, fit cost models, and write a device profile.
+"""Calibration: time a model on this box, fit cost models, and write a device profile.
 
-To read it, start with `calibration.py` (one calibration from plan to profile), `plan.py` (what is timed, in which order) and
-`fits.py` (samples to cost models). `streaming/` measures what STI needs; `doctor.py` says what a box lacks.
+Start with `calibration.py` (one calibration from plan to profile), `plan.py` (the works to time, in order) and `fits.py`
+(samples to cost models). `streaming/` measures a streamed model; `doctor.py` examines a box. This room must not import
+`live`, `report`, `papers` and `cli`.
 """

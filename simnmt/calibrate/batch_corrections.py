@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from simnmt.nmt.translation import Translator
 
 LONG_SRC_LEN, LONG_SOURCE_BATCHES = 80, (8, 32)
-"""And the largest batch."""
+"""Batch sizes under long sources, beside the largest batch."""
 STEPS = 24
 LONG_SOURCE_ROUNDS, WITHIN_S = 6, 25.0
-"""Over all batches; after so long no more of them is begun than the first round."""
+"""Rounds over all batch sizes; after these seconds no further round begins."""
 
 Pairs = list[tuple[int, int, list[tuple[float, float]]]]
-"""(batch, source tokens that the second has more, its pairs of seconds of a step: under short and under long sources)."""
+"""(batch, further tokens of the long source, pairs of seconds of a step under the short and the long source)."""
 
 
 @runtime_checkable
 class TakesTurns(Protocol):
-    """An engine that takes steps of two batches in turn."""
+    """An engine that alternates steps of two batches."""
 
     def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
-        """Seconds of the steps of both, in pairs that are adjacent in time."""
+        """Return the seconds of the steps of both works, in pairs that are adjacent in time."""
 
 
 def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter) -> Pairs:
-    """Time steps under short and long sources in turn; return no pairs in quick mode or if the engine cannot take turns.
+    """Time steps under short and long sources alternately; return no pairs in quick mode or if the engine cannot alternate.
 
-    A box's speed wanders by more than the difference, but hardly within a pair.
+    The speed of a box varies by more than the difference, but hardly within a pair.
     """
     short = min(STEP_SRC_LEN, settings.max_src_len)
     more = min(LONG_SRC_LEN, settings.max_src_len) - short
@@ -66,9 +66,9 @@ def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[
 
 
 def per_row_src_token_s(measured_pairs: Pairs) -> tuple[float | None, str]:
-    """Return the seconds a source token adds to a step for each sentence (at least 0; None without pairs), and a note.
+    """Fit the seconds that a source token adds to a step for each sentence (at least 0; None without pairs), with a note.
 
-    By least squares of relative errors to each batch's median difference.
+    The fit is least squares of relative errors to the median difference of each batch size.
     """
     if not measured_pairs:
         return None, ""
@@ -87,10 +87,10 @@ def per_row_src_token_s(measured_pairs: Pairs) -> tuple[float | None, str]:
     )
     least = min(len(pairs) for _, _, pairs in measured_pairs)
     note = (
-        f"{measured_pairs[0][1]} source tokens more lengthen a step by {increases}: "
+        f"{measured_pairs[0][1]} further source tokens lengthen a step by {increases}: "
         f"medians, and the middle half, of {least} pairs at least"
     )
-    return row_token_s, f"{note}; told within {_percent(off)} of a step"
+    return row_token_s, f"{note}; fitted within {_percent(off)} of a step"
 
 
 def _percent(share: float) -> str:
@@ -109,7 +109,7 @@ class Encodes(Protocol):
     account: EngineAccount
 
     def encoding_s(self, src_lens: Sequence[int]) -> float:
-        """Seconds of one call of the encoder."""
+        """Return the seconds of one call of the encoder."""
 
 
 Mixed = list[tuple[list[int], float]]
@@ -117,7 +117,7 @@ Mixed = list[tuple[list[int], float]]
 
 
 def mixed_encodings(engine: object, settings: Settings, most: int) -> Mixed:
-    """Encode batches of mixed lengths, evenly spaced in their logarithm; return none where nothing is packed."""
+    """Time encoding of batches of mixed lengths, evenly spaced in their logarithm; return none if the engine does not pack."""
     if not isinstance(engine, Encodes) or engine.account.architecture.get("kind") not in PACKING:
         return []
     encodings = []
@@ -132,7 +132,7 @@ def mixed_encodings(engine: object, settings: Settings, most: int) -> Mixed:
 
 
 def padding_share(mixed: Mixed, step: StepBlock, encoder: EncoderBlock) -> float | None:
-    """Share of the padding's cost that batches of mixed lengths paid, by relative error; None without any."""
+    """Fit the share of the padding's cost that batches of mixed lengths paid, by relative error; None without batches."""
     packed, padded = (DecodingCost(step.cost, encoder.cost, packs=packs) for packs in (True, False))
     above, below = 0.0, 0.0
     for src_lens, seconds in mixed:
@@ -143,25 +143,25 @@ def padding_share(mixed: Mixed, step: StepBlock, encoder: EncoderBlock) -> float
 
 
 SENTENCES = 200
-"""Of the text, its first ones that are not blank."""
+"""Number of sentences, the first ones of the text that are not blank."""
 LEAST_SENTENCES = 10
-"""That the model ends itself; fewer tell nothing."""
+"""Least number of sentences that the model must end itself."""
 
 
 def measures_overrun(settings: Settings) -> bool:
-    """Whether a calibration counts a beam's steps: torch with a beam and a text."""
+    """Return whether a calibration counts a beam's steps: torch with a beam and a text."""
     return settings.beam > 1 and settings.text is not None and settings.backend == "torch" and not settings.vocabulary
 
 
 def check_overrun(settings: Settings) -> None:
-    """Raise `CalibrationError` or `CorpusError` where the steps of the text could not be counted: before hours of timing."""
+    """Raise `CalibrationError` or `CorpusError` if a beam's steps could not be counted, before hours of timing."""
     _text_translator(settings)
 
 
 def measure_overrun(settings: Settings) -> BeamOverrun | None:
-    """Steps over tokens, the end counted, of all sentences that the model ends itself; None where it ends too few.
+    """Count steps over tokens, with the end token, of all sentences that the model ends itself; None if it ends too few.
 
-    Raises as `check_overrun`.
+    Raises as `check_overrun` does.
     """
     translator, sentences = _text_translator(settings)
     done = [translation for translation in translator.translate(sentences) if translation.ended and translation.steps]
@@ -173,21 +173,21 @@ def measure_overrun(settings: Settings) -> BeamOverrun | None:
 
 
 def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
-    """The model with its subwords, and the first sentences of the text."""
+    """Load the model with its subwords; return it and the first sentences of the text."""
     from simnmt.nmt.translation import Translator
 
     assert settings.text is not None
     lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
     sentences = list(islice((line for line in lines if line), SENTENCES))
     if len(sentences) < LEAST_SENTENCES:
-        remedy = f"give {LEAST_SENTENCES} or more, one a line"
+        remedy = f"give {LEAST_SENTENCES} or more, one per line"
         raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
     try:
         return Translator.load(Path(settings.model), device=settings.device, beam=settings.beam), sentences
     except NmtError as error:
         what = f"cannot translate the text to count a beam's steps: {error.what}"
         remedy = error.remedy or "give a folder that simnmt nmt train wrote"
-        if error.path is not None:  # the folder is at fault, and not a setting such as the beam
+        if error.path is not None:  # the error is in the folder, not in a setting such as the beam
             remedy = f"{remedy}, or leave --text out"
         path = error.path or settings.model
         raise CalibrationError(what, path=path, line=error.line, column=error.column, remedy=remedy) from None

@@ -1,4 +1,4 @@
-"""From measured cells to the cost blocks of a profile: execution, steps, encoder, gaps between steps. Pure functions."""
+"""Fits of measured cells to the cost blocks of a profile: execution, steps, encoder, gaps between steps. Pure functions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from simnmt.profile.profile_variant import GAP_NAMES
 
 FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
 POSITIONS = 7
-"""At which decode steps are told apart beside the first; evenly spaced in their logarithm."""
-BY_SPLITTING = "by splitting whole translations over the target length: the backend does not tell its steps"
-BY_STEP = "medians of whole translations of one token less their decode step: the backend does not tell its encoder"
+"""Number of positions of decode steps beside the first, evenly spaced in their logarithm."""
+BY_SPLITTING = "by splitting whole translations over the target length: the backend does not report its steps"
+BY_STEP = "medians of whole translations of one token less their decode step: the backend does not report its encoder"
 
 Rows = list[tuple[int, int, float]]
 """(batch, length, seconds)."""
@@ -41,7 +41,7 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     """Fit `execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
     src_len, tgt_len, time_s = _columns(cells)
     corners = _is_corner(src_len, tgt_len, settings)
-    # With few corners left, by lack of memory, they cannot make a plane that others judge.
+    # If some corners did not fit into memory, the others cannot make a plane to be judged.
     all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
     marked = corners if settings.mode == "quick" and all_six else None
     block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
@@ -56,14 +56,14 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
             "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
             "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=MEDIAN),
         }
-    # Thousands of single inferences are kept by target length, as C-NMT's figure 2a shows them.
+    # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
     summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
     samples = summed_up(src_len, tgt_len, time_s, beam=settings.beam)
     return block.model_copy(update={"fit": block.fit.model_copy(update=fit), "samples": samples})
 
 
 def valid_range(cells: Sequence[Cell], settings: Settings) -> ValidRange:
-    """Return the lengths from 1 to the longest that were measured; of paper mode, those that were drawn."""
+    """Return the lengths from 1 to the longest measured one; in paper mode, from the shortest drawn one."""
 
     def ends(lengths: list[int]) -> tuple[int, int]:
         return min(lengths) if settings.mode == "paper" else 1, max(lengths)
@@ -74,8 +74,8 @@ def valid_range(cells: Sequence[Cell], settings: Settings) -> ValidRange:
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
     """Fit the cost of the model's decode steps; None with fewer than two batch sizes to fit to, or without steps.
 
-    If the backend reports its steps, what the search does between two of them is an overhead (`step_gap_s`), not included:
-    a decode step costs the world both together. Where it does not, both are in here and no gap is known.
+    If the backend reports its steps, the search between two steps is a separate overhead (`step_gap_s`), which the simulated
+    world adds. If it does not, the block includes the search, and no gap is known.
     """
     reported = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
     rows = _reported_steps(cells) if reported else _split_steps(cells)
@@ -96,7 +96,7 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
-    """Fit the cost of encoding; if the backend does not report it, the time of a one-step translation less that step."""
+    """Fit the cost of encoding; if the backend does not report it, to the time of a one-step translation less that step."""
     reported = all(timing.encode_s is not None for cell in cells for timing in cell.timings)
     if reported:
         rows = [(cell.work.batch, cell.work.src_len, timing.encode_s or 0.0) for cell in cells for timing in cell.timings]
@@ -135,7 +135,7 @@ def _is_corner(src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], settings:
 
 
 def _reported_steps(cells: Sequence[Cell]) -> Rows:
-    """(batch, position, seconds), one per position and timing: the median of the step and its near neighbours.
+    """Return (batch, position, seconds) per position and timing: the median of the step and its neighbours.
 
     The first step has no neighbours: nothing is cached before it.
     """
@@ -151,9 +151,9 @@ def _reported_steps(cells: Sequence[Cell]) -> Rows:
 
 
 def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
-    """Return rows for the positions that runs of large batches were too short for, and notes on them.
+    """Return rows for positions beyond the short runs of large batches, and notes on them.
 
-    Such a step is as much longer than those that were timed as with the largest batch that was timed at all positions.
+    Such a step grows from the timed steps as it does for the largest batch that was timed at all positions.
     """
     positions = sorted({position for _, position, _ in rows})
     usual_s = {
@@ -167,7 +167,7 @@ def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
         return [], ()
     model, added = max(whole), list[tuple[int, int, float]]()
     for batch in short:
-        # The first step stands by itself.
+        # The first step differs from all others.
         timed = [at for at in positions if 0 < at <= reached[batch]] or [0]
         scale = sum(usual_s[batch, at] for at in timed) / sum(usual_s[model, at] for at in timed)
         added += [(batch, at, scale * usual_s[model, at]) for at in positions if at > reached[batch]]
@@ -188,7 +188,7 @@ def _run_over_predicted(cells: Sequence[Cell], block: StepBlock) -> float | None
 
 
 def _split_steps(cells: Sequence[Cell]) -> Rows:
-    """(batch, position, seconds) by one fit per batch size to the medians of its cells."""
+    """Return (batch, position, seconds) by one fit per batch size to the medians of its cells."""
     rows = []
     for batch in sorted({cell.work.batch for cell in cells}):
         of_batch = [cell for cell in cells if cell.work.batch == batch]
@@ -202,7 +202,8 @@ def _split_steps(cells: Sequence[Cell]) -> Rows:
 
 
 def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
-    """Seconds of a first step by batch size, as measured where it was: a fit's error would be as large beside an encoder."""
+    """Return a function from batch size to seconds of a first step, measured if possible: an encoder takes hardly more than
+    the error of a fit."""
     cost = step.cost
     measured_s = {batch: second for batch, position, second in step.judged_cells if position == 0}
     if step.seconds is not None and step.position[0] == 0:
@@ -211,7 +212,7 @@ def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
 
 
 def _windows(tgt_len: int) -> list[tuple[int, int, int]]:
-    """(first, middle, last) positions that count as one; the first step by itself."""
+    """Return (first, middle, last) of the positions that are pooled; the first step is alone."""
     last = tgt_len - 1
     middles = sorted({round(at) for at in np.geomspace(1, last, POSITIONS).tolist()}) if last else []
     nears = [max(1, middle // 10) for middle in middles]
@@ -227,7 +228,7 @@ def _fitted_batches(rows: Rows) -> int:
 
 
 def _repeats(cells: Sequence[Cell]) -> int:
-    """Timings of the cell that has the fewest."""
+    """Return the least number of timings of a cell."""
     return min(len(cell.timings) for cell in cells)
 
 
@@ -237,18 +238,18 @@ def _describe_omitted(left_out: Sequence[Work]) -> tuple[str, ...]:
     )
 
 
-NOT_REPORTED = "the backend does not tell its steps: the gap is in them"
+NOT_REPORTED = "the backend does not report its steps, which include the gap"
 ALONE = "single sentences only: how it grows with the batch was not measured"
 
 
 def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, Overhead]:
     """Fit `step_gap_s` and `step_gap_s_per_sentence` of a profile, from the benches of decode steps and of encoders.
 
-    Of each batch size the median of what a translation takes beside its encoder and its steps, less what one of a single
-    token does, which is what happens once; over the other steps.
+    The gap of a batch size is the median time of a translation beside its encoder and steps, less that of a translation of a
+    single token, which is the one-time part, divided by the number of further steps.
     """
     batches = sorted({cell.work.batch for cell in steps})
-    gaps_s = {batch: _gap_s(*(_of_batch(cells, batch) for cells in (steps, encoders))) for batch in batches}
+    gaps_s = {batch: _gap_s(batch, steps, encoders) for batch in batches}
     known = {batch: gap for batch, gap in gaps_s.items() if gap is not None}
     if not set(known) - set(JUDGING):
         return dict.fromkeys(GAP_NAMES, Overhead(value=None, kind="measured", note=NOT_REPORTED))
@@ -261,14 +262,14 @@ def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, 
 
 
 def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Overhead]:
-    """Fit the same overheads to single sentences, where no batches are measured: the growth with the batch stays unknown."""
+    """Fit the gap overheads to single sentences, without measured batches: the growth with the batch is unknown."""
     gap = gap_of_singles_s(executions)
     note = NOT_REPORTED if gap is None else ALONE
     return {name: Overhead(value=value, kind="measured", note=note) for name, value in zip(GAP_NAMES, (gap, None), strict=True)}
 
 
 def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:
-    """Return the seconds that each step adds beside its own time, by target length; None if the backend reports none."""
+    """Fit the seconds of a gap by target length, from single sentences; None if the backend does not report steps."""
     gaps = [(cell.work.tgt_len, gap_s) for cell in cells for gap_s in _beside_s(cell)]
     tgt_lens = sorted({tgt_len for tgt_len, _ in gaps})
     if len(tgt_lens) < 2:
@@ -277,30 +278,27 @@ def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:
     return max(float(np.polyfit(tgt_lens, medians_s, 1)[0]), 0.0)
 
 
-def _gap_s(steps: Sequence[Cell], encoders: Sequence[Cell]) -> float | None:
-    longest = max(steps, key=lambda cell: (cell.work.tgt_len, -cell.work.src_len))
+def _gap_s(batch: int, steps: Sequence[Cell], encoders: Sequence[Cell]) -> float | None:
+    of_batch = [cell for cell in steps if cell.work.batch == batch]
+    longest = max(of_batch, key=lambda cell: (cell.work.tgt_len, -cell.work.src_len))
     beside_s = _beside_s(longest)
     if not beside_s:
         return None
     src_len, tgt_len = longest.work.src_len, longest.work.tgt_len
-    # Beginning may depend on the source: a beam's rows are copies of what was encoded.
+    # The beginning may depend on the source: a beam's rows are copies of the encoded source.
     once = min(
-        (cell for cell in encoders if cell.work.tgt_len == 1 and _beside_s(cell)),
+        (cell for cell in encoders if (cell.work.batch, cell.work.tgt_len) == (batch, 1) and _beside_s(cell)),
         key=lambda cell: abs(cell.work.src_len - src_len),
         default=None,
     )
     if once is None or tgt_len == 1:
-        # The whole over the steps would count joining and leaving, which are told apart, once more.
+        # The whole over the steps would include joining and leaving, which are measured separately.
         return None
     return float(np.median(beside_s) - np.median(_beside_s(once))) / (tgt_len - 1)
 
 
-def _of_batch(cells: Sequence[Cell], batch: int) -> list[Cell]:
-    return [cell for cell in cells if cell.work.batch == batch]
-
-
 def _beside_s(cell: Cell) -> list[float]:
-    """Of each timing that tells its parts, the whole less all of them."""
+    """Return the whole less all parts, of each timing that reports its parts."""
     return [
         timing.total_s - timing.encode_s - sum(timing.steps_s)
         for timing in cell.timings

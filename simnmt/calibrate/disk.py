@@ -1,4 +1,4 @@
-"""Cold reads from the disk at hand by size, as fast as it gives or paced to a slower flash (STI-07)."""
+"""Cold reads from a disk by size, at its own speed or paced to a slower flash (STI-07)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from simnmt.streaming import page_cache
 
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
-"""From below a 2-bit shard to above a 32-bit one."""
+"""Sizes from below a 2-bit shard to above a 32-bit shard."""
 REPEATS = 9
 PACED_CHUNK_BYTES = 64 * 1024
 ALIGN_BYTES = 4096
 SPARE_BYTES = 64 * MB
-"""Left free on the disk beside the file."""
+"""Bytes left free on the disk beside the file."""
 
 
 class DiskError(InputError):
@@ -41,9 +41,9 @@ class DiskReads:
     cold: bool
     """True if no byte of any read was in this system's memory beforehand."""
     cold_check: str
-    """How that was found out, or why it is doubted."""
+    """Evidence for cold reads, or the reason for doubt."""
     file_system: str | None
-    """Its type and what it is mounted from, such as `ext4 on /dev/nvme0n1p2`."""
+    """Type and device, such as `ext4 on /dev/nvme0n1p2`."""
 
 
 def measure_disk(
@@ -57,8 +57,8 @@ def measure_disk(
 ) -> DiskReads:
     """Write a file into `folder`, read parts of it cold in a random interleaved order, and leave nothing behind.
 
-    `pace`: bytes per second of a slower flash, None for as fast as it goes. `progress(done, total)` in reads. Raises
-    `DiskError` where the folder is missing, not writable, in memory, or too full, and for sizes that are none.
+    `pace`: bytes per second of a slower flash, None for the speed of the disk. `progress(done, total)` counts reads. Raises
+    `DiskError` if the folder is missing, not writable, in memory, or too full, and for invalid sizes.
     """
     sizes = sorted(set(sizes_bytes))
     if not sizes or sizes[0] < 1 or repeats < 1:
@@ -72,13 +72,13 @@ def measure_disk(
     read_s: dict[int, list[float]] = {size: [] for size in sizes}
     warm_reads, unknown = 0, False
     file_bytes = 4 * sizes[-1]
-    buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its own pages are there
+    buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its pages exist
     with _file_of(folder, file_bytes) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader:
         for done, size in enumerate(order):
             offset = drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES
             with _blamed(folder):
                 resident = page_cache.drop(file)
-                # On a thread, as who streams weights beside computing reads them.
+                # On a thread, as in a pipeline that reads weights while it computes.
                 read_s[size].append(reader.submit(_timed_read, file, buffer[:size], offset, pace).result())
             unknown |= resident is None
             warm_reads += bool(resident)
@@ -88,15 +88,15 @@ def measure_disk(
     return DiskReads(
         read_s=read_s,
         cold=doubt is None,
-        cold_check=doubt or "mincore found nothing of the file in memory before each read; the disk's own cache is its own",
+        cold_check=doubt or "mincore found nothing of the file in memory before each read; a cache inside the disk stays",
         file_system=None if mount is None else str(mount),
     )
 
 
 def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int) -> Mount | None:
-    """What the folder is mounted from. Raises `DiskError` where its disk cannot be measured with a file of that size."""
+    """Return the mount of the folder. Raises `DiskError` if its disk cannot be measured with a file of that size."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "preadv"):
-        raise DiskError("cold reads need Linux: this system cannot be told to drop what it holds in memory")
+        raise DiskError("cold reads need Linux: this system cannot drop files from memory")
     if not Path(folder).is_dir():
         raise DiskError("no such folder", path=folder)
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -114,7 +114,7 @@ def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int) -> Mount | Non
 
 @contextlib.contextmanager
 def _file_of(folder: str | os.PathLike[str], file_bytes: int) -> Iterator[int]:
-    """An open file of random bytes that has no name any more: however we end, the system removes it."""
+    """Open a file of random bytes without a name, which the system removes however the process ends."""
     with _blamed(folder):
         file, name = tempfile.mkstemp(prefix=".simnmt-disk-", dir=folder)
         Path(name).unlink()
@@ -145,12 +145,12 @@ def _blamed(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) -> float:
-    """Seconds of one read into a buffer that is there already."""
+    """Return the seconds of one read into an existing buffer."""
     if pace is None:
         begin_s = time.perf_counter()
         _fill(file, buffer, offset)
         return time.perf_counter() - begin_s
-    from simnmt.profile.device_cost import TokenBucket  # its room needs numpy, which doctor does not
+    from simnmt.profile.device_cost import TokenBucket  # imports numpy, which doctor does not need
 
     bucket = TokenBucket(pace)
     begin_s = time.perf_counter()
@@ -174,7 +174,7 @@ def _fill(file: int, buffer: memoryview, offset: int) -> None:
 
 def _doubt(mount: Mount | None, warm_reads: int, reads: int, unknown: bool) -> str | None:
     if mount is not None and mount.kind.partition(".")[0] in OWN_CACHE:
-        return f"{mount.kind} has a cache of its own, which cannot be emptied from here"
+        return f"{mount.kind} has a separate cache, which cannot be emptied from here"
     if warm_reads:
         return f"before {warm_reads} of {reads} reads, parts of the file would not leave the memory"
-    return "whether the file had left the memory could not be found out" if unknown else None
+    return "it is unknown whether the file had left the memory" if unknown else None

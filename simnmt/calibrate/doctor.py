@@ -1,7 +1,7 @@
-"""What this box can measure, what it cannot, and why, with a remedy each. Needs neither torch nor numpy.
+"""Findings on what this box can and cannot measure, with reasons and remedies. Needs neither torch nor numpy.
 
-The box itself is examined for threads, vector units, memory, clock, load, energy counters and disk; the installed libraries
-for what they can compute with. GPU paths are untested on a box that has one.
+The box is examined for threads, vector units, memory, clock, load, energy counters and disk, the installed libraries for
+their compute types. GPU paths are untested on a box that has one.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from simnmt.nmt.engines import supported_types
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that can be measured here or not, or that will spoil what is measured."""
+    """One quantity that can or cannot be measured here, or a warning of something that disturbs measurements."""
 
     verdict: Literal["can", "cannot", "warning"]
     topic: str
     """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box, disk."""
     what: str
     remedy: str | None = None
-    """What the user can do, as an imperative."""
+    """Action of the user, as an imperative."""
 
     def __str__(self) -> str:
         return f"{self.verdict:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
 SMALL_MEMORY_BYTES = 2_000_000_000
-"""Marian of the paper's size, torch and a beam fit into less, but not by far."""
+"""Marian of the paper's size, torch and a beam need slightly less."""
 STEADY = frozenset({"performance", "userspace"})
 INT8_UNITS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 
 
 def threads(box: BoxDescription) -> Iterator[Finding]:
-    """How many threads can truly run at once."""
+    """Yield the number of threads that can run at once, and limits on them."""
     cores = f", {box.physical_cores} cores" if box.physical_cores else ""
     model = " ".join(filter(None, [box.cpu_model or box.machine, f"in {box.board}" if box.board else None]))
     yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
@@ -62,19 +62,19 @@ def threads(box: BoxDescription) -> Iterator[Finding]:
 
 
 def simd(box: BoxDescription) -> Iterator[Finding]:
-    """Vector extensions, and whether int8 has instructions of its own."""
+    """Yield the vector extensions, and a note if none of them computes int8 products."""
     if not box.simd:
         yield Finding("warning", "simd", "no vector extension is known: expect slow products")
-        return
-    int8 = [name for name in INT8_UNITS if name in box.simd]
-    yield Finding("can", "simd", ", ".join(box.simd) + ("" if int8 else "; no instructions for int8 products"))
+    else:
+        int8 = "" if set(INT8_UNITS) & set(box.simd) else "; no instructions for int8 products"
+        yield Finding("can", "simd", ", ".join(box.simd) + int8)
 
 
 def memory(box: BoxDescription) -> Iterator[Finding]:
-    """Whether a model has room."""
+    """Yield the free memory, with a warning if a model may not fit."""
     free = [size for size in (box.memory_available_bytes, box.memory_limit_bytes) if size is not None]
     if not free:
-        yield Finding("warning", "memory", "how much memory is free cannot be told")
+        yield Finding("warning", "memory", "the free memory is unknown")
     elif min(free) < SMALL_MEMORY_BYTES:
         what = f"{min(free) / 1e9:.1f} GB free: large batches will not fit, and are left out"
         yield Finding("warning", "memory", what, "end other programs, or add swap for the time of loading")
@@ -83,7 +83,7 @@ def memory(box: BoxDescription) -> Iterator[Finding]:
 
 
 def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
-    """Whether the clock is held."""
+    """Yield whether the clock is constant."""
     speed = "" if box.frequency_mhz is None else f"; {box.frequency_mhz:,.0f} MHz now"
     if box.governor is None:
         what = f"the system shows no clock governor, so the clock cannot be held{speed}"
@@ -103,31 +103,31 @@ def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
 
 
 def load(box: BoxDescription, others_cpus: float | None = None) -> Iterator[Finding]:
-    """Whether others compute here: by what they use at this moment where that is known, else by the load average."""
+    """Yield whether other programs load the box: by their present use if `others_cpus` is known, else by the load average."""
     cpus = processor_use.counted_cpus(box)
     if others_cpus is not None:
         now, what = others_cpus, f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
     elif box.load_average is not None:
         now, what = box.load_average[0], f"load average {box.load_average[0]:.2f} on {_counted(cpus, 'CPU')}"
     else:
-        yield Finding("warning", "load", "whether the box is quiet cannot be told")
+        yield Finding("warning", "load", "whether the box is quiet is unknown")
         return
     if processor_use.is_busy(now, box):
         remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
-        yield Finding("warning", "load", f"{what}: others compute here, and will disturb the times", remedy)
+        yield Finding("warning", "load", f"{what}: other programs will disturb the times", remedy)
     else:
         yield Finding("can", "load", f"{what}: quiet")
 
 
 def shared(box: BoxDescription) -> Iterator[Finding]:
-    """Whether the hardware is ours."""
+    """Yield a warning if the hardware is shared."""
     if box.virtualisation:
-        what = f"{box.virtualisation}: neighbours on the same hardware go unseen"
+        what = f"{box.virtualisation}: neighbours on the same hardware are invisible"
         yield Finding("warning", "box", what, "compare two calibrations of different hours")
 
 
 def energy(device: str, root: str | os.PathLike[str] = "/", sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
-    """Yield which energy counter measures a device, or why none does."""
+    """Yield the energy counter of a device, or the reasons why it has none."""
     meter_search = find_energy_meter(device, root, sleep=sleep)
     if meter_search.meter is not None:
         rails = ", ".join(meter_search.meter.domains)
@@ -140,7 +140,7 @@ def energy(device: str, root: str | os.PathLike[str] = "/", sleep: Callable[[flo
 
 
 def disk(folder: str | os.PathLike[str]) -> Iterator[Finding]:
-    """Whether cold reads can be measured in a folder; nothing is written."""
+    """Yield whether cold reads can be measured in a folder; write nothing."""
     try:
         mount = disks.refuse_unfit(folder, 4 * disks.SIZES_BYTES[-1])
     except disks.DiskError as error:
@@ -149,7 +149,7 @@ def disk(folder: str | os.PathLike[str]) -> Iterator[Finding]:
         return
     what = f"{os.path.realpath(folder)}: {mount or 'file system unknown'}"
     if mount is not None and mount.kind.partition(".")[0] in OWN_CACHE:
-        yield Finding("warning", "disk", f"{what} has a cache of its own: reads are not surely cold", "name a local disk")
+        yield Finding("warning", "disk", f"{what} has a separate cache: reads may not be cold", "name a local disk")
     else:
         yield Finding("can", "disk", f"cold reads in {what}")
 
@@ -159,7 +159,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def torch_finding(box: BoxDescription) -> Iterator[Finding]:
-    """Compute types of the torch engine by device, where a small product comes out right."""
+    """Yield the compute types of the torch engine by device, if a small product is correct there."""
     torch = loaded("torch")
     if isinstance(torch, str):
         remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/boxes.md"
@@ -168,16 +168,16 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
     for device in devices:
         if not _computes(torch, device):
-            yield Finding("cannot", "torch", f"torch {torch.__version__} computes nothing on {device}", "install another build")
+            yield Finding("cannot", "torch", f"torch {torch.__version__} cannot compute on {device}", "install another build")
             continue
         yield _types("torch", f"torch {torch.__version__}", device)
     if "transformers" not in box.versions:
-        what = "transformers is not installed: no Marian, recurrent models alone"
+        what = "transformers is not installed: recurrent models only, no Marian"
         yield Finding("cannot", "torch", what, "pip install 'simnmt[models]'")
 
 
 def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
-    """Compute types of the CTranslate2 engine by device."""
+    """Yield the compute types of the CTranslate2 engine by device."""
     library = loaded("ctranslate2")
     if isinstance(library, str):
         yield Finding("cannot", "ctranslate2", _unusable("ctranslate2", library, box), "pip install 'simnmt[ctranslate2]'")
@@ -202,7 +202,7 @@ def _types(backend: str, title: str, device: str) -> Finding:
 
 
 def gpu_finding(box: BoxDescription) -> Iterator[Finding]:
-    """The GPUs, and why torch does not see those that are there."""
+    """Yield the GPUs, and the reason if torch does not see one."""
     for gpu in box.gpus:
         facts = [
             gpu.name,
@@ -221,12 +221,12 @@ def gpu_finding(box: BoxDescription) -> Iterator[Finding]:
 
 
 def loaded(name: str) -> ModuleType | Any | str:
-    """The library; where it does not load, why."""
+    """Return the library, or the first line of the error if it does not load."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return import_module(name)
-    except Exception as error:  # not installed, a shared library missing, built for another numpy
+    except Exception as error:  # not installed, a missing shared library, built for another numpy
         return _line(error)
 
 
@@ -252,9 +252,9 @@ def _why_unseen(box: BoxDescription) -> str:
     if isinstance(torch, str):
         return "pip install 'simnmt[models]'"
     if torch.version.cuda is None:
-        return "this torch is built for CPUs alone: install a build for CUDA, see pytorch.org/get-started"
+        return "this torch is built for CPUs only: install a build for CUDA, see pytorch.org/get-started"
     return (
-        f"this torch is built for CUDA {torch.version.cuda}: see that the driver is new enough and CUDA_VISIBLE_DEVICES unset"
+        f"this torch is built for CUDA {torch.version.cuda}: check that the driver is new enough and CUDA_VISIBLE_DEVICES unset"
     )
 
 
@@ -264,22 +264,22 @@ def _line(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The box and what was found."""
+    """The box and the findings."""
 
     box: BoxDescription
     findings: tuple[Finding, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """As `simnmt doctor --json` prints it."""
+        """Return the examination as `simnmt doctor --json` prints it."""
         return {"box": self.box.as_json(), "findings": [asdict(finding) for finding in self.findings]}
 
 
 def examine(root: str | os.PathLike[str] = "/", folder: str | os.PathLike[str] = ".") -> Examination:
-    """Look at the box under `root`; `folder` is where disk reads would be measured. Never raises for what is missing.
+    """Examine the box under `root`; `folder`: place of disk reads. Missing parts give findings, not exceptions.
 
-    Another root than `/` is a recorded tree: libraries, GPUs and disks then do not belong to it and are left out.
+    Another root than `/` is a recorded tree, to which libraries, GPUs and disks of this box do not belong.
     """
-    # The load first: what loads the libraries is a load too. What runs elsewhere cannot be watched.
+    # The load first, because loading the libraries is a load too. A recorded tree has no present load.
     tree = Tree.at(root)
     others_cpus = processor_use.others_cpus() if tree.is_this_box else None
     box = describe(root)

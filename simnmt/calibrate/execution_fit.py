@@ -21,14 +21,14 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Distinct pairs, rising by the first and then by the second, and the repeats of each."""
+    """Distinct pairs, sorted by the first and then by the second number, and the repeats of each pair."""
 
     first: Column
     second: Column
     repeats: tuple[Column, ...]
-    """Measurements, rising, per cell."""
+    """Sorted measurements of each cell."""
     cell_of: Indices
-    """Per measurement, in the order given."""
+    """Cell of each measurement, in the given order."""
 
     def __len__(self) -> int:
         return len(self.repeats)
@@ -39,9 +39,9 @@ class Cells:
 
 
 def by_cell(first: ArrayLike, second: ArrayLike, measured: ArrayLike) -> Cells:
-    """Group measurements by their pair; three columns of shape (measurements,).
+    """Group measurements by pair; three columns of shape (measurements,).
 
-    Raises `ValueError` for none, unequal shapes, a key that is not finite, or a measurement that is not positive.
+    Raises `ValueError` for no measurements, unequal shapes, a pair that is not finite, or a measurement that is not positive.
     """
     columns = [np.asarray(column, np.float64) for column in (first, second, measured)]
     shapes = [column.shape for column in columns]
@@ -68,11 +68,11 @@ def r_squared(predicted: Column, measured: Column) -> float | None:
 
 
 CLEARLY = 0.8
-"""Share of the default's held-out error below which another form's is clearly less."""
+"""Largest ratio to the default's held-out error at which the error of another form is clearly less."""
 
 
 def errs_clearly_less(error: float | None, default_error: float | None, good_enough: float) -> bool:
-    """Return whether a form with more numbers than the default predicts left-out cells so much better that it is taken.
+    """Return whether a form with more numbers than the default predicts left-out cells clearly better, and replaces it.
 
     Args:
         error: held-out error of that form; None if it is not known.
@@ -87,13 +87,12 @@ def errs_clearly_less(error: float | None, default_error: float | None, good_eno
 def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> PlaneFit:
     """Fit a plane by weighted least squares (weights 1/time) with slopes that are never negative; the offset is free.
 
-    Columns of shape (inferences,), repeats of a cell in any order; fitted to each cell's `quantile` (0: its minimum), to which
-    R2 and MSE refer. Raises `ValueError` for no inferences, unequal shapes, times that are not positive.
+    Columns of shape (inferences,), repeats of a cell in any order. The fit, R2 and MSE refer to each cell's `quantile` (0: its
+    minimum). Raises `ValueError` for no inferences, unequal shapes, times that are not positive.
     """
     cells = by_cell(src_len, tgt_len, time_s)
     time = cells.quantile(quantile)
-    design = np.column_stack([cells.first, cells.second, np.ones_like(time)]) / time[:, None]
-    plane = ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
+    plane = _relative_plane(cells.first, cells.second, time)
     predicted = plane.seconds(cells.first, cells.second)
     ordinary = fit_plane(cells.first, cells.second, time)
     return PlaneFit(
@@ -106,10 +105,15 @@ def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     )
 
 
+def _relative_plane(src: Column, tgt: Column, time: Column) -> ExecutionPlane:
+    design = np.column_stack([src, tgt, np.ones_like(time)]) / time[:, None]
+    return ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
+
+
 def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
     """Return R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
 
-    Columns of shape (inferences,); None with fewer than three target lengths, or where the means do not vary.
+    Columns of shape (inferences,); None with fewer than three target lengths, or if the means do not vary.
     """
     length, which = np.unique(np.asarray(tgt_len, np.float64), return_inverse=True)
     if length.size < 3:
@@ -122,24 +126,24 @@ def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | No
 
 
 ONE_BY_ONE = 60
-"""Up to so many cells each is left out alone; of more, a tenth at a time."""
+"""Most cells that are left out one by one; of more cells, a tenth at a time."""
 LEAST_CELLS = 4
 
 
 def heldout_plane_error(
     src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0, fitted: ArrayLike | None = None
 ) -> float | None:
-    """Return the mean absolute relative error of `fit_relative_plane` on the same quantile of cells that it was not fitted to.
+    """Return the mean absolute relative error of `fit_relative_plane` on the same quantile of left-out cells.
 
-    `fitted`: shape (inferences,), true for those to fit on, the others judge (six cells of a larger grid). Without it, or
-    where it marks all, each cell is left out in turn; beyond 60 cells a tenth of them at a time. None with fewer than four
-    cells. Raises `ValueError` as `fit_relative_plane` does, and for a cell that is fitted in part.
+    `fitted`: shape (inferences,), true for inferences to fit; the others judge (six cells of a larger grid). Without it, or if
+    all are true, each cell is left out once; of more than 60 cells, a tenth at a time. None with fewer than four cells.
+    Raises `ValueError` as `fit_relative_plane` does, and for a cell that is fitted in part.
     """
     cells = by_cell(src_len, tgt_len, time_s)
     time = cells.quantile(quantile)
     errors = []
     for left_out, kept in _folds(cells, fitted):
-        plane = fit_relative_plane(cells.first[kept], cells.second[kept], time[kept]).plane
+        plane = _relative_plane(cells.first[kept], cells.second[kept], time[kept])
         errors.append(np.abs(plane.seconds(cells.first[left_out], cells.second[left_out]) / time[left_out] - 1.0))
     return _mean(errors)
 
@@ -147,9 +151,10 @@ def heldout_plane_error(
 def _heldout_errors(
     cells: Cells, time: Column, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
 ) -> tuple[float | None, float | None]:
-    """Return the errors on single inferences and on the means of left-out cells, of inferences that count.
+    """Return the errors on single inferences, and on the means, of left-out cells; only inferences in `counts` are used.
 
-    `fit(kept, of_kept)`: the plane of the kept cells; `of_kept` marks their inferences. Folds as in `heldout_plane_error`.
+    `fit(kept, of_kept)` returns the plane of the kept cells; `of_kept` marks their inferences. Folds as in
+    `heldout_plane_error`.
     """
     repeats = np.bincount(cells.cell_of, weights=counts, minlength=len(cells))
     mean = np.bincount(cells.cell_of, weights=np.where(counts, time, 0.0), minlength=len(cells)) / np.maximum(repeats, 1.0)
@@ -169,12 +174,12 @@ def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indice
         on = np.zeros(len(cells), np.bool_)
         on[cells.cell_of[marked]] = True
         if on[cells.cell_of[~marked]].any():
-            raise ValueError("a cell is either fitted or judged, with all of its repeats")
+            raise ValueError("a cell must be fitted with all of its repeats, or with none")
         if not on.any():
             raise ValueError("no cell is left to fit the plane to")
         groups = [np.flatnonzero(~on)]
     else:
-        # The same shuffle each time: in their own order, a tenth of a grid could be a whole column of it.
+        # A fixed shuffle: in the order of cells, a tenth of a grid could be a whole column.
         shuffled = np.random.default_rng(0).permutation(len(cells))
         groups = np.array_split(shuffled, len(cells) if len(cells) <= ONE_BY_ONE else 10)
     if len(cells) < LEAST_CELLS:
@@ -214,14 +219,14 @@ def fit_execution(
     """Fit a profile's block `execution` to raw repeats: plane, residual and quality. Samples are left out.
 
     The shape of the plane comes from one quantile of each cell's repeats (`shape_quantile`). Multiplied by the level it gives
-    the mean, so that draws of the mean-one residual are like the undisturbed measurements. `heldout_error` is of the shape, on
-    the left-out cells' quantiles; `heldout_error_of_means` is of the kept plane, on their means. The block is not checked: a
-    profile that holds it is.
+    the mean, so that draws of the mean-one residual resemble the undisturbed measurements. `heldout_error` is the error of the
+    shape on the quantiles of left-out cells, `heldout_error_of_means` that of the plane on their means. The block is checked
+    later, with its profile.
 
     Args:
         src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
         mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences.
-        fitted: as for `heldout_plane_error`; the kept plane is that of the marked inferences.
+        fitted: as for `heldout_plane_error`; the plane is fitted to the marked inferences.
 
     Raises:
         ValueError: as `fit_relative_plane` does.
@@ -230,13 +235,13 @@ def fit_execution(
     cells = by_cell(src, tgt, time)
     paper = mode == "paper"
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
-    quantile = LEAST if paper else shape_quantile(src, tgt, time, fitted=fitted)
+    quantile, shape_error = (LEAST, None) if paper else shape_quantile(src, tgt, time, fitted=fitted)
     shape = (
         fit_plane(src[on], tgt[on], time[on]) if paper else fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
     )
     expected = shape.plane.seconds(src, tgt)
     expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
-    # Single inferences are judged against a plane fitted by relative error: a misfit on short sentences would look disturbed.
+    # Single inferences are compared with a plane of least relative error: a misfit on short sentences would look disturbed.
     like = fit_relative_plane(src, tgt, time, quantile=MEDIAN).plane.seconds(src, tgt) if paper else expected
     kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
     if not paper and quantile == LEAST:
@@ -250,16 +255,13 @@ def fit_execution(
         return fit_plane(src[of_kept], tgt[of_kept], time[of_kept]).plane
 
     def raised(kept_cells: Indices, of_kept: Mask) -> ExecutionPlane:
-        plane = fit_relative_plane(
-            cells.first[kept_cells], cells.second[kept_cells], cells.quantile(quantile)[kept_cells]
-        ).plane
+        plane = _relative_plane(cells.first[kept_cells], cells.second[kept_cells], shape_time[kept_cells])
         calm = of_kept & kept
         return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
 
+    shape_time = cells.quantile(quantile)
     counts = np.ones(time.size, np.bool_) if paper else kept
     error, error_of_means = _heldout_errors(cells, time, counts, fitted, ordinary if paper else raised)
-    if not paper:
-        error = heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted)
     judged = "single inferences" if paper else "least times" if quantile == LEAST else "median times"
     fit = ExecutionFit.model_construct(
         mode=mode,
@@ -270,7 +272,7 @@ def fit_execution(
         r2=r_squared(predicted, time[kept]),
         r2_of_means_per_tgt_len=r2_of_means_per_tgt_len(tgt[kept], time[kept]),
         mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
-        heldout_error=error,
+        heldout_error=error if paper else shape_error,
         heldout_how=f"{judged} of {_describe_folds(cells, on)}",
         heldout_error_of_means=error_of_means,
         disturbed_share=float(1.0 - kept.mean()),
@@ -286,15 +288,17 @@ def fit_execution(
     )
 
 
-def shape_quantile(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, fitted: ArrayLike | None = None) -> float:
-    """Return the quantile of each cell's repeats that the shape of the plane is fitted to: `LEAST` or `MEDIAN`.
+def shape_quantile(
+    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, fitted: ArrayLike | None = None
+) -> tuple[float, float | None]:
+    """Return the quantile of each cell's repeats for the shape of the plane, `LEAST` or `MEDIAN`, and its held-out error.
 
-    A busy box disturbs the least of the repeats last. Where a step itself takes one of two times, the least is an accident of
-    few repeats: output weights that just fit into a cache shared with other machines are sometimes in it and sometimes not.
-    The median is taken where it predicts left-out cells clearly better.
+    The least repeat resists disturbance best. But if a step takes one of two times, the least of few repeats is accidental:
+    output weights that just fit into a shared cache are sometimes in it and sometimes not. The median is taken if it predicts
+    left-out cells clearly better.
     """
     least, median = (heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN))
-    return MEDIAN if errs_clearly_less(median, least, GOOD_ENOUGH) else LEAST
+    return (MEDIAN, median) if errs_clearly_less(median, least, GOOD_ENOUGH) else (LEAST, least)
 
 
 def _describe_folds(cells: Cells, fitted: Mask) -> str:
@@ -304,7 +308,7 @@ def _describe_folds(cells: Cells, fitted: Mask) -> str:
 
 
 def _disturbed(cells: Cells, time: Column, expected: Column) -> Mask:
-    """Return which inferences took far longer than their like; a disturbance only ever slows."""
+    """Return a mask of the inferences that took far longer than equal ones; a disturbance only slows."""
     repeated = np.array([repeats.size >= 3 for repeats in cells.repeats])[cells.cell_of]
     ratio = time / np.where(repeated, cells.quantile(MEDIAN)[cells.cell_of], expected)
     middle = float(np.median(ratio))

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 
 def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
-    """Return `execution.samples` of raw repeats, by cell in rising order."""
+    """Return `execution.samples` of raw repeats, sorted by cell."""
     cells = by_cell(src_len, tgt_len, time_s)
     return tuple(
         CellSample.of(repeats, src_len=int(src), tgt_len=int(tgt), beam=beam, sd_s=_deviation(repeats))
@@ -47,7 +47,7 @@ def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, b
 def samples_by_tgt_len(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
     """Return `execution.samples` of many single inferences, one entry a target length, as in C-NMT's figure 2a.
 
-    Their source lengths differ: `src_len_mean` is their mean, `src_len` the nearest whole number.
+    Their source lengths differ: `src_len_mean` is the mean, `src_len` the nearest whole number.
     """
     src = np.asarray(src_len, np.float64)
     cells = by_cell(np.zeros_like(src), tgt_len, time_s)
@@ -64,12 +64,12 @@ def _deviation(repeats: Floats) -> float | None:
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
-    """(encode_and_fixed_s, s_first_step, s_per_position) of one batch size and source length, by one fit over all repeats.
+    """Fit (encode_and_fixed_s, s_first_step, s_per_position) of one batch size and source length to all repeats.
 
     A translation of T tokens takes encode_and_fixed_s + T s_first_step + T (T - 1) / 2 s_per_position, because the step at
-    position p, from 0, takes s_first_step + p s_per_position. By relative error, no part below 0; with two target lengths
-    steps are alike. Both columns of shape (translations,). Raises `ValueError` for fewer than two target lengths, lengths
-    below 1 and times that are not positive.
+    position p, from 0, takes s_first_step + p s_per_position. The fit minimises relative errors, with no part below 0; with
+    two target lengths, all steps are equal. Both columns of shape (translations,). Raises `ValueError` for fewer than two
+    target lengths, lengths below 1 and times that are not positive.
     """
     length, time = np.asarray(tgt_len, np.float64), np.asarray(total_s, np.float64)
     if length.ndim != 1 or length.shape != time.shape:
@@ -78,7 +78,7 @@ def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, 
         raise ValueError("target lengths from 1 and positive times are needed")
     distinct = np.unique(length).size
     if distinct < 2:
-        raise ValueError("two target lengths at least are needed to tell a step from the rest")
+        raise ValueError("two target lengths at least are needed to separate steps from the rest")
     grown = length * (length - 1.0) / 2.0 * (distinct > 2)
     design = np.column_stack([np.ones_like(length), length, grown]) / time[:, None]
     fixed, first, per_position = bounded_least_squares(design, np.ones_like(time)).tolist()
@@ -86,13 +86,12 @@ def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, 
 
 
 GOOD_ENOUGH = 0.005
-"""Error of a line up to which no table replaces it (`errs_clearly_less`): a table has so many
-numbers that noise alone makes it the better one now and then, and outside of its grid it knows less. As the line's error
-counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
-acquit a line that is wrong at small ones."""
+"""Error of a line up to which no table replaces it (`errs_clearly_less`): with its many numbers, a table is sometimes better
+by noise alone, and it extrapolates worse. The error of the line is the greater of the held-out error and the error on its
+fitted cells: good predictions at large batches must not hide a line that is wrong at small ones."""
 WRONG = 0.1
-"""So far off at one fitted batch size, over all lengths, a line is wrong there, however noisy the judges are: then that counts
-as its error."""
+"""Error at one fitted batch size, over all lengths, from which a line is wrong there, however noisy the judging cells are: then
+this is the error of the line."""
 
 Mask = NDArray[np.bool_]
 Errors = dict[str, float | None]
@@ -112,9 +111,9 @@ def fit_grid(
 ) -> Grid:
     """Fit the cost of steps (over positions) or encoders (over source lengths) to the median of each cell's repeats.
 
-    The line is kept unless the table errs clearly less on batch sizes that neither saw: those of `judged_batches`, which are
-    never fitted, or, where none of them lies inside of what was fitted, each of the others left out in turn. Only the linear
-    form uses batch sizes at which some length is missing.
+    The line is kept unless the table errs clearly less on batch sizes that neither was fitted to: those of `judged_batches`,
+    or, if none of them lies inside the fitted range, each of the others left out once. Only the linear form uses batch sizes
+    with missing lengths.
 
     Args:
         kind: class of the block.
@@ -123,7 +122,7 @@ def fit_grid(
         blocks: further fields of the block, such as `beam`, `left_out` and `notes`.
 
     Raises:
-        ValueError: for no or impossible measurements, and where all were only to judge.
+        ValueError: for no or impossible measurements, and if all batch sizes only judge.
     """
     cells = by_cell(batch, length, time_s)
     rows, tokens, time = cells.first, cells.second, cells.quantile(0.5)
@@ -172,7 +171,7 @@ def fit_grid(
 
 
 class _Points(NamedTuple):
-    """Cells, by their quantile."""
+    """Columns of cells with their medians."""
 
     rows: Floats
     tokens: Floats
@@ -182,23 +181,23 @@ class _Points(NamedTuple):
         return _Points(self.rows[chosen], self.tokens[chosen], self.time[chosen])
 
     def linear(self) -> LinearSurface:
-        """By relative error, no coefficient below 0; what did not vary gets none."""
+        """Fit by relative error, no coefficient below 0; a column that does not vary gets 0."""
         rows, tokens = self.rows, self.tokens
         varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
         design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / self.time[:, None]
         return LinearSurface(*bounded_least_squares(design, np.ones_like(self.time)).tolist())
 
     def off(self, surface: Surface) -> Floats:
-        """Absolute relative errors."""
+        """Return the absolute relative errors."""
         return np.abs(surface.seconds(self.rows, self.tokens) / self.time - 1.0)
 
     def bias(self, surface: Surface) -> float:
-        """Absolute relative error of the mean over all cells."""
+        """Return the absolute relative error of the mean over all cells."""
         return abs(float(surface.seconds(self.rows, self.tokens).mean() / self.time.mean()) - 1.0)
 
 
 def _inside(points: _Points, table: TableSurface) -> Mask:
-    """Where neither form is made to extrapolate: what lies on or between the cells of the table."""
+    """Return a mask of the points on or between the cells of the table, where neither form extrapolates."""
     inside = np.full(points.rows.shape, table.batches.size > 0)
     for values, grid in ((points.rows, table.batches), (points.tokens, table.lengths)):
         if grid.size:
@@ -207,16 +206,16 @@ def _inside(points: _Points, table: TableSurface) -> Mask:
 
 
 def _judged(judged: _Points, linear: LinearSurface, table: TableSurface) -> tuple[Errors, str]:
-    """Errors of both forms on the same cells, of batch sizes that neither saw."""
+    """Return the errors of both forms on cells of batch sizes that neither was fitted to."""
     sizes = ", ".join(f"{size:.0f}" for size in np.unique(judged.rows))
     errors: Errors = {"linear": float(judged.off(linear).mean()), "table": float(judged.off(table).mean())}
     return errors, f"batch sizes {sizes}, measured only to judge"
 
 
 def _left_out_in_turn(points: _Points, table: TableSurface) -> tuple[Errors, str | None]:
-    """Errors of both forms on batch sizes left out in turn, the ends of the table excepted: neither is made to extrapolate.
+    """Return the errors of both forms on batch sizes left out one by one, except the ends, so that neither extrapolates.
 
-    With fewer than three batch sizes, on lengths left out in turn.
+    With fewer than three batch sizes, lengths are left out instead.
     """
     off: dict[str, list[Floats]] = {"linear": [], "table": []}
     over_batches = table.batches.size >= 3
@@ -244,16 +243,16 @@ class OverheadFit:
     s_fixed: float
     s_per_sentence: float
     error: float | None
-    """Mean absolute relative error; None where nothing was measurable."""
+    """Mean absolute relative error; None if nothing was measurable."""
     how: str
-    """What `error` was judged on."""
+    """The data on which `error` was judged."""
 
 
 def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[int] = ()) -> OverheadFit:
     """Fit both parts by relative error, neither below 0, to one time for each number of sentences.
 
-    Sizes of `judged` are kept out of the fit and give the error, where there are any; else it is that on what was fitted.
-    Columns of shape (sizes,). Raises `ValueError` where no size is left to fit.
+    Sizes in `judged` are not fitted, and give the error; without any, the error is that on the fitted sizes. Columns of shape
+    (sizes,). Raises `ValueError` if no size is left to fit.
     """
     size, time = np.asarray(sentences, np.float64), np.asarray(time_s, np.float64)
     judging = np.isin(size, list(judged))
@@ -271,7 +270,7 @@ def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[
 
 
 LEAST_SIZES = 4
-"""Of reads, to judge by sizes left out in turn."""
+"""Least sizes of reads for errors on sizes left out one by one."""
 GOOD_READ_LINE = 0.01
 """Error of a line of reads up to which no table replaces it (`errs_clearly_less`)."""
 
@@ -281,11 +280,11 @@ def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_p
 
     Args:
         read_s: seconds of each read, by bytes.
-        cold: whether the page cache held nothing of what was read.
-        paced_bytes_per_s: the rate of a slower storage that was imitated.
+        cold: true if the page cache held nothing of what was read.
+        paced_bytes_per_s: rate of a slower storage that was imitated.
 
     Raises:
-        ValueError: for fewer than two sizes, and where larger reads take no longer.
+        ValueError: for fewer than two sizes, and if larger reads take no longer.
     """
     sizes = sorted(read_s)
     size, time = np.array(sizes, float), np.array([np.median(read_s[size]) for size in sizes])
@@ -331,8 +330,8 @@ def fit_energy(
 ) -> EnergyBlock:
     """Fit a profile's block `energy`: a plane in joules over both lengths, by relative error to the medians.
 
-    Columns of shape (inferences,), repeats and all. Raises `ValueError` as `fit_relative_plane` does, energies of 0 included:
-    a counter that did not move was not read.
+    Columns of shape (inferences,), with all repeats. Raises `ValueError` as `fit_relative_plane` does, also for energies of 0,
+    which a counter that did not move would give.
     """
     plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=MEDIAN).plane
     return EnergyBlock(

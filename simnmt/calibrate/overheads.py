@@ -1,4 +1,4 @@
-"""Costs beside the model's own: the gateway's decision (CNMT-12), tokenisation, joining and leaving a batch (FNI-10)."""
+"""Costs beside those of the model: the gateway's decision (CNMT-12), tokenisation, joining and leaving a batch (FNI-10)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Clock = Callable[[], float]
 
 
 def decision_s(clock: Clock = perf_counter, decisions: int = DECISIONS) -> float:
-    """Median seconds that C-NMT takes to decide between two targets, one request at a time, as a live gateway does.
+    """Return the median seconds of a decision of C-NMT between two targets, one request at a time as in a live gateway.
 
-    What does not depend on the moment is prepared once for every source length, as `prepare` is for; the decision then looks
-    up both executions and adds what each target costs besides. It is the policy that the simulation runs.
+    The policy is the one that the simulation runs. `prepare` computes the time-independent part once for every source length;
+    a decision looks up both executions and adds the delay of each target.
     """
     planes = [ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)]
     decide = CNmt(planes, LengthRegression(0.8, 1.0).predict).prepare(np.arange(LONGEST_SRC_LEN + 1))
@@ -44,10 +44,10 @@ def decision_s(clock: Clock = perf_counter, decisions: int = DECISIONS) -> float
 
 
 def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[float, float] | None:
-    """(Seconds per token, seconds per sentence) to cut text into pieces, fitted over sentences of 1 to 100 pieces.
+    """Fit (seconds per token, seconds per sentence) of cutting text into pieces, over sentences of 1 to 100 pieces.
 
-    The sentences are random pieces of the model itself. None where sentencepiece is not installed. Raises
-    `CalibrationError` for a file that it cannot use.
+    The sentences are random pieces of the model itself. None if sentencepiece is not installed. Raises `CalibrationError`
+    for a file that it cannot use.
     """
     try:
         from sentencepiece import SentencePieceProcessor
@@ -65,7 +65,7 @@ def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[
 
 
 def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[float]]:
-    """Pieces of each sentence, and the least seconds of cutting it."""
+    """Return the number of pieces of each sentence, and the least seconds of cutting it."""
     random = np.random.default_rng(seed)
     tokens, times_s = [], []
     for length in np.linspace(1, 100, SENTENCES).astype(int).tolist():
@@ -81,16 +81,16 @@ def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[flo
 
 
 def overhead(value: float | None, note: str = "") -> Overhead:
-    """Return one measured entry of a profile's `overheads`; None: it could not be measured."""
+    """Return one measured entry of a profile's `overheads`; `value` None: it could not be measured."""
     return Overhead(value=value, kind="measured", note=note)
 
 
 NAMES = ("refill_s_fixed", "refill_s_per_sentence", "leave_s")
 NEVER = "never refills a batch"
 PASSES, ROUNDS = 3, 5
-"""Over all sizes, and of each size in a pass."""
+"""Passes over all sizes, and rounds of each size in a pass."""
 WITHIN_S = 30.0
-"""No further pass is begun after so long: each takes steps of the largest batch."""
+"""Seconds after which no further pass begins: each takes steps of the largest batch."""
 
 
 @runtime_checkable
@@ -98,7 +98,7 @@ class Joins(Protocol):
     """An engine whose decoder lets sentences join and leave."""
 
     def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> tuple[float, float]:
-        """Seconds that encoded sentences take to join others, and all in one step to leave again, the usual of `rounds`."""
+        """Return the median seconds that encoded sentences take to join others, and to leave again in one step."""
 
 
 def refill_overheads(
@@ -106,10 +106,9 @@ def refill_overheads(
 ) -> dict[str, Overhead]:
     """Measure `refill_s_fixed`, `refill_s_per_sentence` and `leave_s` of a profile, from 1, 2, 4 ... sentences, up to `most`.
 
-    Sentences that joined together end at steps of their own: of leaving, what each adds goes with its joining, and what is
-    paid whatever their number is `leave_s`, paid in each step with which some leave. As many others are active as there is
-    room for, at most as many as join. The first step after joining may take longer than its batch and position imply; that is
-    not included.
+    Sentences that joined together end at different steps: the cost of leaving per sentence is added to its joining, and the
+    fixed cost is `leave_s`, paid in each step that ends some sentence. As many others are active as fit, at most as many as
+    join. The first step after joining may take longer than its batch and position imply; that is not included.
     """
     if not isinstance(engine, Joins):
         return dict.fromkeys(NAMES, overhead(None, NEVER))

@@ -1,7 +1,7 @@
-"""Reconciliation: one model of a sentence alone, from whole executions and from the parts that were measured apart (XP-01).
+"""Reconciliation: one model of a sentence alone, from whole executions and from separately measured parts (XP-01).
 
-Whole executions and their parts are measured by different benches, on a box whose speed varies. Fitted apart they disagree,
-and a sentence would take another time where batching is switched on. One least-squares fit reconciles them, and the
+Whole executions and their parts are measured by different benches, on a box whose speed varies. Fitted separately they
+disagree, and switching batching on would change the time of a sentence. One least-squares fit reconciles them, and the
 execution plane is derived from it.
 """
 
@@ -23,28 +23,27 @@ Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 
 LEAST_CELLS = 6
-"""Whole executions: a plane and a pace have four numbers."""
+"""Least cells of whole executions: a plane and a pace have four numbers."""
 PACED = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
-"""Overheads that belong to decoding in batches, and are measured with the decode steps."""
+"""Overheads of decoding in batches, which are measured with the decode steps."""
 
 
 def reconcile(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
     """Return the profile with its plane, and its steps and encoder at batch 1, derived from one model of a sentence alone.
 
     The model is `encoder(1, N) + steps(1, 0..M-1) + M gap(1) + joining and leaving`. A weighted least-squares fit, by relative
-    error, determines each length of the encoder and of the steps at batch 1 together with `pace`, the one factor by which the
-    box was slower in whole executions than in their parts. Each cell of whole executions is one row of the fit; each measured
-    length of encoder and steps is another, which ties it to the pace times its measurement. All costs of decoding in
+    error, determines each length of the encoder and of the steps at batch 1 together with `pace`, the factor by which the box
+    was slower in whole executions than in their parts. Each cell of whole executions is one row of the fit; each measured
+    length of encoder and steps is another row, which ties it to the pace times its measurement. All costs of decoding in
     batches are then multiplied by the pace, and the plane is the relative least-squares plane through the model at the measured
-    cells. What the fit changed stands in `reconciliation`.
+    cells. The block `reconciliation` records the changes.
 
     Args:
-        profile: As measured, not yet reconciled.
-        kind: Of the correction: "measured" where whole executions and parts were measured in the same rounds, "inferred" where
-            they were measured at different times.
+        profile: the measured profile, not yet reconciled.
+        kind: "measured" if whole executions and parts were measured in the same rounds, "inferred" if at different times.
 
     Returns:
-        The new profile; the same one where it lacks steps, encoder or samples of single executions to reconcile.
+        The new profile, or the same one if it lacks steps, encoder or samples of single executions.
 
     Raises:
         ValueError: If the profile is reconciled already.
@@ -87,7 +86,7 @@ class _WholeExecutions(NamedTuple):
 
 
 def _whole_executions(profile: DeviceProfile) -> _WholeExecutions | None:
-    """Return what was measured of single sentences; None if there are fewer than `LEAST_CELLS` cells."""
+    """Return the measured times of single sentences; None if there are fewer than `LEAST_CELLS` cells."""
     fit = profile.execution.fit
     samples = [sample for sample in profile.execution.samples if sample.batch == 1]
     if len(samples) < LEAST_CELLS:
@@ -122,7 +121,7 @@ def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _Who
     scale = np.append(known_s, 1.0)
     solution: Floats = np.linalg.lstsq(design * scale, target, rcond=None)[0] * scale
     if (solution <= 0.0).any():
-        # Measurements that contradict each other so far do not determine single lengths; the pace alone is always positive.
+        # Strongly contradictory measurements do not determine single lengths; the pace alone is always positive.
         model_over_measured = (parts @ known_s + besides_s) / whole.time_s
         pace = float(model_over_measured.sum() / (model_over_measured @ model_over_measured))
         return pace, pace * step_s, pace * encoder_s
@@ -130,8 +129,10 @@ def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _Who
 
 
 def _gradient(row: Floats, seconds: Callable[[Floats], Floats]) -> Floats:
-    """Derivatives of seconds by each cell of a row, shape (results, cells): a table's sums are linear in its cells but for
-    the trend beyond its last length, which never falls."""
+    """Return the derivatives of seconds by each cell of a row, shape (results, cells).
+
+    A table's sums are linear in its cells, except for the trend beyond its last length, which never falls.
+    """
     base, share = seconds(row), 1e-4
     columns = [
         (seconds(row * (1.0 + share * (np.arange(row.size) == at))) - base) / (share * row[at]) for at in range(row.size)

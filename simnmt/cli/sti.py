@@ -35,7 +35,7 @@ from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.settings import StiSettings
-    from simnmt.calibrate.streaming.encoder_block import Progress
+    from simnmt.calibrate.streaming.layer_times import Progress
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames
     from simnmt.profile.device_profile import DeviceProfile
 

@@ -58,9 +58,9 @@ def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
     [
         (0, "ext4", True, "mincore found nothing"),
         (3, "ext4", False, "before 4 of 4 reads"),
-        (None, "ext4", False, "could not be found out"),
-        (0, "zfs", False, "a cache of its own"),
-        (0, "fuse.sshfs", False, "a cache of its own"),
+        (None, "ext4", False, "it is unknown"),
+        (0, "zfs", False, "a separate cache"),
+        (0, "fuse.sshfs", False, "a separate cache"),
     ],
 )
 def test_cold_is_claimed_only_where_it_was_seen(

@@ -47,7 +47,7 @@ def test_a_busy_container_with_a_quota(tmp_path: Path) -> None:
     assert "1.5 GB free" in said(findings, "memory")[0][1]
     assert said(findings, "load")[0] == (
         "warning",
-        "load average 12.00 on 16 CPUs: others compute here, and will disturb the times (wait until it is below 1.6: see top)",
+        "load average 12.00 on 16 CPUs: other programs will disturb the times (wait until it is below 1.6: see top)",
     )
     assert said(findings, "clock")[0][0] == "cannot"
     assert "container (kubepods)" in said(findings, "box")[0][1]
@@ -73,7 +73,7 @@ def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None
     assert [verdict for verdict, _ in clock] == ["warning", "warning"]
     assert "cpupower frequency-set -g performance" in clock[0][1] and "connect the mains" in clock[1][1]
     assert said(doctor.memory(box), "memory")[0][0] == "warning"
-    assert said(doctor.load(box), "load")[0] == ("warning", "whether the box is quiet cannot be told (None)")
+    assert said(doctor.load(box), "load")[0] == ("warning", "whether the box is quiet is unknown (None)")
     watched = [said(doctor.load(box, others), "load")[0][0] for others in (0.01, 3.0)]
     assert watched == ["can", "warning"], "by what others use now, as calibrate judges"
 
@@ -110,7 +110,7 @@ def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monk
     monkeypatch.setattr(doctor, "loaded", lambda name: SimpleNamespace(version=SimpleNamespace(cuda=None)))
     seen, unseen = doctor.gpu_finding(box(gpus=(GPU, other)))
     assert (seen.verdict, seen.what) == ("can", "cuda:0: NVIDIA X, 8.0 GB, compute capability 8.7, driver 550.1")
-    assert unseen.verdict == "cannot" and "built for CPUs alone" in str(unseen)
+    assert unseen.verdict == "cannot" and "built for CPUs only" in str(unseen)
 
 
 def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
         truth_s = truth.encode_s(batch, src_len) + (0.0 if tells_steps else PLANE[2])
         assert float(encoder.cost.seconds(batch, src_len)) == pytest.approx(truth_s, rel=0.05)
     said = " ".join((*block.notes, *encoder.notes))
-    assert ("does not tell" in said) == (not tells_steps)
+    assert ("does not report" in said) == (not tells_steps)
 
 
 def test_what_memory_left_out_is_told(measured: Any) -> None:

@@ -27,7 +27,7 @@ def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: fl
     assert [(batch, more) for batch, more, _ in found] == [(8, 60), (32, 60), (64, 60)]
     value, note = per_row_src_token_s(found)
     assert value == pytest.approx(attention_s, rel=0.05, abs=5e-8)
-    assert "of 138 pairs at least; told within" in note
+    assert "of 138 pairs at least; fitted within" in note
 
 
 def test_a_steps_growth_that_is_not_by_rows_is_told_by_its_error() -> None:
@@ -35,7 +35,7 @@ def test_a_steps_growth_that_is_not_by_rows_is_told_by_its_error() -> None:
     value, note = per_row_src_token_s(pairs)
     assert value is not None and 0.0 < value < 0.2 / (32 * 60)
     assert "0.0 % (0.0 % to 0.0 %) at batch 8, 20.0 % (20.0 % to 20.0 %) at batch 32" in note
-    assert "told within 2.8 % of a step" in note
+    assert "fitted within 2.8 % of a step" in note
 
 
 def test_a_shorter_step_under_long_sources_is_noise() -> None:

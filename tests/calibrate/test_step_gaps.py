@@ -71,7 +71,7 @@ def test_a_batch_whose_encoder_had_no_room_tells_no_gap(measured: Any) -> None:
 def test_where_steps_are_not_told_no_gap_is_known(measured: Any) -> None:
     found = gaps(measured(tells_steps=False))
     assert [each.value for each in found.values()] == [None, None]
-    assert "does not tell its steps" in found["step_gap_s"].note
+    assert "does not report its steps" in found["step_gap_s"].note
 
 
 def test_single_sentences_tell_nothing_of_the_growth(measured: Any) -> None:

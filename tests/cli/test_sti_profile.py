@@ -159,7 +159,7 @@ REFUSED = [
     (("nowhere",), "nowhere"),
     (("some",), "no shards of 3, 4, 5, 6 bits"),
     (("mute", "--task", "dev.tsv"), "without a tokenizer"),
-    (("s", "--task", "three.tsv"), "3 classes where the model tells 2 apart"),
+    (("s", "--task", "three.tsv"), "3 classes where the model has 2"),
     (("s", "--task", "absent.tsv"), "absent.tsv"),
     (("s", "--lengths", "8,4"), "out of order"),
     (("s", "--lengths", "four"), "give whole numbers"),
@@ -199,7 +199,7 @@ def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here
     for options, ending in refused.items():
         done = simnmt(*command, "p.json", *options, "--into", "words.json")
         assert (done.status, done.out) == (2, "")
-        assert done.err.lstrip() == f"simnmt: --into: words has costs per token of unit word, this model would be {ending}"
+        assert done.err.lstrip() == f"simnmt: --into: words has costs per token of unit word, this model is {ending}"
         assert not (here / "p.json").exists()
     for options in (("mute",), ("s", "--unit", "word")):
         assert simnmt(*command, "p.json", *options, "--into", "words.json").status == 0

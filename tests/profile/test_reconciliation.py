@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 OVERHEADS = {"step_gap_s": 2e-4, "step_gap_s_per_sentence": 1e-5, "refill_s_fixed": 3e-4, "leave_s": 1e-4}
 
 
+@cache
 def measured(slower: float = 1.0, step_1: float = 1.0, bend: float = 0.0) -> DeviceProfile:
     """Whole executions of a made-up box, and their parts measured while it was `slower` times as slow.
 

@@ -101,7 +101,7 @@ def test_six_cells_are_judged_by_the_others() -> None:
     assert corners.sum() == 6
     time_s = PLANE.seconds(SRC, TGT) * np.where(corners, 1.0, 1.02)
     assert heldout_plane_error(SRC, TGT, time_s, fitted=corners) == pytest.approx(1 - 1 / 1.02)
-    with pytest.raises(ValueError, match="either fitted or judged"):
+    with pytest.raises(ValueError, match="must be fitted with all of its repeats"):
         heldout_plane_error([*SRC, SRC[0]], [*TGT, TGT[0]], [*time_s, time_s[0]], fitted=[*([True] * 36), False])
     assert heldout_plane_error(SRC[corners], TGT[corners], time_s[corners]) == pytest.approx(0.0, abs=1e-10)
     assert heldout_plane_error(SRC[:3], TGT[:3], time_s[:3]) is None

@@ -1,7 +1,7 @@
-"""Measure decoder steps by width, and what each request pays once before them, with random weights.
+"""Measure decoder steps by width, and the time once per request before them, with random weights.
 
-Times depend on sizes, not on weights. Each slice is a head of self-attention and of attention to the source, and its share
-of the feed-forward neurons, as in an encoder's shard with a second attention beside the first (STI-01).
+Times depend on sizes, not on weights. A slice is a head of self-attention and of attention to the source, with its share of
+the feed-forward neurons, as an encoder's shard with a second attention (STI-01).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streaming.layer_times import Counter
+from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.kernels.unpack import OUTLIER_SHARE, PackedWeights, unpack
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.streaming_block import ShardReads, StiDecoder
@@ -25,7 +25,7 @@ from simnmt.streaming.store.shard_format import Packed, aligned_bytes, record_si
 
 
 def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tuple[int, int], Packed]:
-    """All of a model's, by layer and slice."""
+    """Draw all shards of a model, by layer and slice."""
     return {
         (layer, index): Packed.random(
             bits, geometry.weights_per_shard, seed=seed + layer * geometry.heads + index, layer=layer, slice=index
@@ -36,16 +36,16 @@ def random_shards(geometry: ShardGeometry, bits: int, seed: int = 0) -> dict[tup
 
 
 def record_bytes(geometry: ShardGeometry, bits: int) -> int:
-    """Of the record of such a shard."""
+    """Return the bytes of the record of a random shard."""
     weights = geometry.weights_per_shard
     return record_size(weights, bits, 0 if bits == 32 else round(OUTLIER_SHARE * weights))
 
 
 class _Layer:
-    """Weights of one layer, biases and norms of all its width; rows as `LayerBuffer` keeps them."""
+    """Weights of one layer, and biases and norms of its whole width; rows in the order of `LayerBuffer`."""
 
     def __init__(self, width: int, attention: int, neurons: int, drawn: torch.Generator) -> None:
-        """`attention`: width of all computed heads, and `neurons` as many as they have; every matrix is [rows, width]."""
+        """Draw the weights. `attention`: width of all computed heads; `neurons`: theirs; every matrix is [rows, width]."""
 
         def rows(count: int) -> Tensor:
             return torch.randn((count, width), generator=drawn).mul_(width**-0.5)
@@ -57,7 +57,7 @@ class _Layer:
         self.source_o = rows(attention)
         self.ffn_in, self.ffn_in_bias = rows(neurons), torch.zeros(neurons)
         self.ffn_out = rows(neurons)
-        self.out_bias = torch.zeros(width)  # of each of the three parts
+        self.out_bias = torch.zeros(width)  # for each of the three parts
         self.norm = torch.ones(width), torch.zeros(width)
 
 
@@ -65,7 +65,7 @@ class DecoderLayers:
     """All layers of a decoder at one width, with the cache of one sentence."""
 
     def __init__(self, geometry: ShardGeometry, slices: int, positions: int, *, seed: int = 0) -> None:
-        """For up to `positions` tokens."""
+        """Draw the layers, with a cache for up to `positions` tokens."""
         self.geometry, self.slices = geometry, slices
         self._head = geometry.width // geometry.heads
         drawn = torch.Generator().manual_seed(seed)
@@ -76,7 +76,7 @@ class DecoderLayers:
         self._source: list[tuple[Tensor, Tensor]] = []
 
     def read_source(self, source: Tensor) -> None:
-        """Keys and values of an encoded source [1, l, d], once for a sentence."""
+        """Compute keys and values of an encoded source [1, l, d], once per sentence."""
         self._source = []
         for layer in self._layers:
             both = functional.linear(source[0], layer.source_kv, layer.source_kv_bias)
@@ -84,7 +84,7 @@ class DecoderLayers:
             self._source.append((key, value))
 
     def step(self, hidden: Tensor, position: int) -> Tensor:
-        """One token's vector [1, d] through all layers, when `position` tokens are out."""
+        """Compute all layers for one token's vector [1, d] after `position` tokens; return the vector."""
         for number, layer in enumerate(self._layers):
             hidden = self._norm(layer, hidden + self._self_attention(layer, number, hidden, position))
             hidden = self._norm(layer, hidden + self._source_attention(layer, number, hidden))
@@ -104,7 +104,7 @@ class DecoderLayers:
         return torch.addmm(layer.out_bias, self._mixed(query, *self._source[number]), layer.source_o)
 
     def _mixed(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[1, m hd]"""
+        """Return the attention's result, [1, slices x head size]."""
         score = torch.bmm(keys, query[:, :, None])[:, :, 0] * self._head**-0.5
         return torch.bmm(score.softmax(1)[:, None, :], values).view(1, -1)
 
@@ -113,16 +113,16 @@ class DecoderLayers:
 
 
 SRC_LEN, TGT_LEN = 20, 20
-"""Under which steps are timed: tokens of the source, and those that are out."""
+"""Source tokens of the timed steps, and target tokens before them."""
 BITS = 6
 
 
 def measure_decoder(
-    geometry: ShardGeometry, reads: Sequence[ShardReads], output_s: float | None, settings: StiSettings, progress: Counter
+    geometry: ShardGeometry, reads: Sequence[ShardReads], output_s: float | None, settings: StiSettings, progress: Progress
 ) -> StiDecoder:
     """Time a decoder step at each width; the time of all layers, with weights from memory, is divided by their number.
 
-    Each round visits the widths in a new random order. `progress(done, total)` counts timings.
+    Each round visits the widths in a new random order. `progress` counts rounds.
     """
     seed, repeats = settings.seed, settings.repeats
     drawn = random.Random(seed)
@@ -151,7 +151,7 @@ def measure_decoder(
                 unpack_s = perf_counter() - read_s
                 step_s[width].append((stepped_s - begin_s) / geometry.layers)
                 once_s[width].append((read_s - stepped_s) / geometry.layers + unpack_s)
-            progress(done + 1, repeats)
+            progress(done + 1, repeats, "stepping")
 
     def quantile(share: float, by_width: dict[int, list[float]]) -> tuple[float, ...]:
         return tuple(float(np.quantile(by_width[width], share)) for width in sorted(by_width))

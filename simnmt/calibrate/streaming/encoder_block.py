@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import numpy as np
 from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, mount_of
 from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Counter, measure_layers, no_progress, slowed_by_reads
+from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Progress, measure_layers, no_progress, slowed_by_reads
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiGeometry, StiIo
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.pipeline.shard_reader import ShardReader
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from simnmt.streaming.store.shard_store import ShardStore
 
 READS = 3
-"""Rows of reads of each bitwidth for each repeat of a layer: they vary more, and take a hundredth of the time."""
+"""Reads of a row of shards at each bitwidth per repeat of a layer: reads vary more, and take a hundredth of the time."""
 
 
-def measure_reads(store: ShardStore, settings: StiSettings, progress: Counter = no_progress) -> StiIo:
-    """Read layers drawn at random, all shards of one in a row from a cold file, in an interleaved order of bits.
+def measure_reads(store: ShardStore, settings: StiSettings, progress: Progress = no_progress) -> StiIo:
+    """Read all shards of random layers, one layer after the other, from a cold file, in an interleaved order of bits.
 
-    A sample is a shard's part of such a row, as the executor reads: checksums are in the time, and a thread that wakes late
-    after one paced read begins the next no later. `progress(done, total)` in rows. Raises `CalibrationError` for a store
-    without some of the bitwidths, `StoreError` for a damaged one, `StreamingError` for a pace that is none.
+    A sample is the mean time of a layer's shards. As in the executor, it includes checksums, and a thread that wakes late after
+    one paced read does not delay the next. `progress` counts layers. Raises `CalibrationError` for a store without some of
+    the bitwidths, `StoreError` for a damaged one, `StreamingError` for an invalid pace.
     """
     check_bits(store)
     drawn = random.Random(settings.seed)
@@ -51,7 +51,7 @@ def measure_reads(store: ShardStore, settings: StiSettings, progress: Counter = 
         for slice_ in range(geometry.heads):
             reader.read((layer, slice_), bits)
         read_s[bits].append((perf_counter() - begin_s) / geometry.heads)
-        progress(done + 1, len(order))
+        progress(done + 1, len(order), "reading shards")
     mount = mount_of(store.path)
     if mount is not None and (mount.kind in IN_MEMORY or mount.kind.partition(".")[0] in OWN_CACHE):
         cold = False
@@ -61,7 +61,7 @@ def measure_reads(store: ShardStore, settings: StiSettings, progress: Counter = 
 
 
 def check_bits(store: ShardStore) -> None:
-    """Raise `CalibrationError` where a planner could choose a bitwidth that the store has not."""
+    """Raise `CalibrationError` if the store lacks a bitwidth that a planner could choose."""
     lacking = [bits for bits in BITS if bits not in store.bits]
     if lacking:
         what = f"no shards of {', '.join(map(str, lacking))} bits"
@@ -95,12 +95,8 @@ def reads_block(
     )
 
 
-Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what is at work."""
-
-
 def packed_shards(store: ShardStore) -> dict[Shard, Packed]:
-    """All of the store's shards at 6 bits, in memory. Raises `StoreError` for a damaged store."""
+    """Return all shards of the store at 6 bits, in memory. Raises `StoreError` for a damaged store."""
     geometry = store.geometry
     every = [(layer, slice_) for layer in range(geometry.layers) for slice_ in range(geometry.heads)]
     return {shard: decode(store.read(store.record(*shard, UNPACKED_BITS))) for shard in every}
@@ -109,9 +105,12 @@ def packed_shards(store: ShardStore) -> dict[Shard, Packed]:
 def encoder_block(
     store: ShardStore, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], settings: StiSettings, progress: Progress
 ) -> StiBlock:
-    """Measured on this box, without importance; `shards`: of `packed_shards`. Raises `CalibrationError`, `StoreError`."""
-    reads = measure_reads(store, settings, lambda done, total: progress(done, total, "reading shards"))
-    compute = measure_layers(encoder, shards, settings, lambda done, total: progress(done, total, "computing layers"))
+    """Measure the block `sti` on this box, without importance.
+
+    `shards`: result of `packed_shards`. Raises `CalibrationError`, `StoreError`.
+    """
+    reads = measure_reads(store, settings, progress)
+    compute = measure_layers(encoder, shards, settings, progress)
     progress(0, 1, "computing layers beside reads")
     slowed = slowed_by_reads(encoder, store, shards, settings)
     progress(1, 1, "computing layers beside reads")

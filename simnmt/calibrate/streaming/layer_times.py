@@ -1,6 +1,6 @@
 """Measure T_comp, the time to unpack and compute a layer by padded length and width, alone and during reads (STI-08, STI-16).
 
-All shards are in memory, and one text is computed at a time. Reads of a disk share processor and memory with computing, so
+All shards are in memory, and one text is computed at a time. Disk reads use the same processor and memory as computing, so
 layers take longer while shards are read.
 """
 
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -34,45 +34,42 @@ if TYPE_CHECKING:
     from simnmt.streaming.store.shard_store import ShardStore
 
 
-Counter = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+Progress = Callable[[int, int, str], None]
+"""Receives the number of finished items, of all items, and the present activity."""
 
 
-def no_progress(done: int, total: int) -> None:
+def no_progress(done: int, total: int, activity: str) -> None:
     """Report nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTiming:
-    """Of one layer of one text; seconds."""
+    """Seconds of one layer for one text."""
 
     total_s: float
     unpack_s: float
 
 
+@dataclass
 class LayerBench:
     """An encoder with its shards in memory and one working buffer for each width."""
 
-    def __init__(
-        self,
-        encoder: ElasticEncoder,
-        shards: Mapping[Shard, Packed],
-        threads: int = 1,
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
-        self._encoder, self._shards, self._threads, self._clock = encoder, shards, threads, clock
-        self._buffers: dict[int, LayerBuffer] = {}
-        self._texts: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+    _encoder: ElasticEncoder
+    _shards: Mapping[Shard, Packed]
+    _threads: int
+    _clock: Callable[[], float]
+    _buffers: dict[int, LayerBuffer] = field(default_factory=dict)
+    _texts: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     def warm_up(self, lengths: Sequence[int]) -> None:
-        """Libraries load and pages appear at the first call of each kind."""
+        """Run everything once: the first call of each kind loads libraries and maps pages."""
         for length in lengths:
             self.ends_s(length)
             for width in range(1, self._encoder.geometry.heads + 1):
                 self.layers(length, width, 1)
 
     def layers(self, length: int, width: int, layers: int) -> list[LayerTiming]:
-        """Time each of the bottom layers in turn, on one text without padding."""
+        """Time each of the bottom layers, one after the other, on one text without padding."""
         _, mask, hidden = self._text(length)
         timings = []
         for layer in range(layers):
@@ -81,13 +78,13 @@ class LayerBench:
         return timings
 
     def submodel_s(self, length: int, width: int, layers: int) -> float:
-        """The same in all, from its begin to its end."""
+        """Return the seconds of the bottom layers as a whole."""
         begin_s = self._clock()
         self.layers(length, width, layers)
         return self._clock() - begin_s
 
     def submodels_s(self, length: int, width: int, least_s: float) -> float:
-        """All layers, again and again for so long at least: the mean of one pass."""
+        """Return the mean seconds of a pass through all layers, repeated for at least `least_s`."""
         begin_s, passes = self._clock(), 0
         while (taken_s := self._clock() - begin_s) < least_s or not passes:
             self.submodel_s(length, width, self._encoder.geometry.layers)
@@ -95,7 +92,7 @@ class LayerBench:
         return taken_s / passes
 
     def ends_s(self, length: int) -> tuple[float, float]:
-        """Embedding, and classifying."""
+        """Return the seconds of embedding and of classifying."""
         token_ids, mask, hidden = self._text(length)
         begin_s = self._clock()
         self._encoder.embed(token_ids, mask)
@@ -126,23 +123,23 @@ class LayerBench:
 
 
 UNPACKED_BITS = 6
-"""As many as a compressed shard has at most: the upper bound of unpacking."""
+"""Most bits of a compressed shard: the upper bound of unpacking."""
 JUDGED = 8
-"""Whole submodels that are timed only to judge."""
+"""Number of whole submodels that are timed only to judge."""
 
 
 def measure_layers(
     encoder: ElasticEncoder,
     shards: Mapping[Shard, Packed],
     settings: StiSettings,
-    progress: Counter = no_progress,
+    progress: Progress = no_progress,
     clock: Callable[[], float] = perf_counter,
 ) -> StiCompute:
-    """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
+    """Time every width at every padded length, one text at a time, and whole submodels to judge the table.
 
-    `shards`: all of the model's at 6 bits, in memory. Every round visits all of them in a new random order, and times each
-    layer of a whole model of a width: as in a pipeline, shards come from memory and their buffer from the layer before.
-    `progress(done, total)` in models.
+    `shards`: all shards of the model at 6 bits, in memory. Each round visits all widths and lengths in a new random order, and
+    times each layer of a whole model: as in a pipeline, shards come from memory and the buffer from the layer before.
+    `progress` counts models.
     """
     drawn, lengths, repeats = random.Random(settings.seed), settings.lengths, settings.repeats
     bench = LayerBench(encoder, shards, settings.threads, clock)
@@ -166,7 +163,7 @@ def measure_layers(
                 else:
                     runs[length, width, layers].append(bench.submodel_s(length, width, layers))
                 done += 1
-                progress(done, total)
+                progress(done, total, "computing layers")
             for length in lengths:
                 ends_s[length].append(bench.ends_s(length))
     table = tuple(
@@ -181,7 +178,7 @@ def measure_layers(
         lengths=table,
         repeats=repeats,
         heldout_error=float(np.mean(off)),
-        heldout_how=f"{len(off)} whole submodels in memory, timed in the same rounds for this alone",
+        heldout_how=f"{len(off)} whole submodels in memory, timed in the same rounds only for this",
     )
 
 
@@ -206,7 +203,7 @@ def _times(length: int, by_width: Sequence[Sequence[LayerTiming]], ends_s: Seque
 THREAD = "simnmt-reads"
 COMPRESSED = BITS[:-1]
 LEAST_WORK_S = 0.02
-"""Of a timing: long enough for several reads."""
+"""Least seconds of a timing: long enough for several reads."""
 
 
 def slowed_by_reads(
@@ -216,11 +213,11 @@ def slowed_by_reads(
     settings: StiSettings,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[float, ...]:
-    """Times as long as without reads, 1 or more, with 1, 2, ... shards a layer: models in memory, each timed twice; medians.
+    """Return the factors by which reads slow layers of 1, 2, ... shards, at least 1; medians over models timed twice.
 
-    `shards`: all of the model's at 6 bits. The reads are of compressed shards drawn at random from a cold file, at the pace if
-    there is one. Narrow layers may lose more, whose buffer fits into the processor's cache. Raises `StoreError` for a damaged
-    store.
+    `shards`: all shards of the model at 6 bits, in memory. The reads are of random compressed shards from a cold file, at the
+    pace if there is one. Narrow layers, whose buffer fits into the processor's cache, may lose more. Raises `StoreError` for
+    a damaged store.
     """
     drawn, lengths = random.Random(settings.seed), settings.lengths
     bench, reader = LayerBench(encoder, shards, settings.threads, clock), ShardReader(store, settings.pace_bytes_per_s)
@@ -242,7 +239,7 @@ def slowed_by_reads(
 
 @contextmanager
 def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Iterator[None]:
-    """Reads go on in another thread for as long as the block lasts; what they raised is raised at its end."""
+    """Read in another thread while the block runs; raise the exception of a read at its end."""
     begun, stopped = threading.Event(), threading.Event()
 
     def read() -> None:

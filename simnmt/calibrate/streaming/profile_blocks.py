@@ -1,7 +1,7 @@
 """Measure blocks `sti` and `execution` of a profile, for a sharded classifier or a translator with random weights.
 
-A classifier's shards are read from its store, and a task gives their importance (STI-07 to STI-09). A translator has only
-its sizes: its reads are of the sizes of its records, on the same disk (STI-07, STI-08).
+A classifier's shards are read from its store, and a task gives their importance (STI-07 to STI-09). For a translator, of
+which only the sizes are known, reads of the size of its records are timed on the same disk (STI-07, STI-08).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.calibrate.streaming.decoder_times import DecoderLayers, measure_decoder, random_shards, record_bytes
 from simnmt.calibrate.streaming.encoder_block import (
     READS,
-    Progress,
     check_bits,
     encoder_block,
     packed_shards,
     reads_block,
     shard_reads,
 )
-from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, measure_layers
+from simnmt.calibrate.streaming.layer_times import UNPACKED_BITS, Progress, measure_layers
 from simnmt.calibrate.streaming.whole_models import (
     TGT_LENGTHS,
     WholeEncoder,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
-    """Raise what would be found out only after minutes: `CalibrationError`, `StoreError`, `StreamingError`."""
+    """Raise the errors of a later measurement at once: `CalibrationError`, `StoreError`, `StreamingError`."""
     check_bits(store)
     settings.within(store.configuration.positions)
     if task is not None:
@@ -60,7 +59,7 @@ def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None
 
 
 def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progress) -> tuple[StiBlock, Execution]:
-    """Measure blocks `sti`, without importance, and `execution` of a profile; on `settings.threads` threads."""
+    """Measure blocks `sti`, without importance, and `execution` of a profile on `settings.threads` threads."""
     resident = store.resident()
     encoder, shards = ElasticEncoder(store.configuration, resident), packed_shards(store)
     block = encoder_block(store, encoder, shards, settings, progress)
@@ -90,7 +89,7 @@ def classifier_importance(
 
 
 LOW, HIGH = 2, 32
-"""Bits of all shards, and of the one that is raised; between them is nothing measured (STI-28)."""
+"""Bits of all shards, and of the one that is raised; no bitwidth between them is measured (STI-28)."""
 
 
 def measure_importance(
@@ -100,14 +99,14 @@ def measure_importance(
     journal_path: str | os.PathLike[str] | None,
     progress: Callable[[int, int], None],
 ) -> StiImportance:
-    """Measure what the task gains when one shard alone is raised from 2 to 32 bits: the base, and one evaluation per shard.
+    """Measure the scores of the task with each single shard raised from 2 to 32 bits, and with none raised.
 
     The journal keeps every evaluation at once, and an interrupted measurement resumes from it. `progress(done, total)` counts
     evaluations. Raises `CalibrationError` for a journal of another store, task or set of examples, one that is in use, and
     one that cannot be written.
     """
     layers, slices = evaluator.geometry.layers, evaluator.geometry.heads
-    # The top layer first: all below it are the base's, and are not computed again.
+    # The top layer first: the layers below it equal the base's, and are not computed again.
     shards = [(layer, slice_) for layer in reversed(range(layers)) for slice_ in range(slices)]
     low = dict.fromkeys(shards, LOW)
     submodels = {"base": low} | {f"{layer}.{slice_}": low | {(layer, slice_): HIGH} for layer, slice_ in shards}
@@ -137,15 +136,15 @@ def measure_importance(
 
 
 def _token_ids(store: ShardStore, task: Task, first: int | None = None) -> list[list[int]]:
-    """The task's texts, or the first so many, as the store's model reads them."""
+    """Return the token ids of the task's texts, or of the `first` texts."""
     classes = store.configuration.classes
     if len(task.label_names) > classes:
-        what = f"{len(task.label_names)} classes where the model tells {classes} apart"
+        what = f"{len(task.label_names)} classes where the model has {classes}"
         raise StreamingError(what, path=task.path, remedy="name the task that the model was trained on")
     return store.tokenizer().encode(task.texts[:first], store.configuration.positions)
 
 
-NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers taken for granted"
+NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers assumed"
 
 
 def translator_blocks(
@@ -153,8 +152,8 @@ def translator_blocks(
 ) -> tuple[StiBlock, Execution]:
     """Measure the blocks `sti` and `execution` of a profile.
 
-    `folder`: on the disk that the shards would lie on. Reads are of the records' sizes, in a file that goes afterwards: no
-    model is sharded. Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
+    `folder`: folder on the disk of the shards. Reads have the sizes of records, in a temporary file: no model is sharded.
+    Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
     """
     encoder, shards = _random_encoder(model), random_shards(_geometry(model), UNPACKED_BITS, settings.seed)
     geometry, crossed = _geometry(model), _geometry(model, decoder=True)
@@ -168,24 +167,18 @@ def translator_blocks(
         seed=settings.seed,
     )
     pace = settings.pace_bytes_per_s
-    # As the executor holds a read to a pace: it ends when a disk of that rate would have ended it, or later.
+    # As in the executor, a paced read ends when a disk of that rate would have ended it, or later.
     read_s = {
         size: [max(second, 0.0 if pace is None else size / pace) for second in times_s] for size, times_s in disk.read_s.items()
     }
     encoder_reads, decoder_reads = ({bits: read_s[size] for bits, size in sizes_by_bits.items()} for sizes_by_bits in sizes)
-    compute = measure_layers(encoder, shards, settings, lambda done, total: progress(done, total, "computing layers"))
+    compute = measure_layers(encoder, shards, settings, progress)
     layers = DecoderLayers(crossed, crossed.heads, max(TGT_LENGTHS), seed=settings.seed)
     translator = WholeTranslator(WholeEncoder(encoder, shards), layers, model.vocab)
     with torch_threads(settings.threads), torch.inference_mode():
         output_s = float(np.median(translator.output_s(settings.repeats + 1)[1:]))
-    decoder = measure_decoder(
-        crossed,
-        shard_reads(sizes[1], decoder_reads),
-        output_s,
-        settings,
-        lambda done, total: progress(done, total, "stepping"),
-    )
-    execution = translator_execution(translator, settings, lambda done, total: progress(done, total, "whole translations"))
+    decoder = measure_decoder(crossed, shard_reads(sizes[1], decoder_reads), output_s, settings, progress)
+    execution = translator_execution(translator, settings, progress)
     block = StiBlock(
         kind="measured",
         model=f"random weights, {geometry.layers} + {crossed.layers} layers",
@@ -195,15 +188,15 @@ def translator_blocks(
         decoder=decoder,
         threads=settings.threads,
         resident_bytes=resident_bytes(model),
-        notes=(NOTE, *([] if pace is None else ["no read counts less than the pace allows"])),
+        notes=(NOTE, *([] if pace is None else ["no read is counted faster than the pace"])),
     )
     return block, execution
 
 
 def resident_bytes(model: TransformerArchitecture) -> int:
-    """Float32 bytes that are in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
+    """Return the float32 bytes in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
 
-    Static positions are computed, not kept.
+    Static positions are computed, not stored.
     """
     width = model.d_model
     encoder = 4 * width + model.ffn + width + 2 * 2 * width
@@ -215,7 +208,7 @@ def check_translator(model: TransformerArchitecture, settings: StiSettings) -> N
     """Raise `CalibrationError` for lengths beyond the model's, and sizes that cannot be cut into shards."""
     settings.within(model.max_positions)
     if len(settings.lengths) < 2:
-        raise CalibrationError("--lengths: one length makes no plane", remedy="give two or more, as in 8,16,32")
+        raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
     _geometry(model)
 
 
@@ -226,12 +219,12 @@ def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> Shard
     except ValueError as error:
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
     if geometry.width // geometry.heads * geometry.width % 8 or geometry.ffn // geometry.heads * geometry.width % 8:
-        raise CalibrationError("--model: shards that would begin amid a byte", remedy="take a width that 8 divides")
+        raise CalibrationError("--model: shards would begin within a byte", remedy="take a width that 8 divides")
     return geometry
 
 
 def _random_encoder(model: TransformerArchitecture) -> ElasticEncoder:
-    """Its resident tensors; the matrices come in shards. Swish is taken for GELU, which costs as much."""
+    """Return an encoder with random resident tensors, whose matrices come in shards. GELU replaces Swish, at equal cost."""
     configuration = EncoderConfiguration(
         kind="elastic",
         layers=model.encoder_layers,

@@ -18,7 +18,7 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.encoder_block import Progress
+from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.calibrate.streaming.profile_blocks import (
     check_classifier,
     check_translator,
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 TOOL = f"simnmt sti profile, simnmt {VERSION}"
 ANY_LENGTH = 10**6
-"""Of a classifier's target, which takes no time."""
+"""Bound of a classifier's target length, which costs no time."""
 UNIT = "subword"
-"""Of models without a sentencepiece model that could name it; as `simnmt calibrate` calls it."""
+"""Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileNames:
-    """How profile and box are to be called, and the unit of the lengths."""
+    """Names of profile and box, and the unit of the lengths."""
 
     profile: str
     device: str | None = None
-    """None: the processor and its threads."""
+    """Name of the box; None: the processor and its threads."""
     unit: str | None = None
-    """What a token of either side is; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A
-    profile that gets the block keeps its own unit, and another one is refused."""
+    """Unit of both sides; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A profile that
+    gets the block keeps its unit, and another unit is refused."""
 
 
 def profile_store(
@@ -68,10 +68,10 @@ def profile_store(
     into: DeviceProfile | None = None,
     progress: Progress,
 ) -> tuple[DeviceProfile, list[str]]:
-    """Measure a sharded classifier on this box; the profile, and what may have spoilt it.
+    """Measure a sharded classifier on this box; return the profile and its warnings.
 
-    `task`: importance too, kept in `journal` as it is made. `into`: the profile that gets the block. Raises `CalibrationError`,
-    `StreamingError`, `StoreError`.
+    `task`: measure importance too, and keep it in `journal` meanwhile. `into`: the profile that gets the block. Raises
+    `CalibrationError`, `StreamingError`, `StoreError`.
     """
     check_classifier(store, settings, task)
     pieces = _pieces_unit(store)
@@ -100,9 +100,9 @@ def profile_model(
     into: DeviceProfile | None = None,
     progress: Progress,
 ) -> tuple[DeviceProfile, list[str]]:
-    """Measure a Transformer that translates, by name or by file, with random weights, were it streamed from that folder's disk.
+    """Measure a translating Transformer, by name or file, with random weights, as if streamed from the disk of `folder`.
 
-    Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
+    Returns the profile and its warnings. Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
     """
     architecture = _transformer(model)
     check_translator(architecture, settings)
@@ -126,19 +126,19 @@ def _pieces_unit(store: ShardStore) -> str | None:
 
 
 def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
-    what = f"--into: {into.name} is the profile of {known}, what would be streamed is {measured}"
+    what = f"--into: {into.name} is the profile of {known}, the streamed model is {measured}"
     raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
 
 
 def _check_unit(into: DeviceProfile, known: Sequence[str], given: str | None, pieces: str | None = None) -> None:
-    """Raise `CalibrationError` where the costs of a profile are per token of another unit, for they are not converted.
+    """Raise `CalibrationError` if the costs of a profile are per token of another unit: they are not converted.
 
-    `known`: the profile's units; `given`: by --unit; `pieces`: the store's. None: not given, or not known.
+    `known`: units of the profile; `given`: unit of --unit; `pieces`: unit of the store. None: not given, or not known.
     """
     unit = given or pieces
     others = [other for other in known if other != unit]
     if unit is not None and others:
-        what = f"--into: {into.name} has costs per token of unit {others[0]}, this model would be measured in {unit}"
+        what = f"--into: {into.name} has costs per token of unit {others[0]}, this model is measured in {unit}"
         remedy = f"leave --into out, or give --unit {shlex.quote(others[0])} if both are the same tokens"
         raise CalibrationError(what, remedy="leave --unit out, or --into" if given else remedy)
 
@@ -155,7 +155,7 @@ def _transformer(model: str) -> TransformerArchitecture:
 
 @dataclass(slots=True)
 class _Watch:
-    """The box, and its conditions once the measurement is done."""
+    """The box, and its conditions after the measurement."""
 
     box: BoxDescription
     conditions: Conditions = field(default_factory=Conditions)
@@ -209,7 +209,7 @@ def _assemble_profile(
             into, {"sti": sti}, watch.conditions, ["sti"], name=named.profile, device_name=named.device, tool=TOOL
         )
     else:
-        # A classifier emits nothing, and its lengths are all that it reads.
+        # A classifier emits nothing, and its lengths count all tokens that it reads.
         end: EndOfSentence = "both" if ranges.tgt_len[0] > 0 else "none"
         profile = profile_assembly.new_profile(
             named.profile,
@@ -227,5 +227,5 @@ def _assemble_profile(
 
 
 def journal_beside(out: Path) -> Path:
-    """Where importance is kept while it is measured."""
+    """Return the path of the journal of an importance measurement."""
     return Path(f"{out}.importance.jsonl")

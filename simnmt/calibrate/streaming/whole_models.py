@@ -1,4 +1,4 @@
-"""Measure whole models in memory, with nothing read or unpacked: the execution plane of a device that streams them."""
+"""Measure whole models in memory, without reading or unpacking: the execution plane of a device that streams them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simnmt.base.least_squares import nonnegative_line
 from simnmt.calibrate.execution_fit import by_cell, fit_execution, r_squared
 from simnmt.calibrate.fits import cell_samples
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streaming.layer_times import Counter
+from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import Execution, PlaneCoefficients
@@ -32,7 +32,7 @@ TGT_LENGTHS = (4, 16, 40)
 
 
 class WholeEncoder:
-    """All layers of an encoder, unpacked, and the vectors that they make of a text of some length."""
+    """All layers of an encoder, unpacked."""
 
     def __init__(self, encoder: ElasticEncoder, shards: Mapping[tuple[int, int], Packed]) -> None:
         self._encoder = encoder
@@ -45,19 +45,19 @@ class WholeEncoder:
             self._buffers.append(buffer)
 
     def run(self, token_ids: Tensor, mask: Tensor) -> Tensor:
-        """Embedded and through all layers."""
+        """Embed a text and compute all layers."""
         hidden = self._encoder.embed(token_ids, mask)
         for layer, buffer in enumerate(self._buffers):
             hidden = self._encoder.layer(hidden, mask, layer, self._slices, buffer)
         return hidden
 
     def text(self, length: int) -> tuple[Tensor, Tensor]:
-        """Token ids and mask of one text, all of it tokens."""
+        """Draw the token ids of one text; return them and the mask, without padding."""
         token_ids = torch.randint(self._encoder.configuration.vocabulary, (1, length))
         return token_ids, torch.ones((1, length), dtype=torch.bool)
 
     def classified_s(self, length: int) -> float:
-        """Seconds until the class of a text is known."""
+        """Return the seconds to classify a random text."""
         token_ids, mask = self.text(length)
         begin_s = perf_counter()
         self._encoder.logits(self.run(token_ids, mask), mask)
@@ -65,7 +65,7 @@ class WholeEncoder:
 
 
 def encoder_execution(whole: WholeEncoder, settings: StiSettings) -> Execution:
-    """Measure `execution` of a classifier's profile: a line over the source; a target has no part in it."""
+    """Measure `execution` of a classifier's profile: a line over the source length."""
     drawn, lengths = random.Random(settings.seed), settings.lengths
     order = [length for length in lengths for _ in range(settings.repeats)]
     drawn.shuffle(order)
@@ -87,7 +87,7 @@ def encoder_execution(whole: WholeEncoder, settings: StiSettings) -> Execution:
 
 
 def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[float, float]:
-    """Fixed part and slope of the mean time, neither below 0: shape by the medians' relative error, then the mean's level."""
+    """Fit fixed part and slope of the mean time, both at least 0: the shape to medians by relative error, then the level."""
     cells = by_cell(length, np.zeros_like(length), time_s)
     median = cells.quantile(0.5)
     if len(cells) < 2:
@@ -98,7 +98,7 @@ def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[flo
 
 
 class WholeTranslator:
-    """An encoder and a decoder in memory, greedy, with its product with the whole vocabulary in each step."""
+    """An encoder and a greedy decoder in memory; each step multiplies by the whole vocabulary."""
 
     def __init__(self, whole: WholeEncoder, decoder: DecoderLayers, vocabulary: int) -> None:
         self._whole, self._decoder = whole, decoder
@@ -115,7 +115,7 @@ class WholeTranslator:
         return times_s
 
     def translated_s(self, src_len: int, tgt_len: int) -> float:
-        """Seconds of one sentence, to a translation of so many tokens."""
+        """Return the seconds to translate one sentence into `tgt_len` tokens."""
         token_ids, mask = self._whole.text(src_len)
         begin_s = perf_counter()
         self._decoder.read_source(self._whole.run(token_ids, mask))
@@ -129,7 +129,7 @@ class WholeTranslator:
         return functional.embedding(token, self._embedding)
 
 
-def translator_execution(translator: WholeTranslator, settings: StiSettings, progress: Counter) -> Execution:
+def translator_execution(translator: WholeTranslator, settings: StiSettings, progress: Progress) -> Execution:
     """Measure `execution` of a translator's profile, over both lengths."""
     drawn, src_lengths = random.Random(settings.seed), settings.lengths
     order = [(src, tgt) for src in src_lengths for tgt in TGT_LENGTHS for _ in range(max(3, settings.repeats // 2))]
@@ -139,7 +139,7 @@ def translator_execution(translator: WholeTranslator, settings: StiSettings, pro
         translator.translated_s(src_lengths[0], 2)
         for done, (src, tgt) in enumerate(order):
             time_s.append(translator.translated_s(src, tgt))
-            progress(done + 1, len(order))
+            progress(done + 1, len(order), "whole translations")
     src_len, tgt_len = (np.array(column, np.float64) for column in zip(*order, strict=True))
     block = fit_execution(src_len, tgt_len, time_s, mode="full_grid")
     return block.model_copy(update={"samples": cell_samples(src_len, tgt_len, time_s)})
