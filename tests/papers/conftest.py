@@ -16,7 +16,7 @@ Totals = dict[tuple[str, str, str], list[float]]
 
 @pytest.fixture(scope="module", autouse=True)
 def few_levels() -> Iterator[None]:
-    """Few combinations of levels, that a count by hand is short and a reproduction in small is one."""
+    """Limit the combinations of levels, so that a count by hand is short and a reproduction is small."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(network_levels, "CP1_SHARES", (0.25, 0.4, 0.6))
         patched.setattr(network_levels, "RATIOS", (0.7,))
@@ -25,7 +25,7 @@ def few_levels() -> Iterator[None]:
 
 @pytest.fixture
 def published_rows() -> Rows:
-    """Totals over the gateway's 1000 s as Table I implies them: the mean of both derivations."""
+    """Return totals over the gateway's 1000 s as Table I implies them: the mean of both derivations."""
     rows = []
     for ratios in published.all_implied_ratios():
         for policy, ratio in {"edge": 1.0, **ratios.targets}.items():
@@ -43,7 +43,7 @@ def published_rows() -> Rows:
 
 @pytest.fixture
 def tampered(published_rows: Rows) -> Callable[..., Rows]:
-    """`tampered(workload, network, policy, total_latency_s=...)`: the same with one row changed."""
+    """Return `tampered(workload, network, policy, total_latency_s=...)`, which gives the published rows with one changed."""
 
     def change(workload: str, network: str, policy: str, **changes: Any) -> Rows:
         key = (workload, network, policy)
@@ -53,7 +53,7 @@ def tampered(published_rows: Rows) -> Callable[..., Rows]:
 
 
 def replications_of(rows: Rows, half_width: float = 0.1, cells: dict[tuple[str, str], float] | None = None) -> Totals:
-    """Five replications with these mean totals, in which C-NMT's total alone varies, in another order in each cell.
+    """Return five replications with these mean totals, in which only C-NMT's total varies, in another order in each cell.
 
     Args:
         rows: with the mean totals.
@@ -74,7 +74,7 @@ def replications_of(rows: Rows, half_width: float = 0.1, cells: dict[tuple[str, 
 
 @pytest.fixture
 def published_gaps(published_rows: Rows) -> Rows:
-    """A gap analysis in which lengths cause most of each gap, as the paper has it."""
+    """Return a gap analysis in which lengths cause most of each gap, as in the paper."""
     total_s = {(row["workload"], row["network"], row["policy"]): row["total_latency_s"] for row in published_rows}
     gaps = []
     for workload, network in {key[:2]: None for key in total_s}:

@@ -17,10 +17,10 @@ from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import write_profile
 
 GATEWAY = {"bilstm": (0.069, 8.165, 2.3), "gru": (0.037, 2.569, 0.23), "marian": (0.449, 17.49, 7.0)}
-"""Milliseconds per source token, per target token and fixed, of one thread of a server processor."""
+"""Milliseconds per source token, per target token and fixed, on one thread of a server processor."""
 CLOUD = {"bilstm": (0.025, 2.9, 0.8), "gru": (0.015, 1.0, 0.1), "marian-int8": (0.07, 3.6, 0.4)}
 LEVELS_MS = {"cp1": 137, "cp2": 89.4}
-"""Mean RTTs that leave some of these devices something to decide, and not all."""
+"""Mean RTTs at which both devices win requests of some data sets, not of all."""
 VOCAB = {"bilstm": 50_000, "gru": 32_000, "marian": 65_001, "marian-int8": 65_001}
 
 
@@ -35,7 +35,7 @@ def few_levels(*cp1_shares: float) -> Iterator[None]:
 def profile(
     name: str, model: str, plane_ms: tuple[float, float, float], kind: str = "measured", **blocks: Any
 ) -> DeviceProfile:
-    """A profile of that plane with a grid of samples, 2 % of noise and a decision of 0.4 us; `blocks` replace its own."""
+    """Return a profile of this plane with a grid of samples, 2 % of noise and a decision of 0.4 us; `blocks` replace parts."""
     plane = ExecutionPlane(*(1e-3 * value for value in plane_ms))
     unit = "subword" if model.startswith("marian") else "word"
     samples = []
@@ -66,7 +66,7 @@ def profile(
 
 
 def write_stand_ins(folder: Path, kind: str = "measured", **blocks: Any) -> Path:
-    """The shipped scenario with its six profiles as files of `folder` and levels of its own; gives the scenario's path."""
+    """Write the shipped scenario with made-up profiles and levels into `folder`; return the scenario's path."""
     text = shipped_files.find("scenarios", "table1-measured").read_text(encoding="utf-8")
     for prefix, planes in (("cpu1", GATEWAY), ("cpu2", CLOUD)):
         for model, plane_ms in planes.items():

@@ -1,4 +1,4 @@
-"""Counting the combinations of levels at which a claim holds, and what is said of a network picked from them."""
+"""The number of combinations of levels at which a claim holds, and the network picked from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pairs(plan: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> Pairs:
 
 
 def published_pairs(rows: list[dict[str, Any]], share: float, gaps: Sequence[dict[str, Any]] = ()) -> dict[str, Pair]:
-    """The published totals as one pair per data set, at made-up levels."""
+    """Return the published totals as one pair per data set, at made-up levels."""
     return {
         workload: Pair(
             Levels({"cp1": 100.0, "cp2": 70.0}, {(workload, network): share for network in published.NETWORKS}),
@@ -49,7 +49,7 @@ def published_pairs(rows: list[dict[str, Any]], share: float, gaps: Sequence[dic
 
 
 def by_hand(combination: tuple[Pair, ...]) -> list[bool]:
-    """(a) to (e) from the totals, written out anew."""
+    """Return whether (a) to (e) hold, from the totals by independent formulas."""
     s = {name: total_s for pair in combination for name, total_s in pair.run.total_s.items()}
     cells = [(w, n) for w in published.WORKLOADS for n in published.NETWORKS]
 
@@ -72,28 +72,26 @@ def by_hand(combination: tuple[Pair, ...]) -> list[bool]:
     ]
 
 
-def test_the_counts_are_those_of_a_count_by_hand(pairs: Pairs) -> None:
-    assert all(len(own) >= 2 for own in pairs.values())
-    assert [workload for workload, own in pairs.items() if all(pair.run.gap_percent for pair in own)] == ["en-zh"]
-    found = over_combinations(pairs, KINDS, REQUESTS)
+def test_the_counts_agree_with_a_count_by_hand(pairs: Pairs) -> None:
+    assert all(len(levels) >= 2 for levels in pairs.values())
+    assert [workload for workload, levels in pairs.items() if all(pair.run.gap_percent for pair in levels)] == ["en-zh"]
+    over_levels = over_combinations(pairs, KINDS, REQUESTS)
     verdicts = [by_hand(combination) for combination in product(*pairs.values())]
-    assert found.combinations == len(verdicts)
-    assert list(found.holding) == LETTERS
-    assert list(found.holding.values()) == [sum(column) for column in zip(*verdicts, strict=True)]
-    assert found.all_hold == sum(map(all, verdicts))
-    assert (found.nearest is None) == (found.all_hold == 0)
+    assert over_levels.combinations == len(verdicts)
+    assert list(over_levels.holding) == LETTERS
+    assert list(over_levels.holding.values()) == [sum(column) for column in zip(*verdicts, strict=True)]
+    assert over_levels.all_hold == sum(map(all, verdicts))
+    assert (over_levels.nearest is None) == (over_levels.all_hold == 0)
 
 
 def test_only_pairs_within_the_range_are_kept_and_cp2_is_the_faster(pairs: Pairs) -> None:
-    for own in pairs.values():
-        for pair in own:
+    for levels in pairs.values():
+        for pair in levels:
             assert pair.levels.outside == []
             assert pair.levels.mean_rtt_ms["cp2"] == pytest.approx(0.7 * pair.levels.mean_rtt_ms["cp1"], rel=1e-3)
 
 
-def test_the_shares_told_are_what_the_oracle_does_in_a_replay_of_these_levels(
-    plan: RunPlan, pairs: Pairs, tmp_path: Path
-) -> None:
+def test_the_shares_are_those_of_the_oracle_in_a_replay_at_these_levels(plan: RunPlan, pairs: Pairs, tmp_path: Path) -> None:
     levels = pairs["en-zh"][0].levels
     again = table_replay.at_levels(plan, "en-zh", levels)
     again = replace(again, scenario=again.scenario.model_copy(update={"replications": 1}))
@@ -102,36 +100,36 @@ def test_the_shares_told_are_what_the_oracle_does_in_a_replay_of_these_levels(
     assert {cell.network: 1e3 * cell.series.mean_s for cell in part.cells} == pytest.approx(levels.mean_rtt_ms)
 
 
-def test_of_several_networks_the_one_nearest_to_the_neutral_rule_is_told(
+def test_the_network_nearest_to_the_neutral_rule_is_chosen(
     published_rows: list[dict[str, Any]], published_gaps: list[dict[str, Any]]
 ) -> None:
     near, far = (published_pairs(published_rows, share, published_gaps) for share in (0.5, 0.7))
-    found = over_combinations({w: [far[w], near[w]] for w in published.WORKLOADS}, KINDS, REQUESTS)
-    assert (found.combinations, found.all_hold) == (8, 8)
-    assert found.nearest == {w: near[w].levels for w in published.WORKLOADS}
-    assert [record.verdict for record in found.verdicts] == ["holds"] + ["not distinguishable"] * 4
-    assert "All hold in 8, nearest to the neutral rule at DE-EN CP1 100 ms with 50 % sent" in found.text()
-    assert CAUTION in found.text() and found.document()["caution"] == CAUTION
+    over_levels = over_combinations({w: [far[w], near[w]] for w in published.WORKLOADS}, KINDS, REQUESTS)
+    assert (over_levels.combinations, over_levels.all_hold) == (8, 8)
+    assert over_levels.nearest == {w: near[w].levels for w in published.WORKLOADS}
+    assert [record.verdict for record in over_levels.verdicts] == ["holds"] + ["not distinguishable"] * 4
+    assert "All hold in 8, nearest to the neutral rule at DE-EN CP1 100 ms with 50 % sent" in over_levels.text()
+    assert CAUTION in over_levels.text() and over_levels.document()["caution"] == CAUTION
 
 
-def test_a_claim_that_holds_nowhere_counts_none_and_no_network_is_found(tampered: Callable[..., Any]) -> None:
+def test_without_a_combination_at_which_all_hold_no_network_is_chosen(tampered: Callable[..., Any]) -> None:
     rows = tampered("de-en", "cp1", "cnmt", total_latency_s=995.0)
-    found = over_combinations({w: [pair] for w, pair in published_pairs(rows, 0.5).items()}, KINDS, REQUESTS)
-    assert found.holding["CNMT-17 (e)"] == 0 and found.holding["CNMT-17 (a)"] == 1
-    assert (found.all_hold, found.nearest, found.verdicts) == (0, None, [])
-    assert found.document()["found"] is None
-    assert found.text().endswith("No network among them at which all hold.")
-    assert CAUTION not in found.text()
+    over_levels = over_combinations({w: [pair] for w, pair in published_pairs(rows, 0.5).items()}, KINDS, REQUESTS)
+    assert over_levels.holding["CNMT-17 (e)"] == 0 and over_levels.holding["CNMT-17 (a)"] == 1
+    assert (over_levels.all_hold, over_levels.nearest, over_levels.verdicts) == (0, None, [])
+    assert over_levels.document()["found"] is None
+    assert over_levels.text().endswith("No network among them at which all hold.")
+    assert CAUTION not in over_levels.text()
 
 
 def test_a_data_set_without_a_pair_leaves_no_combination(published_rows: list[dict[str, Any]]) -> None:
     pairs: Pairs = {w: [pair] for w, pair in published_pairs(published_rows, 0.5).items()}
-    found = over_combinations(pairs | {"fr-en": []}, KINDS, REQUESTS)
-    assert (found.combinations, found.nearest) == (0, None)
-    assert set(found.holding.values()) == {0}
+    over_levels = over_combinations(pairs | {"fr-en": []}, KINDS, REQUESTS)
+    assert (over_levels.combinations, over_levels.nearest) == (0, None)
+    assert set(over_levels.holding.values()) == {0}
 
 
-def test_a_claim_that_cannot_be_told_is_none_that_holds(published_rows: list[dict[str, Any]]) -> None:
+def test_a_claim_that_cannot_be_judged_does_not_count_as_holding(published_rows: list[dict[str, Any]]) -> None:
     pairs: Pairs = {w: [pair] for w, pair in published_pairs(published_rows, 0.5).items() if w != "en-zh"}
-    found: OverLevels = over_combinations(pairs, KINDS, REQUESTS)
-    assert found.holding["CNMT-17 (e)"] == 0 and found.nearest is None
+    over_levels: OverLevels = over_combinations(pairs, KINDS, REQUESTS)
+    assert over_levels.holding["CNMT-17 (e)"] == 0 and over_levels.nearest is None

@@ -1,4 +1,4 @@
-"""The fast columns equal the world; the fit recovers what it can, and says what it cannot."""
+"""The fast columns equal the world; the fit recovers the ratios and states its assumptions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_mean_times_meet_both_server_ratios() -> None:
 
 
 def test_the_fit_recovers_the_ratios_of_known_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ratios of a world whose planes are known go in as if published; a fit on other requests must give them back."""
+    """The ratios of known planes replace the published ones; a fit on other requests must recover them."""
     series = {name: connection_profile(name, fitting.CP1_MEAN_RTT_S) for name in published.NETWORKS}
     lengths = fitting.shipped_lengths(DE_EN)
     truth = costs_of((0.0012, 0.003, 0.005), (0.0003, 0.0009, 0.004), 0.2)
@@ -77,12 +77,12 @@ def test_the_fit_recovers_the_ratios_of_known_devices(monkeypatch: pytest.Monkey
     monkeypatch.setattr(published, "implied_ratios", implied)
     monkeypatch.setattr(fitting, "WEIGHTS", {})
     experiment = draw_experiment("de-en", lengths, series, seed=3, requests=4000)
-    found = fitting.fit_data_set(DE_EN, experiment, 0.7, seed=3)
-    again = known.totals(found.costs, "cp2", 0.7 * fitting.CP1_MEAN_RTT_S)
-    for policy, ratio in ratios["cp2"].items():  # three of these four the fit has not seen
+    solution = fitting.fit_data_set(DE_EN, experiment, 0.7, seed=3)
+    again = known.totals(solution.costs, "cp2", 0.7 * fitting.CP1_MEAN_RTT_S)
+    for policy, ratio in ratios["cp2"].items():  # three of these four are held out of the fit
         assert again.over_gateway(policy) == pytest.approx(ratio, rel=0.02)
-    assert found.objective < 0.01
-    gateway, cloud = found.costs
+    assert solution.objective < 0.01
+    gateway, cloud = solution.costs
     mean = known.src_len.mean(), known.tgt_len.mean()
     for ours, theirs in ((gateway, truth[0]), (cloud, truth[1])):
         assert float(ours.plane.seconds(*mean)) == pytest.approx(float(theirs.plane.seconds(*mean)), rel=0.05)
@@ -102,7 +102,7 @@ def test_a_whole_fit_is_deterministic_and_respects_its_bounds() -> None:
     assert fits[0].chosen["de-en"] in fits[0].solutions["de-en"]
 
 
-def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path) -> None:
+def test_profiles_are_marked_as_inferred_with_their_assumptions(tmp_path: Path) -> None:
     fit = a_fit(costs_of((0.00061234567, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3))
     write_fit(tmp_path, fit)
     gateway = tmp_path / "tx2-bilstm.json"
@@ -117,7 +117,7 @@ def test_profiles_say_that_they_are_inferred_and_what_was_assumed(tmp_path: Path
     assert "tx2-bilstm" in fit_as_text(fit) and "CP2 60.0 ms" in fit_as_text(fit)
 
 
-def test_ratios_tell_the_fitted_from_the_test(published_rows: list[dict[str, object]]) -> None:
+def test_ratios_distinguish_fitted_from_test(published_rows: list[dict[str, object]]) -> None:
     run = TableRun.of(published_rows)
     ratios = run.ratios()
     assert len(ratios) == 24

@@ -48,5 +48,5 @@ def test_targets_take_the_mean_of_both_derivations() -> None:
     assert targets["naive"] == pytest.approx(0.8384)
 
 
-def test_the_reference_names_the_paper() -> None:
+def test_the_reference_has_the_papers_doi() -> None:
     assert "10.1109/ISCAS48785.2022.9937603" in published.REFERENCE

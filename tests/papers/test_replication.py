@@ -1,4 +1,4 @@
-"""A replay's words, and the whole fit in small."""
+"""The text of a replay's claims, and a small fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simnmt.profile.profile_file import read_profile
 Rows = list[dict[str, Any]]
 
 
-def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows, published_gaps: Rows) -> None:
+def test_each_claim_is_a_sentence_that_begins_with_its_verdict(published_rows: Rows, published_gaps: Rows) -> None:
     run = TableRun.of(published_rows, published_gaps)
     lines = format_claims(evaluate(run, ["inferred"]), explain=True).splitlines()
     opening = "Holds: CNMT-17 (a). The oracle's total time is at most every other policy's (in 6 of 6 cells, least margin +"
@@ -43,13 +43,13 @@ def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Ro
 
 @dataclass(frozen=True)
 class SmallFit:
-    """A fit with one seed, one level and few requests, and its replay: seconds in place of minutes, and ratios to match."""
+    """A fit with one seed, one level and few requests, and its replay: seconds in place of minutes, and inaccurate ratios."""
 
     fit: TableOneFit
     replay: table_replay.Part
     moves: list[tuple[int, int]]
     analysed: dict[tuple[str, ...], bool]
-    """Workloads of a run -> whether their gap was analysed."""
+    """By the workloads of a run, whether their gap was analysed."""
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +75,16 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
 ) -> None:
     fit, replay = small_fit.fit, small_fit.replay
     expected = [(done, 33) for done in range(1, 34)]
-    assert small_fit.moves == expected, "three fits, and five replications of six cells with their gaps"
+    assert small_fit.moves == expected, "three fits, and five replications of six cells"
     write_fit(tmp_path, fit, replay)
-    names = [name for each in DATA_SETS for name in each.profiles]
+    names = [name for data_set in DATA_SETS for name in data_set.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
     assert len(replay.run.ratios()) == 24 and len(replay.run.changes()) == 36
     [last] = [record for record in replay.claims if record.identifier == "CNMT-17 (e)"]
-    assert "most of the gap: EN-ZH CP1 " in last.why, "judged by its cause too"
-    assert all("one replication" not in record.why for record in replay.claims), "judged by intervals over replications"
+    assert "most of the gap: EN-ZH CP1 " in last.why, "the claim is judged by its cause too"
+    assert all("one replication" not in record.why for record in replay.claims), (
+        "claims are judged by intervals over replications"
+    )
     assert f"--cp2-mean-ms {1e3 * fit.mean_rtt_s['cp2']:g}" in read_notes(tmp_path / "cp2.csv")["made"]
     for name in names:
         execution = read_profile(tmp_path / f"{name}.json").execution
@@ -91,18 +93,18 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
 
 
 def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(small_fit: SmallFit) -> None:
-    """(e) needs the gap of EN-ZH; an analysis runs every cell as often again as there are sources of loss."""
+    """(e) needs the gap of EN-ZH; an analysis runs every cell once more for each source of loss."""
     assert small_fit.analysed == {("de-en", "fr-en"): False, ("en-zh",): True}
 
 
 def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:
     scenario = YAML(typ="safe").load(shipped_files.find("scenarios", "table1").read_text(encoding="utf-8"))
-    for each in DATA_SETS:
-        assert scenario["workloads"][each.workload] == {"lengths": f"@{each.lengths}"}
-        for device, name in zip(("gateway", "cloud"), each.profiles, strict=True):
-            assert scenario["devices"][device]["profile"][each.workload] == f"@{name}"
+    for data_set in DATA_SETS:
+        assert scenario["workloads"][data_set.workload] == {"lengths": f"@{data_set.lengths}"}
+        for device, name in zip(("gateway", "cloud"), data_set.profiles, strict=True):
+            assert scenario["devices"][device]["profile"][data_set.workload] == f"@{name}"
             fit = read_profile(shipped_files.find("calibration", name)).execution.fit.model_extra
-            assert fit["lengths"].startswith(f"@{each.lengths} in place of {each.corpus}")
-            assert fit["lengths"].endswith(each.remark)
+            assert fit["lengths"].startswith(f"@{data_set.lengths} in place of {data_set.corpus}")
+            assert fit["lengths"].endswith(data_set.remark)
             cp2 = read_notes(shipped_files.find("traces/rtt", "cp2"))["made"]
             assert f"--cp2-mean-ms {1e3 * fit['fitted_cp2_mean_rtt_s']:g}" in cp2

@@ -1,4 +1,4 @@
-"""The whole reproduction in small: parts side by side, one record a claim and basis, and what is missing said."""
+"""A small reproduction of C-NMT: its parts, one record per claim and basis, and messages on missing profiles."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+def reproduction(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
 
 
 @pytest.fixture
 def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that look at no interval."""
+    """Replay once, for tests that use no interval."""
     monkeypatch.setattr(table_replay, "REPLICATIONS", 1)
 
 
 @pytest.fixture
 def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`without_profiles(prefix)`: as if no shipped profile whose name begins so were there."""
+    """Return `without_profiles(prefix)`, which hides all shipped profiles whose names begin with `prefix`."""
     there = shipped_files.names
 
     def take_away(prefix: str) -> None:
@@ -52,74 +52,76 @@ def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
     return take_away
 
 
-def test_there_is_one_record_per_claim_and_basis_and_each_says_what_it_rests_on(found: Reproduction) -> None:
+def test_there_is_one_record_per_claim_and_basis(reproduction: Reproduction) -> None:
     letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
     devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
     expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
-    assert [(record["id"], record["bare"], record["profiles"]) for record in found.report().document()["claims"]] == [
+    assert [(record["id"], record["bare"], record["profiles"]) for record in reproduction.report().document()["claims"]] == [
         (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
     ]
-    assert len({record.id for record in found.claims}) == 22
-    assert all(set(record) == KEYS for record in found.report().document()["claims"])
-    for record in found.claims:
+    assert len({record.id for record in reproduction.claims}) == 22
+    assert all(set(record) == KEYS for record in reproduction.report().document()["claims"])
+    for record in reproduction.claims:
         assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
         assert record.basis == ("fitted" if record.device == "inferred" else "measured")
         assert ("consistency, not proof" in record.why) == (record.basis == "fitted" and record.hardware_dependent)
 
 
-def test_each_data_set_has_something_to_decide_on_its_own_networks_and_the_orders_hold_there(found: Reproduction) -> None:
-    shares = [row.oracle_offloaded_share for row in found.networks if row.profiles == "measured"]
+def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(reproduction: Reproduction) -> None:
+    shares = [row["oracle_offloaded_share"] for row in reproduction.networks if row["profiles"] == "measured"]
     assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
-    verdicts = {record.id: record.verdict for record in found.claims}
+    verdicts = {record.id: record.verdict for record in reproduction.claims}
     assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
 
 
-def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothing(found: Reproduction) -> None:
-    assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
-    (levels,) = {tuple(row.mean_rtt_ms for row in found.networks[-6:] if row.workload == w) for w in published.WORKLOADS}
+def test_the_scenarios_one_pair_is_shown_beside_with_its_cells_outside_the_range(reproduction: Reproduction) -> None:
+    assert [part.name for part in reproduction.parts] == ["inferred", "measured", "measured, one network"]
+    (levels,) = {
+        tuple(row["mean_rtt_ms"] for row in reproduction.networks[-6:] if row["workload"] == w) for w in published.WORKLOADS
+    }
     assert levels[0] > levels[1]
-    reasons = {record.id: record.why for record in found.claims}
+    reasons = {record.id: record.why for record in reproduction.claims}
     assert "less than 20 or more than 80 % away in FR-EN CP1" in reasons["CNMT-17 (b), measured, one network"]
     own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
     searched = [name for name, why in reasons.items() if why.endswith(own_pairs)]
     assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
 
 
-def test_verdicts_rest_on_intervals_over_replications(found: Reproduction) -> None:
-    """The scenario has one replication, of which none could be formed."""
-    judged = {record.id: record for record in found.claims if record.identifier.startswith("CNMT-17")}
+def test_verdicts_rest_on_intervals_over_replications(reproduction: Reproduction) -> None:
+    """The scenario has one replication, which would give no interval."""
+    judged = {record.id: record for record in reproduction.claims if record.identifier.startswith("CNMT-17")}
     assert not any("one replication" in record.why for record in judged.values())
     for letter in ("a", "b", "c", "d", "e", "reductions"):
         assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"].ours), letter
 
 
-def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
-    reasons = {record.id: record.why for record in found.claims}
+def test_claims_that_can_hardly_fail_are_marked_as_theorems(reproduction: Reproduction) -> None:
+    reasons = {record.id: record.why for record in reproduction.claims}
     assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
 @pytest.mark.usefixtures("one_replication")
-def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
+def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(tmp_path: Path) -> None:
     path = write_stand_ins(tmp_path, "synthetic")
     text = path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru")
     for kept, basis in ((path.read_text(), "synthetic"), (text, "fitted")):
         path.write_text(kept)
         room = tmp_path / basis
         room.mkdir()
-        found = reproduce(measured=path, requests=200, folder=room)
-        names = {record.device for record in found.claims if record.device != "inferred"}
+        reproduction = reproduce(measured=path, requests=200, folder=room)
+        names = {record.device for record in reproduction.claims if record.device != "inferred"}
         assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
-        assert {r.basis for r in found.claims if r.device in names} == {basis}
-        assert not any("measured" in record.id for record in found.claims)
-        assert len({record.id for record in found.claims}) == len(found.claims)
-        assert ", measured. " not in found.report().text()
-    kinds = next(part["kinds"] for part in found.report().document()["parts"] if part["name"] == "given, fitted")
+        assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
+        assert not any("measured" in record.id for record in reproduction.claims)
+        assert len({record.id for record in reproduction.claims}) == len(reproduction.claims)
+        assert ", measured. " not in reproduction.report().text()
+    kinds = next(part["kinds"] for part in reproduction.report().document()["parts"] if part["name"] == "given, fitted")
     assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
 @pytest.mark.usefixtures("one_replication")
-def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(tmp_path: Path) -> None:
-    """With one model on all data sets, made so that its one pair of levels does for all."""
+def test_networks_that_suit_all_data_sets_are_those_of_the_scenario(tmp_path: Path) -> None:
+    """One model on all data sets, whose one pair of levels suits all."""
     path = write_stand_ins(tmp_path)
     text = path.read_text().replace("gru.json", "bilstm.json").replace("@fr-en-mixed", "@fr-en-news")
     lines = [line for line in text.splitlines() if not line.startswith("  en-zh:") and not line.strip().startswith("#")]
@@ -127,17 +129,17 @@ def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(
     text = re.sub(r'("@cp2", rtt_mean_ms:) [\d.]+', r"\1 86", text)
     path.write_text(text.replace(', en-zh: "cpu1-marian.json"', "").replace(', en-zh: "cpu2-marian-int8.json"', ""))
     (tmp_path / "room").mkdir()
-    found = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
-    assert [part.name for part in found.parts] == ["inferred", "measured"]
-    assert {round(row.mean_rtt_ms) for row in found.networks if row.profiles == "measured"} == {118, 86}
-    assert not any("RTT levels" in record.why for record in found.claims)
+    reproduction = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
+    assert [part.name for part in reproduction.parts] == ["inferred", "measured"]
+    assert {round(row["mean_rtt_ms"]) for row in reproduction.networks if row["profiles"] == "measured"} == {118, 86}
+    assert not any("RTT levels" in record.why for record in reproduction.claims)
 
 
-def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found: Reproduction) -> None:
-    document = found.report().document()
+def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(reproduction: Reproduction) -> None:
+    document = reproduction.report().document()
     _setting, table, implied, ratios, networks, times = document["tables"]
     first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
-    assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
+    assert [round(ratio, 4) for ratio in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
     assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 18
     origins = ("published", "inferred", "measured", "measured_one_network")
     assert all(isinstance(cell[f"{origin}_percent"], float) for cell in table["cells"] for origin in origins)
@@ -157,30 +159,33 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found:
     over = document["over_levels"]
     assert [row["id"] for row in over["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
     assert over["combinations"] >= max(row["holds_in"] for row in over["claims"]) and over["requests"] == REQUESTS
-    assert "over_levels" not in {record.device for record in found.claims}, "beside the verdicts and no part of them"
+    assert "over_levels" not in {record.device for record in reproduction.claims}, "beside the verdicts and no part of them"
 
 
-def test_the_words_say_the_same(found: Reproduction) -> None:
-    text = found.report().text()
+def test_the_text_shows_errors_claims_and_levels(reproduction: Reproduction) -> None:
+    text = reproduction.report().text()
     assert "mean absolute error of the inferred: all " in text and ", test " in text
     assert "Holds: CNMT-17 (d), measured. C-NMT's gain" in text
     assert text.count("consistency, not proof") == 5
-    assert f"Over {found.report().document()['over_levels']['combinations']} combinations of RTT levels" in text
+    assert f"Over {reproduction.report().document()['over_levels']['combinations']} combinations of RTT levels" in text
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
 @pytest.mark.usefixtures("one_replication")
 def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
     without_profiles("cpu")
-    found = reproduce(requests=200, folder=tmp_path)
-    measured = [record for record in found.claims if record.device == "measured"]
+    reproduction = reproduce(requests=200, folder=tmp_path)
+    measured = [record for record in reproduction.claims if record.device == "measured"]
     assert len(measured) == 10 and {record.verdict for record in measured} == {"not measurable here"}
     assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record.why for record in measured if record.hardware_dependent)
-    assert all(record.verdict == "holds" for record in found.claims if record.id == "CNMT-17 (a), inferred")
-    cell = found.report().document()["tables"][1]["cells"][0]
+    assert all(record.verdict == "holds" for record in reproduction.claims if record.id == "CNMT-17 (a), inferred")
+    cell = reproduction.report().document()["tables"][1]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
-    assert "Not at hand: " in found.report().text()
-    assert found.report().document()["over_levels"] is None and "combinations of RTT levels" not in found.report().text()
+    assert "Not at hand: " in reproduction.report().text()
+    assert (
+        reproduction.report().document()["over_levels"] is None
+        and "combinations of RTT levels" not in reproduction.report().text()
+    )
     with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
         find_network()
 
@@ -191,9 +196,9 @@ def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_
     part = scenario.with_name("one-missing.yaml")
     part.write_text(text)
     without_profiles("cpu")
-    found = reproduce(measured=part, requests=200, folder=tmp_path)
-    assert {row.workload for row in found.networks if row.profiles == "measured"} == {"de-en", "en-zh"}
-    why = next(record.why for record in found.claims if record.id == "CNMT-17 (b), measured")
+    reproduction = reproduce(measured=part, requests=200, folder=tmp_path)
+    assert {row["workload"] for row in reproduction.networks if row["profiles"] == "measured"} == {"de-en", "en-zh"}
+    why = next(record.why for record in reproduction.claims if record.id == "CNMT-17 (b), measured")
     assert "not at hand: FR-EN needs @cpu2-gru" in why
 
 

@@ -11,7 +11,7 @@ from simnmt.papers.cnmt.table_one import HEADS, TableRun, mean_absolute_differen
 Rows = list[dict[str, Any]]
 
 
-def test_thirty_six_cells_close_to_the_published_ones_where_the_totals_are_the_implied_ones(published_rows: Rows) -> None:
+def test_the_implied_totals_give_36_cells_close_to_the_published_ones(published_rows: Rows) -> None:
     changes = TableRun.of(published_rows).changes()
     assert len(changes) == 36
     # the GW column follows exactly; the others by half of what the paper's two derivations differ (at most 2 %)
@@ -38,7 +38,7 @@ def test_a_run_of_one_data_set_gives_its_part_of_the_table_and_another_run_nothi
     assert other.changes() == [] and mean_absolute_difference([]) is None
 
 
-def test_the_wide_table_shows_both_origins_under_the_papers_names(published_rows: Rows) -> None:
+def test_the_wide_table_has_a_line_for_each_origin_under_the_papers_names(published_rows: Rows) -> None:
     lines = table_lines({"ours": TableRun.of(published_rows)})
     assert len(lines) == 12 and HEADS == ["CP1 GW", "CP1 Server", "CP1 Oracle", "CP2 GW", "CP2 Server", "CP2 Oracle"]
     assert (lines[0].workload, lines[0].policy, lines[0].origin) == ("de-en", "naive", "published")

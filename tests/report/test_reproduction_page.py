@@ -20,19 +20,19 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
     with few_levels(0.3, 0.4, 0.5):
         return reproduce(measured=scenario, requests=1000, folder=tmp_path_factory.mktemp("room"))
 
 
 @pytest.fixture(scope="module")
-def page(found: Reproduction) -> str:
-    return found.report().page()
+def page(reproduction: Reproduction) -> str:
+    return reproduction.report().page()
 
 
-def test_every_claim_cell_and_ratio_stands_on_the_page_with_its_kind(found: Reproduction, page: str) -> None:
-    for record in found.claims:
+def test_every_claim_cell_and_ratio_is_on_the_page_with_its_kind(reproduction: Reproduction, page: str) -> None:
+    for record in reproduction.claims:
         row = re.search(rf'<tr data-claim="{re.escape(record.id)}" data-verdict="{record.verdict}">(.*?)</tr>', page, re.DOTALL)
         assert row is not None
         assert f'kind-{record.basis}">' in row[1]
@@ -49,7 +49,7 @@ def section(page: str, name: str) -> str:
     return page.partition(f'<section id="{name}">')[2].partition("</section>")[0]
 
 
-def test_each_data_set_bears_the_kind_of_its_own_profiles(found: Reproduction) -> None:
+def test_each_data_set_has_the_kind_of_its_own_profiles(reproduction: Reproduction) -> None:
     parts = [
         replace(
             part,
@@ -57,9 +57,9 @@ def test_each_data_set_bears_the_kind_of_its_own_profiles(found: Reproduction) -
                 replace(cell, profile_kinds=("measured", "synthetic")) if mixed(part, cell) else cell for cell in part.cells
             ],
         )
-        for part in found.parts
+        for part in reproduction.parts
     ]
-    table = section(replace(found, parts=parts).report().page(), "table-one")
+    table = section(replace(reproduction, parts=parts).report().page(), "table-one")
     assert table.count("kind-measured-synthetic") == 2, "Naive and C-NMT of FR-EN, and no other data set"
 
 
@@ -67,25 +67,25 @@ def mixed(part: Part, cell: Cell) -> bool:
     return part.name == "measured" and cell.workload == "fr-en"
 
 
-def test_the_page_is_one_small_file_that_no_name_breaks_out_of(found: Reproduction, page: str) -> None:
+def test_the_page_is_one_small_file_with_escaped_names(reproduction: Reproduction, page: str) -> None:
     assert len(page.encode()) < 4_000_000
     assert HOSTILE not in page
     assert not re.search(r'(src|href)="https?:', page)
-    assert page == found.report().page()
+    assert page == reproduction.report().page()
 
 
-def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
-    """Of a reproduction without measured profiles: the inferred part, and one of which nothing can be said."""
+def test_missing_profiles_are_named_in_the_summary(reproduction: Reproduction) -> None:
+    """Of a reproduction without measured profiles: the inferred part, and one without results."""
     from simnmt.papers.cnmt import table_replay
 
     lacking = table_replay.without("measured", {"fr-en": ["@cpu1-gru"]})
-    alone = Reproduction([found.parts[0], lacking], found.claims[:6], found.networks[:6], None, [])
+    alone = Reproduction([reproduction.parts[0], lacking], reproduction.claims[:6], reproduction.networks[:6], None, [])
     text = alone.report().page()
     assert "Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)" in section(text, "summary")
     assert "they show the form of the figure and prove nothing" in text
 
 
-def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page: str, tmp_path: Path) -> None:
+def test_every_figure_is_drawn_without_errors(open_page: Any, page: str, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
@@ -109,12 +109,12 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page
         assert width <= 1000 and opened.problems == []
 
 
-def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(found: Reproduction) -> None:
+def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(reproduction: Reproduction) -> None:
     parts = [
         replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
-        for part in found.parts
+        for part in reproduction.parts
     ]
-    doubts = replace(found, parts=parts).report().document()["doubts"]
+    doubts = replace(reproduction, parts=parts).report().document()["doubts"]
     profiles = [doubt["profile"] for doubt in doubts]
     assert len(profiles) == len(set(profiles))
     named: dict[str, list[str]] = {doubt["profile"]: doubt["parts"] for doubt in doubts}
@@ -122,21 +122,21 @@ def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(fou
         assert all(part.name in named[cell.profile_names[0]] for cell in part.cells)
 
 
-def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(found: Reproduction) -> None:
+def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(reproduction: Reproduction) -> None:
     """A badge of `measured` by itself would vouch for a measurement that its own profile warns of."""
     parts = [
         replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
         if part.name == "measured"
         else part
-        for part in found.parts
+        for part in reproduction.parts
     ]
-    report = replace(found, parts=parts).report()
+    report = replace(reproduction, parts=parts).report()
     document = report.document()
     assert {part for doubt in document["doubts"] for part in doubt["parts"]} == {"measured"}
     assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in document["doubts"])
     page = report.page()
     assert page.count("<li data-warning>the box was busy</li>") == len(document["doubts"]) == 3, "one for each model"
     assert section(page, "table-one").count("kind-measured-doubtful") == 6
-    for record in found.claims:
+    for record in reproduction.claims:
         row = page.partition(f'<tr data-claim="{record.id}"')[2].partition("</tr>")[0]
         assert ("kind-measured-doubtful" in row) == (record.device == "measured"), record.id

@@ -1,4 +1,4 @@
-"""The claims on devices against measured profiles: time over target length, cost of a decision (CNMT-06, 12, 18)."""
+"""Judge the claims on devices by measured profiles: time over target length, cost of a decision (CNMT-06, 12, 18)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.papers.cnmt.claims import TRANSFORMER, basis_of
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, holds_if
+from simnmt.papers.kit.claim import Claim, ClaimRecord, Judgement, Undecided, holds_if
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.workload.length_table import LengthTable
@@ -18,59 +18,52 @@ from simnmt.workload.length_table import LengthTable
 QUARTILES_OF_SD = 1.349
 """Distance of a normal law's quartiles in standard deviations."""
 PUBLISHED = {"gateway": (0.99, 0.13), "cloud": (0.85, 1.2)}
-"""R2 and mean squared error of the Transformer's line, on the Jetson and the Titan; printed in ms, meant in ms squared."""
+"""Printed R2 and mean squared error of the Transformer's line on Jetson and Titan; printed in ms, meant in ms squared."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeOverLength:
-    """Means of measured execution time per target length, and the line through them."""
+    """Mean measured execution times per target length, and the line through them."""
 
     tgt_len: tuple[int, ...]
     mean_ms: tuple[float, ...]
     sd_ms: tuple[float, ...]
-    """Of single inferences about the mean: over the source lengths, and over the repeats of each."""
+    """Standard deviation of single inferences, over the source lengths and the repeats of each."""
     ms_per_token: float
     ms_fixed: float
     r2: float
-    """Of the means about the line."""
+    """Coefficient of determination of the line for the means."""
     mse_ms2: float
 
 
 def samples_of(profile: DeviceProfile) -> list[CellSample]:
-    """The profile's raw samples of single sentences; empty where it holds none."""
+    """Return the profile's raw samples of single sentences; empty if it holds none."""
     return [sample for sample in profile.execution.samples if sample.batch == 1]
 
 
 def time_over_length(samples: Sequence[CellSample]) -> TimeOverLength | None:
-    """Mean per target length over the inferences of the samples; None where they hold less than three target lengths."""
+    """Return the means per target length and their line; None if the samples have fewer than three target lengths."""
     lengths = sorted({sample.tgt_len for sample in samples})
     if len(lengths) < 3:
         return None
     means, deviations = [], []
     for length in lengths:
-        here = [sample for sample in samples if sample.tgt_len == length]
-        repeats = np.array([sample.repeats for sample in here])
-        of_cell = np.array([1e3 * sample.mean_s for sample in here])
-        within = np.array([1e3 * _sd_s(sample) for sample in here])
-        mean = float(np.average(of_cell, weights=repeats))
-        means.append(mean)
-        deviations.append(float(np.sqrt(np.average((of_cell - mean) ** 2 + within**2, weights=repeats))))
+        cells = [sample for sample in samples if sample.tgt_len == length]
+        repeats = [sample.repeats for sample in cells]
+        cell_ms, within_ms = (
+            1e3 * np.array(values) for values in zip(*((cell.mean_s, _sd_s(cell)) for cell in cells), strict=True)
+        )
+        means.append(float(np.average(cell_ms, weights=repeats)))
+        deviations.append(float(np.sqrt(np.average((cell_ms - means[-1]) ** 2 + within_ms**2, weights=repeats))))
     slope, offset = (float(number) for number in np.polyfit(lengths, means, 1))
-    residual = np.array(means) - (slope * np.array(lengths) + offset)
+    mse = float(np.mean((np.array(means) - (slope * np.array(lengths) + offset)) ** 2))
     spread = float(np.var(means))
-    return TimeOverLength(
-        tuple(lengths),
-        tuple(means),
-        tuple(deviations),
-        slope,
-        offset,
-        1.0 - float((residual**2).mean()) / spread if spread > 0 else 0.0,
-        float((residual**2).mean()),
-    )
+    r2 = 1.0 - mse / spread if spread > 0 else 0.0
+    return TimeOverLength(tuple(lengths), tuple(means), tuple(deviations), slope, offset, r2, mse)
 
 
 def _sd_s(sample: CellSample) -> float:
-    """Standard deviation over the repeats of a cell: as it was written, else from the quartiles, else unknown and left out."""
+    """Return the standard deviation over the repeats of a cell: as stated, else from the quartiles, else 0."""
     if sample.sd_s is not None:
         return sample.sd_s
     if sample.p25_s is None or sample.p75_s is None:
@@ -80,7 +73,7 @@ def _sd_s(sample: CellSample) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TimesRow:
-    """Measured means per target length of one device of a data set (figure 2a)."""
+    """Measured mean times per target length of one device of a data set (figure 2a)."""
 
     workload: str
     device: str
@@ -89,7 +82,7 @@ class TimesRow:
 
     @property
     def published(self) -> tuple[float, float] | None:
-        """R2 and mean squared error that the paper prints for its own device; None of other models."""
+        """R2 and mean squared error that the paper prints for its own device; None for other models."""
         return PUBLISHED[self.device] if self.workload == TRANSFORMER else None
 
     def record(self) -> dict[str, Any]:
@@ -120,26 +113,21 @@ MOST_SRC_OVER_TGT = 0.2
 MOST_OVERHEAD = 1e-3
 
 Pair = tuple[DeviceProfile, ...]
-"""Gateway's and cloud's."""
+"""The profiles of gateway and cloud."""
+Pairs = Mapping[str, Pair]
+"""By workload."""
 
 
-def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> list[ClaimRecord]:
+def device_claims(profiles: Pairs, lengths: Mapping[str, LengthTable]) -> list[ClaimRecord]:
     """Judge the claims on devices; both arguments are by workload, of the data sets at hand."""
-    records = [
-        _linear_in_tgt_len(profiles),
-        _flat_encoder_on_a_gpu(profiles),
-        _recurrent_encoders_cost_more(profiles),
-        _decisions_cost_nothing(profiles, lengths),
-    ]
     basis = basis_of([profile.execution.kind for pair in profiles.values() for profile in pair]) if profiles else "measured"
-    return [replace(record, basis=basis) for record in records]
+    records = [claim.record(profiles, lengths, device="", basis=basis) for claim in _CLAIMS]
+    return [replace(record, hardware_dependent=True) for record in records]
 
 
-def _claim(identifier: str, text: str, theirs: str, ours: Mapping[str, str], holds: bool | None, why: str) -> ClaimRecord:
-    """Return a claim with our figures by data set or profile; `holds`: None if nothing at hand can decide."""
-    figures = ", ".join(f"{name} {figure}" for name, figure in ours.items())
-    verdict = UNKNOWN if holds is None else holds_if(holds)
-    return ClaimRecord(identifier, text, theirs, figures, verdict, why, hardware_dependent=True)
+def _judgement(figures: Mapping[str, str], holds: bool, why: str) -> Judgement:
+    """Return the judgement with our figures by data set or profile."""
+    return Judgement(", ".join(f"{name} {figure}" for name, figure in figures.items()), holds_if(holds), why)
 
 
 def _r2_of_means(profile: DeviceProfile) -> float | None:
@@ -151,26 +139,15 @@ def _r2_of_means(profile: DeviceProfile) -> float | None:
     return None if line is None else line.r2
 
 
-def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> ClaimRecord:
-    r2_by_workload = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
+def _linear_in_tgt_len(profiles: Pairs, _: Mapping[str, LengthTable]) -> Judgement:
+    r2_by_workload = {workload.upper(): _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
     known = {workload: r2 for workload, r2 in r2_by_workload.items() if r2 is not None}
-    low = [workload.upper() for workload, r2 in known.items() if r2 < LEAST_R2]
-    why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
     if not known:
-        why = "no profile at hand holds samples over several target lengths"
-    return _claim(
-        "CNMT-06 (linear in M)",
-        f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
-        "Transformer on the Jetson 0.99",
-        {workload.upper(): _not_rounded_up(r2) for workload, r2 in known.items()},
-        (not low) if known else None,
-        why,
-    )
-
-
-def _not_rounded_up(r2: float) -> str:
-    """Format R2 with four decimals, rounded down, so that only a perfect fit prints as 1."""
-    return f"{math.floor(1e4 * r2) / 1e4:.4f}"
+        raise Undecided("no profile at hand holds samples over several target lengths")
+    low = [workload for workload, r2 in known.items() if r2 < LEAST_R2]
+    why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
+    # Rounded down, so that only a perfect fit prints as 1.
+    return _judgement({workload: f"{math.floor(1e4 * r2) / 1e4:.4f}" for workload, r2 in known.items()}, not low, why)
 
 
 def _src_over_tgt(profile: DeviceProfile) -> float:
@@ -178,74 +155,76 @@ def _src_over_tgt(profile: DeviceProfile) -> float:
     return plane.s_per_src_token / plane.s_per_tgt_token if plane.s_per_tgt_token else float("inf")
 
 
-def _on_a_gpu(profile: DeviceProfile) -> bool:
-    on_cuda = profile.engine is not None and profile.engine.device.startswith("cuda")
-    return on_cuda and profile.execution.kind == "measured"
-
-
-def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> ClaimRecord:
-    cost_ratios = {profile.name: _src_over_tgt(profile) for profile in profiles.get(TRANSFORMER, ()) if _on_a_gpu(profile)}
-    why = "a GPU takes all source tokens at once, and the target tokens one after another"
+def _flat_encoder_on_a_gpu(profiles: Pairs, _: Mapping[str, LengthTable]) -> Judgement:
+    cost_ratios = {
+        profile.name: _src_over_tgt(profile)
+        for profile in profiles.get(TRANSFORMER, ())
+        if profile.engine is not None and profile.engine.device.startswith("cuda") and profile.execution.kind == "measured"
+    }
     if not cost_ratios:
-        why = "needs a profile of the Transformer measured on a CUDA device"
-    return _claim(
-        "CNMT-06 (Transformer on a GPU)",
-        f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
-        "encoder about constant in N below 100 tokens",
+        raise Undecided("needs a profile of the Transformer measured on a CUDA device")
+    return _judgement(
         {name: f"{ratio:.4f}" for name, ratio in cost_ratios.items()},
-        all(ratio < MOST_SRC_OVER_TGT for ratio in cost_ratios.values()) if cost_ratios else None,
-        why,
+        max(cost_ratios.values()) < MOST_SRC_OVER_TGT,
+        "a GPU takes all source tokens at once, and the target tokens one after another",
     )
 
 
-def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> ClaimRecord:
+def _recurrent_encoders_cost_more(profiles: Pairs, _: Mapping[str, LengthTable]) -> Judgement:
     cost_ratios = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
     recurrent = [ratio for workload, ratio in cost_ratios.items() if workload != TRANSFORMER]
-    holds = min(recurrent) > cost_ratios[TRANSFORMER] if recurrent and TRANSFORMER in cost_ratios else None
-    if holds is None:
-        why = "needs the Transformer and a recurrent model beside it"
-    elif holds:
-        why = "a recurrent encoder steps through the words as its decoder does"
-    else:
+    if not recurrent or TRANSFORMER not in cost_ratios:
+        raise Undecided("needs the Transformer and a recurrent model beside it")
+    holds = min(recurrent) > cost_ratios[TRANSFORMER]
+    why = "a recurrent encoder steps through the words as its decoder does"
+    if not holds:
         why = (
             "not on this gateway: without a parallel device the Transformer's encoder, too, takes time for every source "
             "token, and a recurrent decoder's step is dear by its product with the whole vocabulary, which no encoder has"
         )
-    return _claim(
+    return _judgement({workload.upper(): f"{ratio:.4f}" for workload, ratio in cost_ratios.items()}, holds, why)
+
+
+def _decisions_cost_nothing(profiles: Pairs, lengths: Mapping[str, LengthTable]) -> Judgement:
+    share: dict[str, float] = {}
+    for workload, pair in profiles.items():
+        overheads, table = pair[0].overheads, lengths[workload]
+        decision_s = None if overheads is None or overheads.decision_s is None else overheads.decision_s.value
+        if decision_s is not None:
+            mean_s = (
+                float(np.average(profile.plane.seconds(table.src_len, table.tgt_len), weights=table.count)) for profile in pair
+            )
+            share[workload.upper()] = decision_s / min(mean_s)
+    if not share:
+        raise Undecided("no gateway profile at hand holds the time of a decision")
+    high = [workload for workload, ratio in share.items() if ratio >= MOST_OVERHEAD]
+    why = f"not for {', '.join(high)}" if high else "the rule is a few multiplications; against the faster device's mean time"
+    return _judgement({workload: f"{ratio:.3g}" for workload, ratio in share.items()}, not high, why)
+
+
+_CLAIMS = (
+    Claim(
+        "CNMT-06 (linear in M)",
+        f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
+        "Transformer on the Jetson 0.99",
+        _linear_in_tgt_len,
+    ),
+    Claim(
+        "CNMT-06 (Transformer on a GPU)",
+        f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
+        "encoder about constant in N below 100 tokens",
+        _flat_encoder_on_a_gpu,
+    ),
+    Claim(
         "CNMT-06 (recurrent encoders)",
         "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
         "RNN encoders linear in N, the Transformer's about constant",
-        {workload.upper(): f"{ratio:.4f}" for workload, ratio in cost_ratios.items()},
-        holds,
-        why,
-    )
-
-
-def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> ClaimRecord:
-    share: dict[str, float] = {}
-    for workload, pair in profiles.items():
-        overheads = pair[0].overheads
-        decision_s = None if overheads is None or overheads.decision_s is None else overheads.decision_s.value
-        if decision_s is not None:
-            share[workload] = decision_s / min(_mean_s(profile, lengths[workload]) for profile in pair)
-    high = [workload.upper() for workload, ratio in share.items() if ratio >= MOST_OVERHEAD]
-    why = (
-        f"not for {', '.join(high)}"
-        if high
-        else "the rule is a few multiplications; held against the faster device's mean time"
-    )
-    if not share:
-        why = "no gateway profile at hand holds the time of a decision"
-    return _claim(
+        _recurrent_encoders_cost_more,
+    ),
+    Claim(
         "CNMT-12",
         "A decision takes less than a thousandth of the mean inference time",
         "negligible",
-        {workload.upper(): f"{ratio:.3g}" for workload, ratio in share.items()},
-        (not high) if share else None,
-        why,
-    )
-
-
-def _mean_s(profile: DeviceProfile, table: LengthTable) -> float:
-    """Mean execution time over the pairs of a corpus."""
-    return float(np.average(profile.plane.seconds(table.src_len, table.tgt_len), weights=table.count))
+        _decisions_cost_nothing,
+    ),
+)

@@ -1,4 +1,4 @@
-"""The paper's figures 1 to 4 from our data (CNMT-18)."""
+"""Draw the paper's figures 1 to 4 from our data (CNMT-18)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from simnmt.results import Cell
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 _PUBLISHED_LENGTHS = {"de-en": ("0.99", "0.57"), "fr-en": ("0.99", "0.15"), "en-zh": ("0.99", "0.73")}
-"""R2 and mean squared error of the means per N about the line, as the paper's figure 3 has them."""
+"""Printed R2 and mean squared error of the means per N about the line (figure 3)."""
 
 
 def drawings(times: Sequence[TimesRow], parts: Sequence[Part]) -> list[Drawing]:
     """Return figures 2a, 2b, 3 and 4."""
-    # What was measured comes first, where it is there.
+    # Measured parts come first.
     ordered = sorted((part for part in parts if part.cells), key=lambda part: part.name == "inferred")
     return [_times(times) if times else _replayed(ordered), _planes(ordered), _lengths(ordered), _traces(ordered)]
 
@@ -64,7 +64,6 @@ def _times(times: Sequence[TimesRow]) -> Drawing:
 
 
 def _time_marks(row: TimesRow) -> list[Mark]:
-    """Return the means of one device with their band and their line."""
     line, at = row.line, row.line.tgt_len
     colour, symbol = ("policy-0", "circle") if row.device == "gateway" else ("policy-1", "diamond")
     low = [max(mean - sd, 0.0) for mean, sd in zip(line.mean_ms, line.sd_ms, strict=True)]
@@ -83,7 +82,7 @@ def _describe_times(row: TimesRow) -> str:
     if row.published is not None:
         published = f" (published for its devices: {row.published[0]} and {row.published[1]})"
     line = row.line
-    # A fit that is not perfect is never called so, and no rounding error is shown as a figure.
+    # Only a perfect fit is shown as 1, and rounding errors are not shown as figures.
     r2 = "above 0.9999" if 0.99995 <= line.r2 < 1 else number(line.r2, 4)
     mse = "below 0.0001" if line.mse_ms2 < 1e-4 else significant(line.mse_ms2, 3)
     return (
@@ -93,7 +92,7 @@ def _describe_times(row: TimesRow) -> str:
 
 
 def _replayed(parts: Sequence[Part]) -> Drawing:
-    """In place of measured samples: the requests of the replay, whose times follow its profiles' planes."""
+    """Draw the requests of the replay, whose times follow its profiles' planes, in place of measured samples."""
     part, cell = next(
         ((part, cell) for part in parts for cell in part.cells if cell.workload == TRANSFORMER),
         next((part, cell) for part in parts for cell in part.cells),
@@ -171,7 +170,7 @@ def _lengths(parts: Sequence[Part]) -> Drawing:
 def _traces(parts: Sequence[Part]) -> Drawing:
     groups: dict[str, list[Cell]] = {}
     for part in parts:
-        # One pair for all data sets is shown once.
+        # A pair of networks shared by all data sets is shown once.
         alike = len({(cell.network, round(cell.series.mean_s, 9)) for cell in part.cells}) == 2
         for cell in part.cells:
             if not alike or cell.workload == part.cells[0].workload:
@@ -189,7 +188,6 @@ def _traces(parts: Sequence[Part]) -> Drawing:
 
 
 def _trace_chart(cells: Sequence[Cell]) -> Chart:
-    """Draw the round-trip times of the networks of one replay."""
     marks, sentences = [], []
     unit = ""
     for place, cell in enumerate(cells):

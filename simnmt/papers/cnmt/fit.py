@@ -1,10 +1,10 @@
-"""Infer device profiles from Table I: planes and noise whose simulated ratios come nearest to the published ones.
+"""Infer device profiles from Table I: the planes and noise whose simulated ratios are nearest to the published ones.
 
-Ratios fix no time scale, so CP1's mean RTT is assumed. At a given level of CP2, both Server/GW ratios of a data set
-fix the mean times of its two devices. How these divide over source tokens, target tokens and a fixed part, and the
-noise, is searched for on the CP1 columns. CP2's level is the one number that all data sets share. Oracle, Naive and
-C-NMT on CP2 enter no objective: they are the test of the fit. It is not a blind one: the length tables, the
-bounds and the one weight below were settled while trials that also printed those nine ratios were at hand.
+Ratios fix no time scale, so CP1's mean RTT is assumed. At a given level of CP2, both Server/GW ratios of a data set fix the
+mean times of its two devices. The fit searches on the CP1 columns for the noise, and for the parts of these times per source
+token, per target token and fixed. CP2's level is the one number that all data sets share. Oracle, Naive and C-NMT on CP2 enter
+no objective: they test the fit. The test is not blind: the length tables, the bounds and the one weight below were settled
+after trials that also printed those nine ratios.
 
 `Experiment` is the protocol of Table I as columns, which the fit evaluates thousands of times (CNMT-09 to 11, CNMT-14).
 Back to back nothing waits, so a total is a sum over requests; only C-NMT's and Naive's held transfer estimate needs a loop.
@@ -14,8 +14,7 @@ Random streams, split and regression are those of a scenario's run with the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, differential_evolution
 
 from simnmt.base import random_streams, shipped_files
-from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment.processes import run_tasks
 from simnmt.network.connection_profiles import connection_profile
 from simnmt.network.series import RttSeries
 from simnmt.papers.cnmt import published
@@ -37,14 +36,15 @@ from simnmt.workload.length_table import LengthTable, read_table
 Column = NDArray[np.float64]
 
 BANDWIDTH_BPS = 100e6
-"""Each way (CNMT-03)."""
+"""Bandwidth each way (CNMT-03)."""
+TOKEN_BYTES = 2
 FIT = FitConfiguration()
-"""Share of the pairs to fit on and inferences per device: what a scenario takes that says nothing else (CNMT-05)."""
+"""Share of the pairs to fit on and inferences per device: the defaults of a scenario (CNMT-05)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCosts:
-    """The truth about one device running one model."""
+    """The true costs of one device with one model."""
 
     plane: ExecutionPlane
     residual: LognormalResidual
@@ -61,22 +61,22 @@ class Totals:
     latency_s: dict[str, float]
     """By policy."""
     offloaded_share: dict[str, float]
-    """By policy; edge and cloud are left out."""
+    """By policy, without edge and cloud."""
 
     def over_gateway(self, policy: str) -> float:
-        """Total time over that of the gateway alone."""
+        """Return the total time over that of the gateway alone."""
         return self.latency_s[policy] / self.latency_s["edge"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Calibration:
-    """What a device's simulated calibration needs: the noise, and the least-squares projection of its lengths."""
+    """The simulated calibration of a device: its lengths and noise, and the least-squares projection of the lengths."""
 
     src_len: Column
     tgt_len: Column
     noise: Column
     projection: Column
-    """Shape (3, inferences): times the measured seconds gives the plane's coefficients."""
+    """Matrix of shape (3, inferences) that maps measured seconds to the plane's coefficients."""
 
     def believed(self, costs: DeviceCosts) -> ExecutionPlane:
         time_s = costs.plane.seconds(self.src_len, self.tgt_len) * costs.residual.factor(self.noise)
@@ -85,19 +85,19 @@ class _Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One data set's requests with all that depends neither on the devices nor on the RTT's level."""
+    """One data set's requests, with all columns that depend neither on the devices nor on the RTT's level."""
 
     src_len: Column
     tgt_len: Column
     predicted_tgt_len: Column
-    """By the regression over the fit pairs (CNMT-07)."""
+    """Prediction of the regression over the fit pairs (CNMT-07)."""
     mean_tgt_len: float
-    """Of the fit pairs: what Naive takes for every request."""
+    """Mean of the fit pairs, which Naive assumes for every request."""
     noise: tuple[Column, Column]
     """Standard normal, per device."""
     payload_s: Column
     rtt_s: dict[str, tuple[Column, float]]
-    """Per network: at each request and at the trace's start, both less the trace's mean."""
+    """By network, the RTT at each request and at the trace's start, both minus the trace's mean."""
     calibrations: tuple[_Calibration, _Calibration]
 
     def totals(self, costs: Costs, network: str, mean_rtt_s: float, policies: Sequence[str] = ("naive", "cnmt")) -> Totals:
@@ -124,13 +124,11 @@ class Experiment:
         return Totals(latency_s, {policy: float(sent.mean()) for policy, sent in offloaded.items()})
 
 
-def draw_experiment(
-    name: str, table: LengthTable, series: Mapping[str, RttSeries], *, seed: int, requests: int, token_bytes: int = 2
-) -> Experiment:
-    """Draw a data set's requests as replication 0 of a scenario with this seed and workload name would.
+def draw_experiment(name: str, table: LengthTable, series: Mapping[str, RttSeries], *, seed: int, requests: int) -> Experiment:
+    """Draw the requests of replication 0 of a scenario with this seed and workload name.
 
-    `series`: RTT by network, of which only the fluctuation about the mean is kept. Raises `CorpusError` for a table that
-    cannot be split.
+    `series`: RTT by network, of which only the fluctuation about the mean is used. Raises `CorpusError` for a table that cannot
+    be split.
     """
     fit_pairs, evaluated = table.split(FIT.share, seed)
     src_len, tgt_len = evaluated.sample(seed, 0, f"{name}/lengths", requests)
@@ -148,7 +146,7 @@ def draw_experiment(
             random_streams.standard_normal(seed, 0, f"{name}/execution gateway", requests),
             random_streams.standard_normal(seed, 0, f"{name}/execution cloud", requests),
         ),
-        payload_s=8 * token_bytes * (src_len + tgt_len) / BANDWIDTH_BPS,
+        payload_s=8 * TOKEN_BYTES * (src_len + tgt_len) / BANDWIDTH_BPS,
         rtt_s=rtt_s,
         calibrations=(_calibration(name, "gateway", fit_pairs, seed), _calibration(name, "cloud", fit_pairs, seed)),
     )
@@ -162,7 +160,7 @@ def _calibration(name: str, device: str, fit_pairs: LengthTable, seed: int) -> _
 
 
 def _decisions(gain_s: list[float], transfer_s: list[float], initial_s: float) -> NDArray[np.bool_]:
-    """Rule CNMT-09 with the estimate of CNMT-11: away if the gain exceeds the last transfer that was measured."""
+    """Return which requests are sent away by CNMT-09 and CNMT-11: those whose gain exceeds the last measured transfer."""
     held_s = initial_s
     sent = []
     for gain, transfer in zip(gain_s, transfer_s, strict=True):
@@ -174,54 +172,54 @@ def _decisions(gain_s: list[float], transfer_s: list[float], initial_s: float) -
 
 
 Progress = Callable[[int, int], None]
-"""Called with fits done and fits in all."""
+"""Called with the number of fits done and the number of all fits."""
 
 CP1_MEAN_RTT_S = 0.080
-"""Assumed, since ratios fix no time scale. It puts a sentence of some 20 words on the gateway at 75 to 100 ms, so 3 to
-5 ms a word: what one decoder step in PyTorch takes on a small GPU that mostly waits for its kernels to be launched."""
+"""Assumed mean, since ratios fix no time scale. With it a sentence of some 20 words takes 75 to 100 ms on the gateway, 3 to 5
+ms a word, like one decoder step in PyTorch on a small GPU that mostly waits for its kernels to be launched."""
 
 GREATEST_SPEEDUP = 9.2
-"""Of the cloud over the gateway, in mean time and per token: a batch of one is bound by memory bandwidth at best, and
+"""Bound of the cloud's speed over the gateway's, in mean time and per token: memory bandwidth bounds a batch of one, and
 the Titan Xp's 547.7 GB/s are 9.2 times the Jetson TX2's 59.7 GB/s (NVIDIA's data sheets)."""
 
 FIXED_SHARE = (0.0, 0.5)
-"""Bounds of the part of the gateway's mean time that no length changes."""
+"""Bounds of the fixed part of the gateway's mean time."""
 RELATIVE_SD = (0.0, 0.6)
 """Bounds of the residual's relative standard deviation."""
 
 WEIGHTS = {("de-en", "cp1", "naive"): 0.2}
-"""1 for the rest. No plane makes DE-EN's Naive 12 % slower than the gateway alone: where source and target lengths grow
+"""Weights other than 1. No plane makes DE-EN's Naive 12 % slower than the gateway alone: where source and target lengths grow
 together, the requests that Naive sends away gain more than it believes, so in total it does not lose to either device.
 At full weight this one ratio would spoil the others in vain."""
 
 SEEDS = (1, 2, 3, 4, 5)
-"""Of the requests and the optimiser: as many solutions per data set and level."""
+"""Seeds of the requests and the optimiser: one solution each per data set and level."""
 LEVELS = 5
-"""Of CP2 that are tried."""
+"""Number of CP2 levels that are tried."""
 FIT_REQUESTS = 8_000
-"""That a solution is judged by; the replay of the table has its own."""
+"""Requests that a solution is judged by; the replay of the table has another number."""
 
 LEAST_OFFLOADED, MOST_OFFLOADED = 0.2, 0.8
-"""An oracle outside this range makes the choice nearly trivial; such solutions are avoided where the ratios allow."""
+"""Range of the oracle's offloaded share. Outside it the choice is nearly trivial; such solutions are avoided where possible."""
 _SHARE_WEIGHT = 0.1
 _SHARE_MARGIN = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is searched for, per data set; with the mean times it gives both planes and the noise."""
+    """The searched parameters of one data set; with the mean times they give both planes and the noise."""
 
     src_over_tgt: float
-    """A source token's cost over a target token's; the same on both devices, since it is the model's."""
+    """Cost of a source token over that of a target token; a property of the model, so the same on both devices."""
     fixed_share: float
-    """Of the gateway's mean time."""
+    """Fixed share of the gateway's mean time."""
     cloud_factor: float
-    """A token's cost in the cloud over its cost at the gateway."""
+    """Cost of a token in the cloud over its cost at the gateway."""
     relative_sd: float
-    """Of the residual factor, on both devices."""
+    """Relative standard deviation of the residual factor on both devices."""
 
     def costs(self, experiment: Experiment, gateway_s: float, cloud_s: float) -> Costs:
-        """Both devices, with these mean execution times over the experiment's requests."""
+        """Return the costs of both devices with these mean execution times over the experiment's requests."""
         units = self.src_over_tgt * float(experiment.src_len.mean()) + float(experiment.tgt_len.mean())
         token_s = gateway_s * (1 - self.fixed_share) / units
         residual = LognormalResidual(self.relative_sd)
@@ -244,32 +242,31 @@ class Solution:
     shape: Shape
     costs: Costs
     objective: float
-    """Mean absolute relative error over the fitted ratios, weighted, plus what trivial cells cost."""
+    """Weighted mean absolute relative error of the fitted ratios, plus a penalty for trivial cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOneFit:
-    """What the fit found, and what it left open."""
+    """The result of the fit, and its spread over seeds."""
 
     level: float
     """CP2's mean RTT over CP1's."""
     level_objectives: tuple[tuple[float, float], ...]
-    """Every level that was tried, with the mean objective there over data sets and seeds."""
+    """Every tried level with its mean objective over data sets and seeds."""
     chosen: dict[str, Solution]
-    """Per data set, the solution that does best on all seeds' requests."""
+    """By data set, the solution with the least mean objective on all seeds' requests."""
     solutions: dict[str, tuple[Solution, ...]]
-    """Per data set, all seeds' solutions at the level: their spread is what the ratios leave open."""
+    """By data set, all seeds' solutions at the level; the ratios leave their spread open."""
 
     @property
     def mean_rtt_s(self) -> dict[str, float]:
-        """By network; to the tenth of a millisecond."""
+        """Mean RTT by network, rounded to a tenth of a millisecond."""
         return {"cp1": CP1_MEAN_RTT_S, "cp2": round(self.level * CP1_MEAN_RTT_S, 4)}
 
 
 def fit_table_one(
     data_sets: Sequence[DataSet] = DATA_SETS,
     *,
-    tables: Mapping[str, LengthTable] | None = None,
     seeds: Sequence[int] = SEEDS,
     levels: int = LEVELS,
     requests: int = FIT_REQUESTS,
@@ -278,11 +275,10 @@ def fit_table_one(
 ) -> TableOneFit:
     """Infer every data set's two devices and the level of CP2; the same arguments give the same fit on any `jobs`.
 
-    `tables`: length tables by workload, the shipped ones where it has none. Each seed draws its own requests and starts
-    its own optimiser. `levels`: how many of CP2 are tried. Takes about three seconds per data set, seed and level.
+    `levels`: number of CP2 levels that are tried. Each seed draws its own requests and starts its own optimiser. Takes about
+    three seconds per data set, seed and level.
     """
-    given = tables or {}
-    lengths = {data_set.workload: given.get(data_set.workload) or shipped_lengths(data_set) for data_set in data_sets}
+    lengths = {data_set.workload: shipped_lengths(data_set) for data_set in data_sets}
     tried = admissible_levels(levels, [data_set.workload for data_set in data_sets])
     work = [
         (data_set, lengths[data_set.workload], level, seed, requests)
@@ -290,13 +286,7 @@ def fit_table_one(
         for data_set in data_sets
         for seed in seeds
     ]
-    solutions_by_index: dict[int, Solution] = {}
-    with closing(_solved(work, min(jobs, len(work)))) as solved:
-        for index, solution in solved:
-            solutions_by_index[index] = solution
-            if progress is not None:
-                progress(len(solutions_by_index), len(work))
-    solutions = [solutions_by_index[index] for index in range(len(work))]
+    solutions = run_tasks(_fit_one, work, jobs, progress)
     mean = {level: float(np.mean([s.objective for s in solutions if s.level == level])) for level in tried}
     best = min(tried, key=lambda level: mean[level])
     at_best = {
@@ -311,19 +301,19 @@ def fit_table_one(
 
 
 def shipped_lengths(data_set: DataSet) -> LengthTable:
-    """The length table that stands in for the paper's corpus."""
+    """Return the length table that replaces the paper's corpus."""
     return read_table(shipped_files.find("traces/lengths", data_set.lengths))
 
 
 def mean_times_s(workload: str, level: float) -> tuple[float, float]:
-    """Mean execution times of gateway and cloud that meet Server/GW on CP1 and on CP2 (payload neglected)."""
+    """Return the mean execution times of gateway and cloud that give Server/GW on CP1 and on CP2 (payload neglected)."""
     on_cp1, on_cp2 = _server_ratios(workload)
     gateway_s = CP1_MEAN_RTT_S * (1 - level) / (on_cp1 - on_cp2)
     return gateway_s, on_cp1 * gateway_s - CP1_MEAN_RTT_S
 
 
 def admissible_levels(count: int, workloads: Iterable[str] = published.WORKLOADS) -> list[float]:
-    """Levels of CP2 at which no cloud is slower than its gateway on average, nor faster than `GREATEST_SPEEDUP`.
+    """Return levels of CP2 at which no cloud is slower than its gateway on average, nor faster than `GREATEST_SPEEDUP`.
 
     The Server/GW ratios alone give this interval and no point in it; the levels divide it evenly.
     """
@@ -382,22 +372,13 @@ def _server_ratios(workload: str) -> tuple[float, float]:
     return on_cp1, on_cp2
 
 
-_Work = tuple[DataSet, LengthTable, float, int, int]
-
-
-def _solved(work: Sequence[_Work], jobs: int) -> Generator[tuple[int, Solution], None, None]:
-    if jobs > 1:
-        return run_in_processes(_fit_one, work, jobs)
-    return ((index, _fit_one(task)) for index, task in enumerate(work))
-
-
-def _fit_one(work: _Work) -> Solution:
+def _fit_one(work: tuple[DataSet, LengthTable, float, int, int]) -> Solution:
     data_set, table, level, seed, requests = work
     return fit_data_set(data_set, _drawn(data_set, table, seed, requests), level, seed)
 
 
 def _drawn(data_set: DataSet, table: LengthTable, seed: int, requests: int) -> Experiment:
-    # Only the fluctuation is kept of these, which the mean does not change.
+    # The experiment uses only the fluctuation, which the mean does not change.
     series = {network: connection_profile(network, CP1_MEAN_RTT_S) for network in published.NETWORKS}
     return draw_experiment(data_set.workload, table, series, seed=seed, requests=requests)
 
@@ -405,7 +386,7 @@ def _drawn(data_set: DataSet, table: LengthTable, seed: int, requests: int) -> E
 def _best_everywhere(
     data_set: DataSet, solutions: Sequence[Solution], table: LengthTable, seeds: Sequence[int], requests: int
 ) -> Solution:
-    """Return the seeds' solution that does best on the requests of all seeds, not only on those that it was fitted to."""
+    """Return the seeds' solution with the least mean objective on the requests of all seeds, not only of its own."""
     experiments = [_drawn(data_set, table, seed, requests) for seed in seeds]
 
     def mean(solution: Solution) -> float:

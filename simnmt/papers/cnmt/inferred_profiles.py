@@ -1,18 +1,20 @@
-"""The fit of Table I as device profiles and connection levels labelled *inferred*, confirmed by a replay of the table on them.
+"""Write the fit of Table I as device profiles and connection levels labelled *inferred*, and replay the table on them.
 
-The replay runs in simnmt's own world. It checks that the fit's columns did not flatter the fit.
+The replay runs in simnmt's own world, as a check of the columns that the fit evaluates.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from simnmt.base import VERSION
+from simnmt.base.text_tables import format_table
 from simnmt.network.connection_profiles import write_profiles
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.fit import (
@@ -30,6 +32,7 @@ from simnmt.papers.cnmt.reproduction import IMPLIED_TITLE, RATIO_TITLE, ratio_ta
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, Ratio, describe_errors, mean_absolute_difference, mean_absolute_errors
 from simnmt.papers.cnmt.table_replay import Part, Progress
 from simnmt.papers.kit.claim import format_claims
+from simnmt.papers.kit.table import record
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
@@ -56,61 +59,64 @@ _REMARK = (
 
 
 def profiles(fit: TableOneFit, *, ratios: Sequence[Ratio] = ()) -> list[DeviceProfile]:
-    """Return the gateway's and the cloud's profile of every fitted data set; `ratios`: of a run with them, for the errors."""
+    """Return the profiles of gateway and cloud of every fitted data set; `ratios`: of a run with them, for the errors."""
     errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
-    made = []
-    for data_set in _fitted(fit):
-        table = shipped_lengths(data_set)
-        stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
-        data_set_ratios = [ratio for ratio in ratios if ratio.workload == data_set.workload]
-        for device in (0, 1):
-            costs = fit.chosen[data_set.workload].costs[device]
-            content = {
-                "schema_version": 1,
-                "name": data_set.profiles[device],
-                "device": _BOXES[device],
-                "model": {"name": data_set.model, "vocab": data_set.vocab},
-                "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit, "end_of_sentence": table.end_of_sentence},
-                "valid_range": {
-                    "src_len": (int(table.src_len.min()), int(table.src_len.max())),
-                    "tgt_len": (int(table.tgt_len.min()), int(table.tgt_len.max())),
+    return [
+        _profile(fit, data_set, device, errors, [ratio for ratio in ratios if ratio.workload == data_set.workload])
+        for data_set in _fitted(fit)
+        for device in (0, 1)
+    ]
+
+
+def _profile(
+    fit: TableOneFit, data_set: DataSet, device: int, errors: Mapping[str, float], ratios: Sequence[Ratio]
+) -> DeviceProfile:
+    table = shipped_lengths(data_set)
+    costs = fit.chosen[data_set.workload].costs[device]
+    stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
+    cp1_s = fit.mean_rtt_s["cp1"]
+    content = {
+        "schema_version": 1,
+        "name": data_set.profiles[device],
+        "device": _BOXES[device],
+        "model": {"name": data_set.model, "vocab": data_set.vocab},
+        "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit, "end_of_sentence": table.end_of_sentence},
+        "valid_range": {
+            "src_len": (int(table.src_len.min()), int(table.src_len.max())),
+            "tgt_len": (int(table.tgt_len.min()), int(table.tgt_len.max())),
+        },
+        "execution": {
+            "kind": "inferred",
+            "plane": {name: _rounded(value) for name, value in dataclasses.asdict(costs.plane).items()},
+            "residual_relative_sd": _rounded(costs.residual.relative_sd),
+            "fit": {
+                "remark": _REMARK,
+                "assumed_cp1_mean_rtt_s": cp1_s,
+                "fitted_cp2_mean_rtt_s": fit.mean_rtt_s["cp2"],
+                "error_by_cp2_mean_rtt_s": [
+                    [_rounded(level * cp1_s), _rounded(error)] for level, error in fit.level_objectives
+                ],
+                "assumed_greatest_speedup": GREATEST_SPEEDUP,
+                "lengths": "; ".join(filter(None, [stand_in, data_set.remark])),
+                "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
+                "spread_over_seeds": {
+                    name: [_rounded(low), _rounded(high)] for name, (low, high) in _spread(fit, data_set, device).items()
                 },
-                "execution": {
-                    "kind": "inferred",
-                    "plane": {name: _rounded(value) for name, value in dataclasses.asdict(costs.plane).items()},
-                    "residual_relative_sd": _rounded(costs.residual.relative_sd),
-                    "fit": {
-                        "remark": _REMARK,
-                        "assumed_cp1_mean_rtt_s": fit.mean_rtt_s["cp1"],
-                        "fitted_cp2_mean_rtt_s": fit.mean_rtt_s["cp2"],
-                        "error_by_cp2_mean_rtt_s": [
-                            [_rounded(level * fit.mean_rtt_s["cp1"]), _rounded(error)] for level, error in fit.level_objectives
-                        ],
-                        "assumed_greatest_speedup": GREATEST_SPEEDUP,
-                        "lengths": "; ".join(filter(None, [stand_in, data_set.remark])),
-                        "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
-                        "spread_over_seeds": _spread(fit, data_set.workload, device),
-                        "mean_absolute_error_over_table": errors,
-                        "errors": [
-                            {
-                                "network": ratio.network,
-                                "policy": ratio.policy,
-                                "published": _rounded(ratio.target),
-                                "ours": _rounded(ratio.ours),
-                                "role": ratio.role,
-                            }
-                            for ratio in data_set_ratios
-                        ],
-                    },
-                },
-                "provenance": {
-                    "source": f"inferred from the ratios of {published.REFERENCE}",
-                    "date": datetime.date.today().isoformat(),
-                    "tool": f"simnmt {VERSION}, simnmt reproduce cnmt --fit",
-                },
-            }
-            made.append(DeviceProfile.model_validate(content))
-    return made
+                "mean_absolute_error_over_table": errors,
+                "errors": [
+                    record(ratio, "network policy")
+                    | {"published": _rounded(ratio.target), "ours": _rounded(ratio.ours), "role": ratio.role}
+                    for ratio in ratios
+                ],
+            },
+        },
+        "provenance": {
+            "source": f"inferred from the ratios of {published.REFERENCE}",
+            "date": datetime.date.today().isoformat(),
+            "tool": f"simnmt {VERSION}, simnmt reproduce cnmt --fit",
+        },
+    }
+    return DeviceProfile.model_validate(content)
 
 
 def _fitted(fit: TableOneFit) -> list[DataSet]:
@@ -121,13 +127,11 @@ def _numbers(costs: DeviceCosts) -> dict[str, float]:
     return {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
 
 
-def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, list[float]]:
+def _spread(fit: TableOneFit, data_set: DataSet, device: int) -> dict[str, tuple[float, float]]:
     """Return the least and the greatest value of each number over the seeds' solutions."""
-    columns: dict[str, list[float]] = {}
-    for solution in fit.solutions[workload]:
-        for name, value in _numbers(solution.costs[device]).items():
-            columns.setdefault(name, []).append(value)
-    return {name: [_rounded(min(values)), _rounded(max(values))] for name, values in columns.items()}
+    solutions = [_numbers(solution.costs[device]) for solution in fit.solutions[data_set.workload]]
+    columns = {name: [numbers[name] for numbers in solutions] for name in solutions[0]}
+    return {name: (min(values), max(values)) for name, values in columns.items()}
 
 
 def _rounded(value: float) -> float:
@@ -135,49 +139,26 @@ def _rounded(value: float) -> float:
 
 
 def fit_as_text(fit: TableOneFit) -> str:
-    """The fit for a terminal: levels tried, and per device the chosen numbers with their spread over the seeds."""
+    """Return the fit for a terminal: levels tried, and per device the chosen numbers with their spread over the seeds."""
     tried = ", ".join(
         f"{1e3 * level * fit.mean_rtt_s['cp1']:.1f} ms {100 * error:.2f} %" for level, error in fit.level_objectives
     )
     levels = ", ".join(f"{name.upper()} {1e3 * mean_s:.1f} ms" for name, mean_s in fit.mean_rtt_s.items())
-    lines = [
-        f"mean RTT: {levels} (the former assumed, for ratios fix no time scale)",
-        f"CP2 levels tried, and the weighted error of the fit there: {tried}",
-        f"{'profile':<16} {'number':<21} {'chosen':>10}  least and greatest over seeds",
-    ]
-    for data_set in _fitted(fit):
-        for device in (0, 1):
-            costs = fit.chosen[data_set.workload].costs[device]
-            spread = _spread(fit, data_set.workload, device)
-            for name, value in _numbers(costs).items():
-                low, high = spread[name]
-                lines.append(f"{data_set.profiles[device]:<16} {name:<21} {value:>10.4g}  {low:.4g} to {high:.4g}")
-    return "\n".join(lines)
+    rows = []
+    for data_set, device in product(_fitted(fit), (0, 1)):
+        spread = _spread(fit, data_set, device)
+        for name, value in _numbers(fit.chosen[data_set.workload].costs[device]).items():
+            low, high = spread[name]
+            rows.append([data_set.profiles[device], name, f"{value:.4g}", f"{low:.4g} to {high:.4g}"])
+    return (
+        f"mean RTT: {levels} (the former assumed, for ratios fix no time scale)\n"
+        f"CP2 levels tried, and the weighted error of the fit there: {tried}\n"
+        + format_table(["profile", "number", "chosen", "least and greatest over seeds"], rows, texts=2)
+    )
 
 
 UNITS = table_replay.REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
-"""Of a replay of all data sets."""
-
-
-def table_one_scenario(
-    folder: Path, *, data_sets: Sequence[DataSet] = DATA_SETS, requests: int = 100_000, seed: int = 1
-) -> dict[str, Any]:
-    """Return a scenario of the paper's protocol (CNMT-14) on the profiles and the two RTT series in `folder`."""
-
-    def profile(device: int) -> dict[str, str]:
-        return {data_set.workload: str(folder / f"{data_set.profiles[device]}.json") for data_set in data_sets}
-
-    return {
-        "version": 1,
-        "name": "table1-of-a-fit",
-        "seed": seed,
-        "replications": 1,
-        "requests": requests,
-        "workloads": {data_set.workload: {"lengths": f"@{data_set.lengths}"} for data_set in data_sets},
-        "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
-        "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
-        "policies": {policy: {} for policy in ALL_POLICIES},
-    }
+"""Runs of a replay of all data sets."""
 
 
 def confirm(
@@ -189,11 +170,27 @@ def confirm(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Part:
-    """Replay Table I on what lies in `folder`, as the reproduction replays it; the columns of its runs lie there meanwhile.
+    """Replay Table I on the profiles and RTT series in `folder`, which also holds the columns of the runs meanwhile.
 
-    Raises the rooms' `InputError`s where a file in `folder` is missing or wrong.
+    Raises `InputError` for a missing or wrong file in `folder`.
     """
-    scenario = open_source(table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed)).scenario
+
+    def profile(device: int) -> dict[str, str]:
+        return {data_set.workload: str(folder / f"{data_set.profiles[device]}.json") for data_set in data_sets}
+
+    # The paper's protocol (CNMT-14).
+    content = {
+        "version": 1,
+        "name": "table1-of-a-fit",
+        "seed": seed,
+        "replications": 1,
+        "requests": requests,
+        "workloads": {data_set.workload: {"lengths": f"@{data_set.lengths}"} for data_set in data_sets},
+        "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
+        "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
+        "policies": {policy: {} for policy in ALL_POLICIES},
+    }
+    scenario = open_source(content).scenario
     return table_replay.replay("inferred", table_replay.separated(scenario), folder=folder, jobs=jobs, progress=progress)
 
 
@@ -208,25 +205,15 @@ def fit_and_replay(
 ) -> tuple[TableOneFit, Part]:
     """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
 
-    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. `progress` is called with the
-    fits and units of the replay that are done, and with those there are in all.
+    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay; `progress`: called after each fit
+    and each run with the numbers done and in all.
     """
-    fits = 0
-
-    def count_fits(done: int, total: int) -> None:
-        nonlocal fits
-        fits = total
-        if progress is not None:
-            progress(done, fits + UNITS)
-
-    def count_units(done: int, _: int) -> None:
-        if progress is not None:
-            progress(fits + done, fits + UNITS)
-
+    fits = len(DATA_SETS) * len(seeds) * levels
+    count_fits, count_runs = (table_replay.count_from(progress, before, fits + UNITS) for before in (0, fits))
     fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=count_fits)
     with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
         write_fit(Path(folder), fit)
-        part = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_units)
+        part = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_runs)
     return fit, part
 
 
@@ -240,14 +227,15 @@ def write_fit(folder: Path, fit: TableOneFit, replay: Part | None = None) -> Non
 def document(replay: Part) -> dict[str, Any]:
     """Return what `--fit --json` prints."""
     ratios = replay.run.ratios()
+    keys = "workload network policy published ours role error"
     return {
-        "claims": [record.record() for record in replay.claims],
+        "claims": [claim.record() for claim in replay.claims],
         "tables": [
             {"title": "C-NMT, Table I", "cells": [change.record() for change in replay.run.changes()]},
             {"title": IMPLIED_TITLE, "rows": list(map(dataclasses.asdict, published.all_implied_ratios()))},
             {
                 "title": RATIO_TITLE,
-                "rows": [dataclasses.asdict(ratio) | {"role": ratio.role, "error": ratio.error} for ratio in ratios],
+                "rows": [record(ratio, keys) for ratio in ratios],
                 "mean_absolute_error": mean_absolute_errors(ratios),
             },
         ],

@@ -1,13 +1,13 @@
-"""Mean RTT levels: where the oracle has something to decide, and at how many of them each claim holds (CNMT-17).
+"""Mean RTT levels at which both devices win some requests, and the number of them at which each claim holds (CNMT-17).
 
-The paper's traces are not public, and their levels fit the paper's devices, not other ones. So the shapes of CP1 and CP2 are
-kept and their means searched for. Back to back, the best device of a request depends on that request alone, so each request has
-one mean RTT up to which offloading it pays; the share that the oracle offloads at any mean RTT follows by counting.
+The paper's traces are not public, and their levels suit the paper's devices alone. So the search keeps the shapes of CP1 and
+CP2 and looks for their means. Back to back, the best device of a request depends on that request alone, so each request has one
+mean RTT up to which offloading it pays; the share that the oracle offloads at any mean RTT follows by counting.
 
-The verdicts rest on one pair of levels per data set, chosen by a rule that looks at no policy. Whether a claim holds may depend
-on that pair. So several pairs per data set are replayed, and every combination of them is judged by the same functions. A
-combination picked because the claims hold there shows that one exists; it tests nothing. Replays have one replication, so
-claims count by order, and (e) also by its cause, without noise: alone, such a record is at most "not distinguishable".
+The verdicts rest on one pair of levels per data set, chosen by a rule that uses no policy. A claim may hold at one pair only,
+so several pairs per data set are replayed, and every combination of them is judged by the same functions. A combination picked
+because the claims hold there shows that one exists; it tests nothing. Replays have one replication, so claims count by order,
+and (e) also by its cause, without noise: alone, such a record is at most "not distinguishable".
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ from simnmt.papers.cnmt.table_one import Cell, TableRun, name_cell
 from simnmt.papers.kit.claim import HOLDS, UNCLEAR, ClaimRecord
 
 LEAST_SHARE, MOST_SHARE = 0.2, 0.8
-"""Of the requests that the oracle may send away; beyond them one device nearly always wins."""
+"""Range of the share that the oracle sends away; outside it one device nearly always wins."""
 TARGET_SHARES = {"cp1": 0.4, "cp2": 0.6}
-"""Aimed at among the levels within the range: they part it into thirds, the slower CP1 with the smaller share."""
+"""Preferred shares within the range: they divide it into thirds, with the smaller share on the slower CP1."""
 CP2_OVER_CP1 = (0.65, 0.75)
-"""Bounds of the one mean over the other: what Table I leaves for the paper's own (`fit.admissible_levels`), rounded."""
+"""Bounds of CP2's mean over CP1's: the rounded interval that Table I leaves for the paper's own (`fit.admissible_levels`)."""
 LEVELS_MS = tuple(float(f"{level:.3g}") for level in np.geomspace(1.0, 2000.0, 500).tolist())
-"""Mean RTTs that are tried."""
+"""Mean RTTs that the search tries."""
 REQUESTS = 20_000
-"""Per data set that a level is judged by; a share is then known to 0.4 points."""
+"""Requests per data set that judge a level; they give a share to 0.4 points."""
 
 Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Mean RTTs for CP1 and CP2, and what the oracle would do there."""
+    """Mean RTTs for CP1 and CP2, and the oracle's shares at these levels."""
 
     mean_rtt_ms: dict[str, float]
     """By network."""
     offloaded_share: dict[Cell, float]
-    """Of the requests that the oracle sends away."""
+    """Share of the requests that the oracle sends away."""
 
     @property
     def outside(self) -> list[Cell]:
-        """Return the cells whose share lies outside 20 to 80 %."""
+        """Cells whose share lies outside 20 to 80 %."""
         return [cell for cell, share in self.offloaded_share.items() if not within(share)]
 
     def record(self) -> dict[str, object]:
-        """Return what the JSON document holds of the search."""
+        """Return the levels of a search for the JSON document."""
         shares = [{"workload": w, "network": n, "offloaded_share": s} for (w, n), s in self.offloaded_share.items()]
         outside = [{"workload": w, "network": n} for w, n in self.outside]
         return {"mean_rtt_ms": self.mean_rtt_ms, "cells": shares, "outside": outside}
 
     def record_of_replay(self) -> dict[str, object]:
-        """Return what the JSON document holds of a replay of one data set."""
+        """Return the levels of one data set's replay for the JSON document."""
         shares = {network: share for (_, network), share in self.offloaded_share.items()}
         return {"mean_rtt_ms": self.mean_rtt_ms, "oracle_offloaded_share": shares}
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkSearch:
-    """The levels that a scenario states, the best pair for all data sets, and a pair for each alone."""
+    """The levels of a scenario, the best pair for all data sets, and the best pair for each alone."""
 
     stated: Levels
     common: Levels
@@ -77,12 +77,12 @@ class NetworkSearch:
     """The best pair for each data set alone."""
 
     def document(self) -> dict[str, object]:
-        """Return what `--json` prints."""
+        """Return the JSON document of `--find-network`."""
         by_workload = {workload: levels.record() for workload, levels in self.by_workload.items()}
         return {"stated": self.stated.record(), "common": self.common.record(), "own": by_workload}
 
     def text(self) -> str:
-        """The same for a terminal."""
+        """Return the search for a terminal."""
         lines = [
             f"Mean RTTs at which the oracle sends {100 * LEAST_SHARE:g} to {100 * MOST_SHARE:g} % of the requests away",
             *_level_lines("the scenario's", self.stated),
@@ -103,7 +103,7 @@ def _level_lines(what: str, levels: Levels) -> list[str]:
 
 
 def search_networks(plan: RunPlan, requests: int = REQUESTS) -> NetworkSearch:
-    """Search levels for the workloads of a plan of Table I, whose networks give the shapes; needs two devices."""
+    """Search levels for the workloads of a plan of Table I with two devices, whose networks give the shapes."""
     worth_ms = {
         (workload, network): worth_sending_up_to_ms(plan, workload, network, requests)
         for workload in plan.cases
@@ -119,10 +119,10 @@ def search_networks(plan: RunPlan, requests: int = REQUESTS) -> NetworkSearch:
 
 
 def worth_sending_up_to_ms(plan: RunPlan, workload: str, network: str, requests: int = REQUESTS) -> Column:
-    """Return for each request the greatest mean RTT at which the oracle still sends it away, ms; sorted.
+    """Return, sorted, for each request the greatest mean RTT in ms at which the oracle still sends it away.
 
-    The network is scaled, not moved, to another mean; payloads, microseconds beside it, are left out. Negative where the
-    gateway is the faster one whatever the network. Requests and noise are those of replication 0.
+    The network is scaled, not shifted, to another mean; payloads, which take microseconds, are left out. A value is negative if
+    the gateway is faster with any network. Requests and noise are those of replication 0.
     """
     case, link = plan.cases[workload], plan.networks[network].link
     seed = plan.scenario.seed
@@ -140,15 +140,15 @@ def worth_sending_up_to_ms(plan: RunPlan, workload: str, network: str, requests:
 
 
 def share_sent(worth_ms: Column, mean_rtt_ms: float) -> float:
-    """Share of the requests that the oracle sends away at a mean RTT; a tie stays at the gateway."""
+    """Return the share of the requests that the oracle sends away at a mean RTT; ties stay at the gateway."""
     return float(1.0 - np.searchsorted(worth_ms, mean_rtt_ms, side="right") / worth_ms.size)
 
 
 def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LEVELS_MS) -> Levels:
-    """The pair of levels that brings most cells within 20 to 80 %; among equals the nearest to the targets.
+    """Return the pair of levels that brings most cells within 20 to 80 %, and of several pairs the nearest to the targets.
 
-    `worth_ms`: per cell the sorted values of `worth_sending_up_to_ms`. Nearest: least sum of the distances of the shares from
-    their network's target.
+    `worth_ms`: by cell, the values of `worth_sending_up_to_ms`. Nearest: the least sum of the distances of the shares from the
+    targets of their networks.
     """
     tried = np.asarray(levels_ms)
     shares = {cell: np.array([share_sent(values, level) for level in levels_ms]) for cell, values in worth_ms.items()}
@@ -169,11 +169,11 @@ def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LE
 
 
 CP1_SHARES = tuple(percent / 100 for percent in range(25, 80, 5))
-"""Of the requests that the oracle sends away on CP1 at the levels tried."""
+"""Shares that the oracle sends away on CP1 at the replayed levels."""
 RATIOS = (*CP2_OVER_CP1, 0.85)
-"""Means of CP2 over that of CP1: the ends of what the neutral rule admits, and one beyond, where they lie closer together."""
+"""Replayed means of CP2 over CP1: both ends of the search's range, and one beyond it, where the networks are more alike."""
 CAUTION = "searched with the claims in sight: it shows that there is one, and tests nothing"
-"""Goes with every word of the network found."""
+"""Caveat beside every mention of the network found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,36 +181,36 @@ class Pair:
     """One data set replayed at one level of CP1 and one of CP2."""
 
     levels: Levels
-    """The shares are what the oracle did in this replay."""
+    """Mean RTTs, and the oracle's shares in this replay."""
     run: TableRun
-    """On networks called as in Table I, with the gap analysis, by which (e) is judged, if one was made."""
+    """The run on networks named as in Table I, with the gap analysis for (e) if one was made."""
 
     @property
     def distance(self) -> float:
-        """Sum of the distances of the oracle's shares from those that the neutral rule aims at."""
+        """Sum of the distances of the oracle's shares from `TARGET_SHARES`."""
         return sum(abs(share - TARGET_SHARES[network]) for (_, network), share in self.levels.offloaded_share.items())
 
 
 @dataclass(frozen=True, slots=True)
 class OverLevels:
-    """What the claims (a) to (e) say over all combinations of one pair of levels per data set."""
+    """The claims (a) to (e) over all combinations of one pair of levels per data set."""
 
     requests: int
-    """Per replay."""
+    """Requests per replay."""
     tried: dict[str, list[Levels]]
-    """By workload, the pairs within the range."""
+    """Pairs within the range, by workload."""
     combinations: int
     holding: dict[str, int]
-    """By claim, of how many combinations it holds."""
+    """Number of combinations at which each claim holds."""
     all_hold: int
-    """Of how many combinations all five hold."""
+    """Number of combinations at which all five claims hold."""
     nearest: dict[str, Levels] | None
-    """By workload, where all five hold nearest to the neutral rule; None where there is no such combination."""
+    """By workload, the levels nearest to the neutral rule at which all five hold; None without such a combination."""
     verdicts: list[ClaimRecord] = field(default_factory=list)
-    """The claims' records at the network found."""
+    """Records of the claims at these levels."""
 
     def document(self) -> dict[str, object]:
-        """Return the JSON value of `over_levels`."""
+        """Return the value of `over_levels` in the JSON document."""
         nearest = None if self.nearest is None else {name: levels.record_of_replay() for name, levels in self.nearest.items()}
         return {
             "requests": self.requests,
@@ -224,7 +224,7 @@ class OverLevels:
         }
 
     def text(self) -> str:
-        """One line a claim, and one for the network found."""
+        """Return a line for each claim, and one for the network found, for a terminal."""
         pairs = ", ".join(f"{workload.upper()} {len(tried)}" for workload, tried in self.tried.items())
         combinations = f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs})"
         lines = [f"{combinations}, by order and (e) by its cause as well, noise not considered:"]
@@ -248,7 +248,7 @@ def claims_over_levels(
 ) -> OverLevels:
     """Replay the workloads of a plan of Table I at several levels and judge every combination.
 
-    Columns lie in `folder` meanwhile; `progress` is called with workloads done and workloads in all.
+    `folder`: for the columns of the replays; `progress`: called with the number of workloads done and of all workloads.
     """
     requests = min(REQUESTS, plan.scenario.requests)
     pairs = {}
@@ -261,7 +261,7 @@ def claims_over_levels(
 
 
 def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jobs: int = 1) -> list[Pair]:
-    """One workload at the pairs of levels at which both of its cells lie within 20 to 80 %."""
+    """Replay one workload at the pairs of levels at which both of its cells lie within 20 to 80 %."""
     scenario = plan.scenario
     means = _means(plan, workload, requests)
     called = {(name, mean[name]): f"{name} at {mean[name]!r} ms" for mean in means for name in published.NETWORKS}
@@ -281,7 +281,7 @@ def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jo
     result = run_plan(read_inputs(scenario.model_copy(update=changed), Path.cwd()), folder=room, jobs=jobs)
     pairs = []
     for mean in means:
-        # The rows of this pair of levels, on networks called as in Table I.
+        # The rows of this pair of levels, on networks named as in Table I.
         names = {called[name, mean[name]]: name for name in published.NETWORKS}
         rows, gaps = (
             [row | {"network": names[row["network"]]} for row in kept if row["network"] in names]
@@ -295,7 +295,7 @@ def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jo
 
 
 def _means(plan: RunPlan, workload: str, requests: int) -> list[dict[str, float]]:
-    """Pairs of mean RTTs, ms, that are worth a replay: those that the search says to lie within the range."""
+    """Return the pairs of mean RTTs, ms, at which the search expects shares within the range."""
     slower, faster = published.NETWORKS
     worth_ms = {name: worth_sending_up_to_ms(plan, workload, name, requests) for name in published.NETWORKS}
     levels_ms = [float(f"{np.quantile(worth_ms[slower], 1 - share):.4g}") for share in CP1_SHARES]
@@ -304,30 +304,22 @@ def _means(plan: RunPlan, workload: str, requests: int) -> list[dict[str, float]
 
 
 def within(share: float) -> bool:
-    """Return whether the oracle has something to decide at this share."""
+    """Return whether both devices win a fair share of the requests if the oracle sends away `share` of them."""
     return LEAST_SHARE <= share <= MOST_SHARE
 
 
 def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str], requests: int) -> OverLevels:
-    """Judge every combination of one pair per workload; a claim that cannot be judged there does not count as holding."""
+    """Judge every combination of one pair per workload; a claim that cannot be judged does not count as holding."""
     holding = {record.identifier: 0 for record in claims.evaluate(TableRun({}, {}, {}, {}))}
-    combinations = all_hold = 0
-    best: tuple[Pair, ...] | None = None
-    verdicts: list[ClaimRecord] = []
-    for combination in product(*pairs.values()):
+    combinations = list(product(*pairs.values()))
+    all_hold: list[tuple[tuple[Pair, ...], list[ClaimRecord]]] = []
+    for combination in combinations:
         records = claims.evaluate(TableRun.joined([pair.run for pair in combination]), kinds)
-        holds = [record.verdict in (HOLDS, UNCLEAR) for record in records]
-        combinations += 1
-        for record, is_so in zip(records, holds, strict=True):
-            holding[record.identifier] += is_so
-        if all(holds):
-            all_hold += 1
-            if best is None or _distance(combination) < _distance(best):
-                best, verdicts = combination, records
+        for record in records:
+            holding[record.identifier] += record.verdict in (HOLDS, UNCLEAR)
+        if all(record.verdict in (HOLDS, UNCLEAR) for record in records):
+            all_hold.append((combination, records))
+    best, verdicts = min(all_hold, key=lambda item: sum(pair.distance for pair in item[0]), default=(None, []))
     nearest = None if best is None else {workload: pair.levels for workload, pair in zip(pairs, best, strict=True)}
     tried = {workload: [pair.levels for pair in tried_pairs] for workload, tried_pairs in pairs.items()}
-    return OverLevels(requests, tried, combinations, holding, all_hold, nearest, verdicts)
-
-
-def _distance(combination: Sequence[Pair]) -> float:
-    return sum(pair.distance for pair in combination)
+    return OverLevels(requests, tried, len(combinations), holding, len(all_hold), nearest, verdicts)

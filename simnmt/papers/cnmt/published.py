@@ -1,4 +1,4 @@
-"""Table I of the C-NMT paper, the ratios that it implies, and our stand-ins for its data sets (CNMT-13, 15, 16)."""
+"""Table I of the C-NMT paper, the ratios that it implies, and our replacements for its data sets (CNMT-13, 15, 16)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REFERENCE = (
 WORKLOADS = ("de-en", "fr-en", "en-zh")
 NETWORKS = ("cp1", "cp2")
 POLICIES = ("naive", "cnmt")
-"""The policies the table has a row for."""
+"""The policies with a row in the table."""
 BASELINES = ("edge", "cloud", "oracle")
-"""The policies they are held against, in the table's order; printed GW, Server, Oracle."""
+"""The policies of the table's columns, in its order; printed GW, Server, Oracle."""
 
 LABELS = {"edge": "GW", "cloud": "Server", "oracle": "Oracle", "naive": "Naive", "cnmt": "C-NMT"}
-"""What the paper calls simnmt's policies."""
+"""The paper's names of simnmt's policies."""
 
 TABLE_ONE: dict[tuple[str, str], tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     ("de-en", "naive"): ((+11.74, -4.78, +29.17), (-16.16, -5.28, +13.25)),
@@ -30,11 +30,11 @@ TABLE_ONE: dict[tuple[str, str], tuple[tuple[float, float, float], tuple[float, 
     ("en-zh", "naive"): ((-17.11, -8.08, +15.49), (-36.31, -10.41, +8.51)),
     ("en-zh", "cnmt"): ((-21.17, -12.46, +9.83), (-35.66, -10.58, +8.77)),
 }
-"""Total time against a baseline's, in per cent; (workload, policy) -> per network -> per baseline."""
+"""Change of total time against a baseline, percent, by (workload, policy), network and baseline."""
 
 
 def variation_percent(workload: str, network: str, policy: str, baseline: str) -> float:
-    """One of the 36 printed cells; `KeyError` or `ValueError` for a name the table does not have."""
+    """Return one of the 36 printed cells. Raises `KeyError` or `ValueError` for a name that the table lacks."""
     return TABLE_ONE[workload, policy][NETWORKS.index(network)][BASELINES.index(baseline)]
 
 
@@ -49,8 +49,8 @@ def table_cells() -> Iterator[tuple[str, str, str, str]]:
 class ImpliedRatios:
     """Total times over the gateway's, as one column pair of Table I implies them.
 
-    Server and Oracle follow twice, from the Naive row and from the C-NMT row, and differ by more than the
-    rounding in eleven of twelve cases: the paper's baselines were not one fixed run per cell.
+    Server and Oracle follow twice, from the Naive row and from the C-NMT row. In eleven of twelve cases the two differ by more
+    than the rounding: the paper's baselines were not one fixed run per cell.
     """
 
     workload: str
@@ -65,36 +65,33 @@ class ImpliedRatios:
 
     @property
     def pairs(self) -> dict[str, tuple[float, float]]:
-        """Policy -> total time over the gateway's, as the Naive row and as the C-NMT row imply it."""
+        """By policy, the total time over the gateway's that the Naive row and the C-NMT row imply."""
         return {"cloud": self.server, "oracle": self.oracle, "naive": (self.naive, self.naive), "cnmt": (self.cnmt, self.cnmt)}
 
     @property
     def targets(self) -> dict[str, float]:
-        """Policy -> total time over the gateway's; where the two derivations differ, their mean."""
+        """By policy, the total time over the gateway's: the mean of both derivations."""
         return {policy: sum(pair) / 2 for policy, pair in self.pairs.items()}
 
 
 def implied_ratios(workload: str, network: str) -> ImpliedRatios:
     """Derive one row of CNMT-16 from the printed percentages."""
-
-    def over(policy: str) -> tuple[float, float, float]:
-        gw, server, oracle = (1 + variation_percent(workload, network, policy, name) / 100 for name in BASELINES)
-        return gw, server, oracle
-
-    naive, cnmt = over("naive"), over("cnmt")
+    naive, cnmt = (
+        [1 + variation_percent(workload, network, policy, baseline) / 100 for baseline in BASELINES] for policy in POLICIES
+    )
     return ImpliedRatios(
-        workload=workload,
-        network=network,
-        server=(naive[0] / naive[1], cnmt[0] / cnmt[1]),
-        oracle=(naive[0] / naive[2], cnmt[0] / cnmt[2]),
-        naive=naive[0],
-        cnmt=cnmt[0],
-        cnmt_over_naive=(cnmt[0] / naive[0], cnmt[1] / naive[1], cnmt[2] / naive[2]),
+        workload,
+        network,
+        (naive[0] / naive[1], cnmt[0] / cnmt[1]),
+        (naive[0] / naive[2], cnmt[0] / cnmt[2]),
+        naive[0],
+        cnmt[0],
+        (cnmt[0] / naive[0], cnmt[1] / naive[1], cnmt[2] / naive[2]),
     )
 
 
 def all_implied_ratios() -> Iterator[ImpliedRatios]:
-    """The six rows of CNMT-16, in the table's order."""
+    """Yield the six rows of CNMT-16, in the table's order."""
     return (implied_ratios(workload, network) for workload in WORKLOADS for network in NETWORKS)
 
 
@@ -123,7 +120,7 @@ SLIPS = (
     "up to 3.7 %, more than the rounding explains: the baselines were not one fixed run per cell. In "
     "EN-ZH CP2 the winner itself depends on the column.",
 )
-"""What does not fit together in the paper, in our words; nothing here changes a verdict."""
+"""What does not fit together in the paper, in our words; none of it changes a verdict."""
 
 RECURRENT = (0.2, 2.0)
 """Bounds of a source token's cost over a target token's for a recurrent model, whose encoder steps through the words
@@ -138,17 +135,17 @@ class DataSet:
 
     workload: str
     corpus: str
-    """The paper's."""
+    """Corpus of the paper."""
     lengths: str
-    """Shipped length table that stands in for it."""
+    """Shipped length table that replaces the corpus."""
     model: str
     vocab: int
     profiles: tuple[str, str]
-    """Of gateway and cloud."""
+    """Names of gateway's and cloud's profile."""
     src_over_tgt: tuple[float, float]
     """Bounds of a source token's cost over a target token's."""
     remark: str = ""
-    """On the choice of the length table; goes into the profiles."""
+    """Remark on the choice of the length table, for the profiles."""
 
 
 DATA_SETS = (

@@ -1,15 +1,15 @@
-"""The whole reproduction of C-NMT: Table I on inferred and on measured profiles, every verdict, and the tables side by side.
+"""Reproduce C-NMT: Table I on inferred and on measured profiles, with every verdict.
 
-Inferred profiles were fitted to Table I, so their verdicts are marked as fitted. On measured profiles the claims are tested, on
-networks where the oracle offloads 20 to 80 % of the requests: the scenario's networks if that is so for every data set there,
-else a pair for each data set, found from its profiles; the scenario's one pair for all is then shown beside them.
+Inferred profiles were fitted to Table I, so their verdicts are marked as fitted. Measured profiles test the claims, on networks
+where the oracle offloads 20 to 80 % of the requests. If the scenario's networks do not give this share for every data set, a
+pair of networks is found for each data set from its profiles, and the scenario's one pair for all is shown beside it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from simnmt.papers.cnmt.figures import drawings, schematic
 from simnmt.papers.cnmt.network_levels import NetworkSearch, OverLevels, claims_over_levels, search_networks, within
 from simnmt.papers.cnmt.table_one import (
     HEADS,
-    Ratio,
     describe_errors,
     mean_absolute_difference,
     mean_absolute_errors,
@@ -30,8 +29,9 @@ from simnmt.papers.cnmt.table_one import (
 )
 from simnmt.papers.cnmt.table_replay import Part, Prepared, Progress
 from simnmt.papers.kit.claim import ClaimRecord
+from simnmt.papers.kit.page import Row, Rows
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table, percent
+from simnmt.papers.kit.table import Column, Figure, Table, percent, record
 from simnmt.results.result import doubtful_profiles
 
 TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
@@ -39,7 +39,7 @@ RATIO_TITLE = "Total time over the gateway's"
 
 
 def table_one(parts: Sequence[Part]) -> Table:
-    """Return Table I for the page and the terminal: a line for each data set, policy and origin."""
+    """Return Table I for the page and the terminal, with a line for each data set, policy and origin."""
     kinds = {part.name: part.shown_kinds for part in parts}
 
     def origin(line: Any) -> Figure:
@@ -69,33 +69,13 @@ def table_one(parts: Sequence[Part]) -> Table:
 
 
 def table_cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Return the 36 cells for the JSON document: `published_percent`, and `KEY_percent` of each part, None if absent."""
+    """Return the 36 cells for the JSON document, with `published_percent` and `KEY_percent` of each part (None if absent)."""
     return [
         dict(zip(("workload", "network", "policy", "baseline"), cell, strict=True))
         | {"published_percent": published.variation_percent(*cell)}
         | {f"{part.key}_percent": part.run.change_percent(*cell) for part in parts}
         for cell in published.table_cells()
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class RatioRow:
-    """A ratio of the inferred part, beside the same of the other parts."""
-
-    ratio: Ratio
-    others: Mapping[str, float | None]
-    """By key of the part."""
-
-    def record(self) -> dict[str, Any]:
-        """Return what the JSON document holds."""
-        values = asdict(self.ratio)
-        ours = values.pop("ours")
-        return values | {"role": self.ratio.role, "error": self.ratio.error, "inferred": ours, **self.others}
-
-    def published_text(self) -> str:
-        """Return the published value, or both where the two derivations differ."""
-        one, other = self.ratio.published
-        return f"{one:.4f}" if one == other else f"{one:.4f} | {other:.4f}"
 
 
 def ratio_table(parts: Sequence[Part]) -> Table:
@@ -105,8 +85,12 @@ def ratio_table(parts: Sequence[Part]) -> Table:
     """
     inferred, *others = parts
     ratios = inferred.run.ratios()
-    ours = {part.key: {(r.workload, r.network, r.policy): r.ours for r in part.run.ratios()} for part in others}
-    rows = [RatioRow(r, {key: values.get((r.workload, r.network, r.policy)) for key, values in ours.items()}) for r in ratios]
+    ours = {part.key: {ratio.name: ratio.ours for ratio in part.run.ratios()} for part in others}
+    rows = [
+        record(ratio, "workload network policy published role error inferred=ours")
+        | {key: values.get(ratio.name) for key, values in ours.items()}
+        for ratio in ratios
+    ]
     return Table(
         "ratios",
         RATIO_TITLE,
@@ -114,13 +98,13 @@ def ratio_table(parts: Sequence[Part]) -> Table:
         [
             Column(
                 "data, network, policy",
-                lambda row: f"{name_cell((row.ratio.workload, row.ratio.network))} {published.LABELS[row.ratio.policy]}",
+                lambda row: f"{name_cell((row['workload'], row['network']))} {published.LABELS[row['policy']]}",
             ),
-            Column("published, two ways", RatioRow.published_text),
-            Column("inferred", lambda row: row.ratio.ours, digits=4),
-            Column("error, %", lambda row: row.ratio.error, digits=2, scale=100.0, signed=True),
-            Column("in the fit", lambda row: row.ratio.role),
-            *(Column(part.name, lambda row, key=part.key: row.others[key], digits=4) for part in others),  # type: ignore[misc]
+            Column("published, two ways", lambda row: " | ".join(f"{ratio:.4f}" for ratio in dict.fromkeys(row["published"]))),
+            Column("inferred", "inferred", digits=4),
+            Column("error, %", "error", digits=2, scale=100.0, signed=True),
+            Column("in the fit", "role"),
+            *(Column(part.name, part.key, digits=4) for part in others),
         ],
         note=f"Mean absolute error of the inferred fit: {describe_errors(ratios)}. "
         "The published table gives Server and Oracle twice, and the two differ; the error is against their mean. Ratios marked "
@@ -130,44 +114,25 @@ def ratio_table(parts: Sequence[Part]) -> Table:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkRow:
-    """The network of one data set in a part."""
-
-    profiles: str
-    """Name of the part."""
-    workload: str
-    network: str
-    mean_rtt_ms: float
-    kind: str
-    source: str
-    oracle_offloaded_share: float | None
-
-
-def networks(part: Part) -> list[NetworkRow]:
-    """Return, by data set and network, the mean RTT with its source and the share that the oracle sends away."""
+def networks(part: Part) -> list[Row]:
+    """Return, by data set and network of a part, the mean RTT with its source and the share that the oracle sends away."""
+    keys = "workload network mean_rtt_ms=series.mean_s*1e3 kind=series.kind source=series.source"
     return [
-        NetworkRow(
-            part.name,
-            cell.workload,
-            cell.network,
-            1e3 * cell.series.mean_s,
-            cell.series.kind,
-            cell.series.source,
-            part.run.oracle_share.get((cell.workload, cell.network)),
-        )
+        {"profiles": part.name}
+        | record(cell, keys)
+        | {"oracle_offloaded_share": part.run.oracle_share.get((cell.workload, cell.network))}
         for cell in part.cells
     ]
 
 
-def _network_table(rows: Sequence[NetworkRow]) -> Table:
+def _network_table(rows: Rows) -> Table:
     return Table(
         "networks",
         "Networks of each replay",
         rows,
         [
             Column("profiles", "profiles"),
-            Column("data, network", lambda row: name_cell((row.workload, row.network))),
+            Column("data, network", lambda row: name_cell((row["workload"], row["network"]))),
             Column("mean RTT, ms", "mean_rtt_ms", digits=1),
             percent("oracle sends away, %", "oracle_offloaded_share", 1),
             Column("series", "kind", kind=True),
@@ -196,17 +161,17 @@ class Reproduction:
     """Table I of the C-NMT paper as published, and as replayed in each part."""
 
     parts: list[Part]
-    """Inferred first, then measured; last, where the scenario's one pair of networks leaves some data set nothing to decide,
-    measured on that pair, with the part before on a pair for each."""
+    """Inferred first, then measured. If the scenario's one pair of networks leaves some data set nothing to decide, `measured`
+    has a pair for each data set, and a third part is measured on the scenario's pair."""
     claims: list[ClaimRecord]
     """One per claim and part; its device is the part's name."""
-    networks: list[NetworkRow]
+    networks: list[Row]
     search: NetworkSearch | None
-    """None where no measured profile is at hand."""
+    """None if no measured profile is at hand."""
     times: list[TimesRow]
-    """Figure 2a; empty without samples."""
+    """Rows of figure 2a; empty without samples."""
     over_levels: OverLevels | None = None
-    """The claims over several levels of the tested profiles, beside the verdicts and no part of them; None as `search`."""
+    """The claims over several levels of the tested profiles, which enter no verdict; None if `search` is."""
 
     def _doubts(self) -> list[dict[str, Any]]:
         """Return each doubtful profile once, with the parts that rest on it."""
@@ -217,7 +182,7 @@ class Reproduction:
         ]
 
     def report(self) -> PaperReport:
-        """Return what readers get, as JSON, text and page."""
+        """Return the reproduction for JSON, terminal and page."""
         mean = mean_absolute_difference(self.parts[0].run.changes())
         lacking = dict.fromkeys(note for part in self.parts for note in part.notes if note.startswith("Not at hand"))
         return PaperReport(
@@ -266,10 +231,17 @@ def reproduce(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Replay Table I on the inferred profiles and on the measured ones that `measured`, a scenario of Table I, names.
+    """Replay Table I on the inferred profiles and on measured ones. Claims of missing shipped profiles are not measurable.
 
-    `requests`: per run, as the scenarios say if left out; `folder`: an empty one, where columns may lie meanwhile. Shipped
-    profiles that are missing leave their claims not measurable. Raises the rooms' `InputError`s.
+    Args:
+        measured: scenario of Table I that names the measured profiles.
+        requests: requests per run; None: those of the scenarios.
+        folder: empty folder for the columns of the runs.
+        jobs: processes.
+        progress: called after each run.
+
+    Raises:
+        InputError: a scenario of another protocol, or wrong inputs.
     """
     inferred, tested = table_replay.prepare(INFERRED, requests), table_replay.prepare(measured, requests)
     if inferred.plan is None or inferred.missing:
@@ -288,29 +260,23 @@ def reproduce(
     units = [sum(map(table_replay.units_of, plans)) for _, plans in todo]
     whole = sum(units) + (0 if tested.plan is None else len(tested.plan.cases))
     replayed = []
-    for number, (called, plans) in enumerate(todo):
-
-        def report(done: int, _: int, before: int = sum(units[:number])) -> None:
-            if progress is not None:
-                progress(before + done, whole)
-
-        replayed.append(table_replay.replay(called, plans, folder=folder, jobs=jobs, progress=report))
+    for number, (part_name, plans) in enumerate(todo):
+        count = table_replay.count_from(progress, sum(units[:number]), whole)
+        replayed.append(table_replay.replay(part_name, plans, folder=folder, jobs=jobs, progress=count))
+    over_levels = None
     if tested.plan is None:
         replayed.append(table_replay.without(name, tested.missing))
-    elif tested.missing:
-        for part in replayed[1:]:
-            part.notes.insert(0, table_replay.lacking(tested.missing))
-    over_levels = None
-    if tested.plan is not None:
-        over_levels = claims_over_levels(
-            tested.plan, folder, jobs, None if progress is None else lambda done, _: progress(sum(units) + done, whole)
-        )
+    else:
+        if tested.missing:
+            for part in replayed[1:]:
+                part.notes.insert(0, table_replay.lacking(tested.missing))
+        over_levels = claims_over_levels(tested.plan, folder, jobs, table_replay.count_from(progress, sum(units), whole))
     rows = [row for part in replayed for row in networks(part)]
     return Reproduction(replayed, _claims(replayed, tested), rows, search, times_over_length(tested.profiles), over_levels)
 
 
 def find_network(measured: str | os.PathLike[str] = MEASURED) -> NetworkSearch:
-    """Search the networks for a scenario's profiles. Raises `InputError` where no data set has both of its profiles."""
+    """Search the networks for a scenario's profiles. Raises `InputError` if no data set has both of its profiles."""
     prepared = table_replay.prepare(measured)
     if prepared.plan is None:
         raise InputError(
@@ -320,23 +286,22 @@ def find_network(measured: str | os.PathLike[str] = MEASURED) -> NetworkSearch:
 
 
 def _claims(replayed: list[Part], tested: Prepared) -> list[ClaimRecord]:
+    tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
     records = []
     for part in replayed:
         limits = [] if part is replayed[0] else _limits(part, tested)
         # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
-        pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
-        records_with_endings = [(record, pairs) for record in part.claims]
+        own_pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
+        judged = [(claim, own_pairs) for claim in part.claims]
         if part is replayed[1]:
-            tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
-            records_with_endings += [(record, []) for record in device_claims(tested.profiles, tables)]
-        for record, ending in records_with_endings:
-            why = "; ".join([record.why, *(limits if record.hardware_dependent else []), *ending])
-            records.append(replace(record, device=part.name, why=why))
+            judged += [(claim, []) for claim in device_claims(tested.profiles, tables)]
+        for claim, ending in judged:
+            why = "; ".join([claim.why, *(limits if claim.hardware_dependent else []), *ending])
+            records.append(replace(claim, device=part.name, why=why))
     return records
 
 
 def _limits(part: Part, tested: Prepared) -> list[str]:
-    """Describe what limits the verdicts of a tested part."""
     limits = []
     if tested.missing:
         sentence = table_replay.lacking(tested.missing)

@@ -1,6 +1,6 @@
-"""A run of Table I: its totals, the changes and the ratios that follow from them, beside the published ones (CNMT-15, 16).
+"""A run of Table I: its totals, and the changes and ratios derived from them, beside the published ones (CNMT-15, 16).
 
-`simnmt run` loads this module through the hook `register`, so it imports no scipy.
+`simnmt run` loads this module for the scenario key `published`, so it imports no scipy.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def name_cell(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """What a run of ours says about Table I, and the differences between policies that follow from it."""
+    """The totals of a run of Table I, and the differences between policies derived from them."""
 
     total_s: Mapping[RunName, float]
     """Mean total latency."""
     by_replication_s: Mapping[RunName, Sequence[float]]
-    """Total latency of each replication; one value where only a table is at hand."""
+    """Total latency of each replication; one value if only a table is at hand."""
     oracle_share: Mapping[Cell, float | None]
     """Share of the requests that the oracle offloads."""
     gap_percent: Mapping[Cell, Mapping[str, float]]
-    """Change of C-NMT's total time, percent, without one source of loss; empty without a gap analysis."""
+    """By source of loss, change of C-NMT's total time without it, percent; empty without a gap analysis."""
 
     @classmethod
     def of(
         cls, rows: Iterable[Row], gaps: Iterable[Row] = (), totals_s: Mapping[RunName, Sequence[float]] | None = None
     ) -> TableRun:
-        """Read a run's rows, its gap analysis and its totals by replication; what Table I does not know is left out."""
+        """Read a run's rows, its gap analysis and its totals by replication; leave out all cells that Table I lacks."""
         table_rows = [
             row
             for row in rows
@@ -79,7 +79,7 @@ class TableRun:
 
     @property
     def replicated(self) -> bool:
-        """Whether the noise of the differences is known."""
+        """True if replications show the noise of the differences."""
         return all(len(values) > 1 for values in self.by_replication_s.values())
 
     @property
@@ -100,7 +100,7 @@ class TableRun:
     def excess(self, cell: Cell, policy: str, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
         """Return by how many percent of the baseline's total time the policy takes more."""
         ours, theirs = self.by_replication_s[(*cell, policy)], self.by_replication_s[(*cell, baseline)]
-        if len(ours) == 1:  # as of thousands of combinations of levels
+        if len(ours) == 1:  # fast, for thousands of combinations of levels
             return Estimate(100.0 * (ours[0] / theirs[0] - 1.0), None, None)
         return change_percent(ours, theirs, confidence)
 
@@ -126,13 +126,9 @@ class TableRun:
         return None if policy_s is None or not baseline_s else 100 * (policy_s / baseline_s - 1)
 
     def changes(self) -> list[Change]:
-        """Return the cells of Table I in its order; those whose policy or baseline the run lacks are left out."""
-        changes = []
-        for cell in published.table_cells():
-            ours = self.change_percent(*cell)
-            if ours is not None:
-                changes.append(Change(*cell, published.variation_percent(*cell), ours))
-        return changes
+        """Return the cells of Table I in its order, except those whose policy or baseline the run lacks."""
+        cells = [(cell, self.change_percent(*cell)) for cell in published.table_cells()]
+        return [Change(*cell, published.variation_percent(*cell), ours) for cell, ours in cells if ours is not None]
 
     def ratios(self) -> list[Ratio]:
         """Return the ratios that the run allows, in the table's order; all 24 for a run of Table I."""
@@ -160,7 +156,7 @@ class Change:
 
     @property
     def difference_points(self) -> float:
-        """Ours less the published one."""
+        """Our change minus the published one."""
         return self.ours_percent - self.published_percent
 
     def record(self) -> dict[str, Any]:
@@ -175,14 +171,19 @@ def mean_absolute_difference(changes: Sequence[Change]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One total time over the gateway's."""
+    """A policy's total time over that of the gateway alone."""
 
     workload: str
     network: str
     policy: str
     published: tuple[float, float]
-    """As the Naive row and as the C-NMT row imply it; the same number twice for Naive and C-NMT themselves."""
+    """Implied by the Naive row and by the C-NMT row; the same number twice for Naive and C-NMT themselves."""
     ours: float
+
+    @property
+    def name(self) -> RunName:
+        """Workload, network and policy."""
+        return (self.workload, self.network, self.policy)
 
     @property
     def role(self) -> str:
@@ -191,12 +192,12 @@ class Ratio:
 
     @property
     def target(self) -> float:
-        """The mean of both derivations."""
+        """Mean of both derivations."""
         return sum(self.published) / 2
 
     @property
     def error(self) -> float:
-        """Relative: 0.01 where ours is 1 % above the target."""
+        """Relative error: 0.01 if ours is 1 % above the target."""
         return self.ours / self.target - 1
 
 
@@ -217,31 +218,29 @@ def describe_errors(ratios: Iterable[Ratio]) -> str:
 HEADS = [
     f"{network.upper()} {published.LABELS[baseline]}" for network in published.NETWORKS for baseline in published.BASELINES
 ]
-"""Of the columns of Table I."""
+"""Heads of the columns of Table I."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLine:
-    """One line of Table I: a policy on a data set, as published or as one of our runs has it."""
+    """One line of Table I: a policy on a data set, published or of one of our runs."""
 
     workload: str
     policy: str
     origin: str
     changes: Sequence[float | None]
-    """By column of `HEADS`."""
+    """Percent, by column of `HEADS`."""
 
 
 def table_lines(runs: Mapping[str, TableRun]) -> list[TableLine]:
-    """Return the lines of Table I: for each policy on a data set the published one, then one of each run by origin."""
+    """Return the lines of Table I: for each policy on a data set the published line, then one of each run by origin."""
     columns = list(product(published.NETWORKS, published.BASELINES))
-    lines = []
-    for workload, policy in published.TABLE_ONE:
-        changes = [published.variation_percent(workload, network, policy, baseline) for network, baseline in columns]
-        lines.append(TableLine(workload, policy, "published", changes))
-        for origin, run in runs.items():
-            ours = [run.change_percent(workload, network, policy, baseline) for network, baseline in columns]
-            lines.append(TableLine(workload, policy, origin, ours))
-    return lines
+    changes = {"published": published.variation_percent} | {origin: run.change_percent for origin, run in runs.items()}
+    return [
+        TableLine(workload, policy, origin, [change(workload, network, policy, baseline) for network, baseline in columns])
+        for workload, policy in published.TABLE_ONE
+        for origin, change in changes.items()
+    ]
 
 
 def published_table(result: RunResult, scenario: Scenario) -> PublishedTable | str:

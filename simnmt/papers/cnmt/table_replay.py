@@ -24,21 +24,26 @@ from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source
 
 Progress = Callable[[int, int], None]
-"""Called with runs done and runs in all."""
+"""Called with the number of runs done and the number of all runs."""
 REPLICATIONS = 5
-"""Of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
+"""Replications of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
+
+
+def count_from(progress: Progress | None, before: int, whole: int) -> Progress | None:
+    """Return a progress for some of `whole` runs, of which `before` are done; None without `progress`."""
+    return None if progress is None else lambda done, _: progress(before + done, whole)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scenario of Table I as far as its profiles are at hand."""
+    """A scenario of Table I, limited to the data sets whose profiles are at hand."""
 
     plan: RunPlan | None
-    """None where no data set has both profiles."""
+    """None if no data set has both profiles."""
     missing: dict[str, list[str]]
-    """Workload -> the shipped profiles that it names and that are not there."""
+    """By workload, the shipped profiles that it names and that are missing."""
     profiles: dict[str, tuple[DeviceProfile, ...]] = field(default_factory=dict)
-    """By workload, per device."""
+    """By workload, for each device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +51,24 @@ class Part:
     """Table I replayed on one kind of profiles, beside the published one."""
 
     name: str
-    """`inferred`, `measured`, or what else its profiles are (`name_of`)."""
+    """`inferred`, `measured`, or another basis of its profiles (`name_of`)."""
     run: TableRun
     claims: list[ClaimRecord]
     requests: int | None = None
-    """Per run; None where nothing was replayed."""
+    """Requests per run; None if nothing was replayed."""
     fits: list[Row] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What limits the numbers of this part: data sets left out, lengths outside a profile's range."""
+    """Limits of the numbers of this part: data sets left out, lengths outside a profile's range."""
 
     @property
     def key(self) -> str:
-        """The name as the start of a key."""
+        """Name as the beginning of a JSON key."""
         return self.name.replace(", ", "_").replace(" ", "_")
 
     @property
     def shown_kinds(self) -> dict[str, list[str]]:
-        """Return the kinds by workload as users see them: `measured, doubtful` if a profile has warnings."""
+        """Kinds of the profiles by workload, for readers: `measured, doubtful` if a profile has warnings."""
         by_workload: dict[str, dict[str, None]] = {}
         for cell in self.cells:
             by_workload.setdefault(cell.workload, {}).update(dict.fromkeys(cell.shown_kinds))
@@ -113,9 +118,9 @@ def _missing(scenario: Scenario, workload: str) -> list[str]:
 
 
 def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
-    """Return the same with these workloads and the paper's two networks alone, and with enough replications to judge claims.
+    """Return the scenario with only these workloads and the paper's two networks, and enough replications to judge claims.
 
-    With EN-ZH the run also analyses what causes C-NMT's gap to the oracle (CNMT-17 (e)).
+    With EN-ZH the run also analyses the causes of C-NMT's gap to the oracle (CNMT-17 (e)).
     """
     return scenario.model_copy(
         update={
@@ -128,14 +133,14 @@ def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
 
 
 def separated(scenario: Scenario) -> list[RunPlan]:
-    """Return plans of a scenario's runs in which EN-ZH, whose gap alone is analysed, stands apart from the other data sets."""
+    """Return one plan for EN-ZH, the only data set whose gap is analysed, and one for the other data sets of a scenario."""
     names = list(scenario.workloads)
     groups = [[name for name in names if name != TRANSFORMER], [name for name in names if name == TRANSFORMER]]
     return [read_inputs(only(scenario, group), Path.cwd()) for group in groups if group]
 
 
 def at_levels(plan: RunPlan, workload: str, levels: Levels) -> RunPlan:
-    """The plan of one workload with its networks scaled to these mean RTTs."""
+    """Return the plan of one workload with its networks scaled to these mean RTTs."""
     scenario = only(plan.scenario, [workload])
     networks = {
         name: network.model_copy(update={"rtt_mean_ms": levels.mean_rtt_ms[name]})
@@ -145,26 +150,20 @@ def at_levels(plan: RunPlan, workload: str, levels: Levels) -> RunPlan:
 
 
 def name_of(profiles: Mapping[str, Sequence[DeviceProfile]]) -> str:
-    """What a part on these profiles is called: measured only if all of them were."""
+    """Return the name of a part on these profiles: `measured` only if all of them were measured."""
     basis = claims.basis_of([profile.execution.kind for pair in profiles.values() for profile in pair])
     return basis if basis == "measured" else f"given, {basis}"
 
 
 def replay(name: str, plans: Sequence[RunPlan], *, folder: Path, jobs: int, progress: Progress | None) -> Part:
-    """Run plans that together make up Table I, or some of its data sets; their columns lie in `folder` meanwhile."""
+    """Run the plans of Table I, or of some of its data sets, and judge the claims; `folder` holds the columns meanwhile."""
     results = []
-    units = sum(map(units_of, plans))
-    before = 0
+    units = [units_of(plan) for plan in plans]
     for number, plan in enumerate(plans):
-
-        def report(done: int, _: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, units)
-
         room = folder / f"{name} {number}"
         room.mkdir()
-        results.append(run_plan(plan, folder=room, jobs=jobs, progress=report))
-        before += units_of(plan)
+        count = count_from(progress, sum(units[:number]), sum(units))
+        results.append(run_plan(plan, folder=room, jobs=jobs, progress=count))
     cells = [cell for result in results for cell in result.cells]
     run = TableRun.joined([TableRun.of(result.rows, result.gaps, result.totals_s) for result in results])
     return Part(
@@ -179,12 +178,12 @@ def replay(name: str, plans: Sequence[RunPlan], *, folder: Path, jobs: int, prog
 
 
 def units_of(plan: RunPlan) -> int:
-    """Return how many units a run of the plan has: what its progress counts."""
+    """Return the number of runs of the plan that its progress counts."""
     return len(plan.cases) * len(plan.networks) * plan.scenario.replications
 
 
 def without(name: str, missing: Mapping[str, Sequence[str]]) -> Part:
-    """Return a part without results, since all its profiles are missing."""
+    """Return a part without results, for profiles that are all missing."""
     nothing = TableRun.of([])
     return Part(name, nothing, claims.evaluate(nothing, ["measured"], headline=True), notes=[lacking(missing)])
 
