@@ -24,14 +24,14 @@ _Token = Annotated[int, Field(ge=0)]
 
 
 class SpecialTokens(Configuration):
-    """The special tokens that every model knows."""
+    """The special tokens of every model."""
 
     pad_token: _Token = 0
-    """Fills a batch's shorter sources."""
+    """Fills up the shorter sources of a batch."""
     unk_token: _Token = 1
-    """Stands for what the vocabulary lacks."""
+    """The token of unknown words."""
     start_token: _Token = 2
-    """What the decoder is fed first."""
+    """The first input of the decoder."""
     eos_token: _Token = 3
     """Ends a sentence, source and target."""
 
@@ -45,22 +45,22 @@ _Layers = Annotated[int, Field(ge=1, le=128)]
 
 
 class StackBlock(Configuration):
-    """Layers alike, on top of what is below them (SHARP-12)."""
+    """A block of equal layers in the stack of a decoder (SHARP-12)."""
 
     kind: Literal["fc_relu", "fc_tanh", "gru", "lstm"]
-    """Fully connected, or recurrent over the target. From the third fc_relu layer of a block on, every other one adds the
-    output of the last but one layer before it takes the positive part."""
+    """Fully connected, or recurrent over the target. The fc_relu layers 3, 5, ... of a block add the output of the last but one
+    layer before they take the positive part."""
     width: Size
-    """Of each layer's output."""
+    """Width of each layer's output."""
     layers: _Layers = 1
-    """How many."""
+    """Number of layers."""
 
 
 class AttentionalArchitecture(SpecialTokens):
     """A bidirectional encoder, an attentional cell at the bottom of the decoder (SHARP-04), and layers on top of it (SHARP-12).
 
-    What attention finds is fed into the cell, so that training goes over the target's positions one by one. The decoder starts
-    from states of zeros: the paper says nothing of it.
+    The attention's context is fed into the cell, so that training goes over the target's positions one by one. The decoder
+    starts from states of zeros: the paper does not specify it.
     """
 
     kind: Literal["attentional"]
@@ -71,21 +71,21 @@ class AttentionalArchitecture(SpecialTokens):
     embedding: Size
     """Width of a token's vector."""
     attention: Literal["dot_of_tanh", "additive"] = "dot_of_tanh"
-    """The score as printed, tanh(W h + V x) . tanh(U s), or v . tanh(W h + V x + U s) of the model that the paper cites."""
+    """The score as printed, tanh(W h + V x) . tanh(U s), or that of the model cited there, v . tanh(W h + V x + U s)."""
     attention_width: Size | None = None
-    """Of what is compared in it; as `hidden` if not given."""
+    """Width of the compared vectors; `hidden` by default."""
     stack: Annotated[tuple[StackBlock, ...], Field(strict=False)] = ()
-    """From bottom to top; the vocabulary is multiplied with the last one's output."""
+    """From bottom to top; the output layer multiplies the last one's output."""
     source_cell: Literal["gru", "lstm"] = "gru"
     """Cells of the encoder."""
     source_layers: _Layers
-    """Of the encoder, all in both directions."""
+    """Layers of the encoder, all in both directions."""
     source_hidden: Size
-    """Width of its state in each direction; both, joined, are what attention looks at."""
+    """Width of its state in each direction; attention is to both, joined."""
     src_vocab: Size
-    """Source tokens known."""
+    """Source tokens of the vocabulary."""
     tgt_vocab: Size
-    """Target tokens known."""
+    """Target tokens of the vocabulary."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> AttentionalArchitecture:
@@ -101,17 +101,17 @@ class AttentionalArchitecture(SpecialTokens):
 
     @property
     def compared(self) -> int:
-        """Width of what attention compares."""
+        """Width of the vectors that attention compares."""
         return self.attention_width or self.hidden
 
     @property
     def layers(self) -> tuple[StackBlock, ...]:
-        """The stack, a block a layer."""
+        """The stack, as blocks of one layer."""
         return tuple(block.model_copy(update={"layers": 1}) for block in self.stack for _ in range(block.layers))
 
     @property
     def output(self) -> int:
-        """Width of what the vocabulary is multiplied with."""
+        """Width of the input of the output layer."""
         return self.stack[-1].width if self.stack else self.hidden
 
 
@@ -154,10 +154,10 @@ SHARP_MODELS: dict[str, AttentionalArchitecture] = {
     "sharp-s6": _paper_model(_relu_block(15), _TANH),
     "sharp-s7": _paper_model(StackBlock(kind="lstm", width=1024, layers=7), cell="lstm", source_cell="lstm", source_layers=8),
 }
-"""By name: `sharp`, shaped like S3 and small enough to be trained on a processor, and S1 to S7 of Table 2 (SHARP-15, 16).
+"""By name: `sharp`, shaped like S3 and small enough to be trained on a CPU, and S1 to S7 of Table 2 (SHARP-15, 16).
 
-The paper leaves open the embedding, 512 here, the width of what attention compares, as the target's here, and of S7 the width
-of the encoder, here 512 in each direction as in the others.
+The paper does not specify the embedding (512 here), the width that attention compares (here that of the target), and the width
+of the encoder of S7 (here 512 in each direction, as in the others).
 """
 
 
@@ -170,19 +170,19 @@ class RecurrentArchitecture(SpecialTokens):
     """
 
     kind: Literal["bilstm", "gru"]
-    """The cells, and whether the encoder reads in both directions."""
+    """LSTM cells with an encoder in both directions, or GRU cells with an encoder that reads forwards."""
     layers: Annotated[int, Field(ge=1, le=32)]
-    """Of the encoder, and of the decoder."""
+    """Layers of the encoder, and of the decoder."""
     hidden: Size
     """Width of a decoder state; even for a bilstm."""
     embedding: Size
     """Width of a token's vector."""
     src_vocab: Size
-    """Source tokens known."""
+    """Source tokens of the vocabulary."""
     tgt_vocab: Size
-    """Target tokens known."""
+    """Target tokens of the vocabulary."""
     attention: Literal["general", "none"] = "general"
-    """Luong's general score, or a decoder that sees the encoder's last state alone."""
+    """Luong's general score, or a decoder without attention, which starts from the encoder's last state."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> RecurrentArchitecture:
@@ -212,7 +212,7 @@ class TransformerArchitecture(SpecialTokens):
     ffn: Size
     """Width of the feed-forward block."""
     vocab: Size
-    """Tokens known, source and target together."""
+    """Tokens of the vocabulary, source and target together."""
     max_positions: Size = 512
     """The longest sentence, source or target."""
     activation: Literal["swish", "relu", "gelu"] = "swish"
@@ -229,12 +229,12 @@ class TransformerArchitecture(SpecialTokens):
 
     @property
     def src_vocab(self) -> int:
-        """Source tokens known."""
+        """Source tokens of the vocabulary."""
         return self.vocab
 
     @property
     def tgt_vocab(self) -> int:
-        """Target tokens known."""
+        """Target tokens of the vocabulary."""
         return self.vocab
 
 
@@ -259,9 +259,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gru-512": RecurrentArchitecture(kind="gru", layers=1, hidden=512, embedding=512, src_vocab=85_000, tgt_vocab=85_000),
     **SHARP_MODELS,
 }
-"""By name: the models of C-NMT (CNMT-13), which leaves vocabularies open, `marian` with the sizes of opus-mt-en-zh; `gru-512`,
-with hidden size and vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open; and `sharp` and
-`sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
+"""By name: the models of C-NMT (CNMT-13), which does not specify vocabularies, `marian` with the sizes of opus-mt-en-zh;
+`gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which does not specify the embedding; and
+`sharp` and `sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
 
 _BY_KIND: dict[str, type[Architecture]] = {
     "attentional": AttentionalArchitecture,
@@ -274,7 +274,7 @@ _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(
 
 
 MOST_BYTES = 1 << 18
-"""Of an architecture's file: it has a few hundred; the YAML parser takes seconds for this many."""
+"""Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
 
 
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:

@@ -1,4 +1,4 @@
-"""Attentional models of the paper on sharp models (SHARP-04, SHARP-12): a step model, its slots, and its training pass.
+"""Attentional models of the paper on sharp models (SHARP-04, SHARP-12): a step model and its training pass.
 
 The decoder is one cell with attention at the bottom and a stack of recurrent or fully connected layers on top.
 """
@@ -17,45 +17,38 @@ from simnmt.nmt.recurrent_model import CELLS, Kept, RecurrentDecoder, RecurrentS
 
 
 class AttentionalCell(nn.Module):
-    """The bottom of the decoder: attends, and feeds what it finds into a GRU or LSTM (SHARP-04).
+    """The bottom cell of the decoder: attention to the source, whose result is fed into a GRU or LSTM (SHARP-04).
 
-    Of a source, what attention compares and what it gives are made once, by `look_at`: U c = sum of a_j (U s_j), as in
-    SHARP-07. The weights a_j sum to 1, so that the gates' bias is added there too.
+    Keys and values of attention are computed once per source, by `look_at`: U c = sum of a_j (U s_j), as in SHARP-07. The
+    weights a_j sum to 1, so that the gates' bias is added to the values.
     """
 
-    def __init__(
-        self,
-        kind: Literal["gru", "lstm"],
-        embedding: int,
-        hidden: int,
-        source: int,
-        compared: int,
-        attention: Literal["dot_of_tanh", "additive"],
-    ) -> None:
+    def __init__(self, architecture: AttentionalArchitecture) -> None:
         super().__init__()
-        self.cell = CELLS[kind]
-        self.hidden, self.compared, self.gates = hidden, compared, self.cell.gates * hidden
-        both = compared + self.gates
+        self.cell, hidden = CELLS[architecture.cell], architecture.hidden
+        embedding, source = architecture.embedding, 2 * architecture.source_hidden
+        self.hidden, self.compared, self.gates = hidden, architecture.compared, self.cell.gates * hidden
+        both = self.compared + self.gates
         self.recur = nn.Linear(hidden, both, bias=False)
-        """Rows W_a, then those of each gate."""
+        """W_a, then W of each gate."""
         self.feed = nn.Linear(embedding, both, bias=False)
-        """V_a and V, likewise."""
-        self.keys = nn.Linear(source, compared, bias=False)
+        """V_a, then V of each gate."""
+        self.keys = nn.Linear(source, self.compared, bias=False)
         """U_a."""
         self.read = nn.Linear(source, self.gates)
         """U, and the gates' bias."""
-        self.score = nn.Linear(compared, 1, bias=False) if attention == "additive" else None
+        self.score = nn.Linear(self.compared, 1, bias=False) if architecture.attention == "additive" else None
         """v of the additive form."""
 
     def look_at(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Source states [rows, src_len, source] to keys [rows, src_len, compared] and values [rows, src_len, gates]."""
+        """Return keys [rows, src_len, compared] and values [rows, src_len, gates] of source states [rows, src_len, source]."""
         keys = self.keys(states)
         return (keys if self.score is not None else keys.tanh()), self.read(states)
 
     def step(self, fed: Tensor, kept: Kept, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Kept, Tensor]:
-        """One step: what is kept, and how much each row looks at each source position, [rows, src_len].
+        """Take one step; return the new state, and the attention weights [rows, src_len].
 
-        `fed`: the product of a token's vector, [rows, compared + gates]; `behind`: see `RecurrentState`.
+        `fed`: the product with a token's vector, [rows, compared + gates]; `behind`: see `RecurrentState`.
         """
         recurred = self.recur(kept[0])
         query = recurred[:, : self.compared] + fed[:, : self.compared]
@@ -71,7 +64,7 @@ class AttentionalCell(nn.Module):
 
 
 class RecurrentLayer(nn.Module):
-    """A GRU or LSTM in the stack: gates of the layer below, of its own state, and a bias."""
+    """A GRU or LSTM layer of the stack."""
 
     def __init__(self, kind: Literal["gru", "lstm"], inputs: int, width: int) -> None:
         super().__init__()
@@ -80,11 +73,11 @@ class RecurrentLayer(nn.Module):
         self.recur = nn.Linear(width, self.cell.gates * width, bias=False)
 
     def step(self, below: Tensor, kept: Kept) -> Kept:
-        """[rows, inputs] and what was kept to what is kept, the output first."""
+        """Take one step from the output of the layer below, [rows, inputs]; return the new state, the output first."""
         return self.cell.step(self.feed(below), self.recur(kept[0]), *kept)
 
     def forward(self, below: Tensor) -> Tensor:
-        """All steps from a state of zeros, [rows, tokens, inputs] to [rows, tokens, width]: products with `below` at once."""
+        """Take all steps from a state of zeros: [rows, tokens, inputs] to [rows, tokens, width]."""
         kept = self.cell.zeros(len(below), self.width, below)
         outputs = []
         for fed in self.feed(below).unbind(1):
@@ -94,7 +87,7 @@ class RecurrentLayer(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """fc_relu or fc_tanh layers of one width, without bias; relu ends at `RELU_LIMIT` (SHARP-05, SHARP-12)."""
+    """Layers fc_relu or fc_tanh of one width, without bias; relu is limited to `RELU_LIMIT` (SHARP-05, SHARP-12)."""
 
     def __init__(self, kind: Literal["fc_relu", "fc_tanh"], inputs: int, width: int, layers: int) -> None:
         super().__init__()
@@ -103,11 +96,11 @@ class DenseBlock(nn.Module):
 
     @property
     def weights(self) -> list[Tensor]:
-        """Of each layer, [width, inputs]."""
+        """The weights of each layer, [width, inputs]."""
         return list(self.parameters())
 
     def forward(self, below: Tensor) -> Tensor:
-        """[..., inputs] to [..., width]; of fc_relu, layers 3, 5, ... add the output of the last but one."""
+        """Apply the layers, [..., inputs] to [..., width]; fc_relu layers 3, 5, ... add the output of the last but one."""
         outputs: list[Tensor] = []
         for layer in self.layers:
             below = layer(outputs[-1] if outputs else below)
@@ -121,24 +114,22 @@ class DenseBlock(nn.Module):
 
 @torch.no_grad()
 def draw_weights(model: nn.Module) -> None:
-    """Random weights within [-1, 1]: those of products by their inner size, tokens' vectors over all of it, biases 0."""
+    """Draw weights within [-1, 1] for tokens' vectors, within 1 / sqrt(inputs) for products; biases are 0."""
     for module in model.modules():
-        bound = 1.0 if isinstance(module, nn.Embedding) else 0.0
         for weight in module.parameters(recurse=False):
             if weight.dim() == 1:
                 weight.zero_()
             else:
-                weight.uniform_(-1.0, 1.0).mul_(bound or 1.0 / math.sqrt(weight.shape[1]))
+                weight.uniform_(-1.0, 1.0).mul_(1.0 if isinstance(module, nn.Embedding) else 1.0 / math.sqrt(weight.shape[1]))
 
 
 class AttentionalModel(RecurrentDecoder):
-    """A step model; `forward` is for training with the reference fed (teacher forcing)."""
+    """An attentional decoder; `forward` is for training with teacher forcing."""
 
     architecture: AttentionalArchitecture
 
     def __init__(self, architecture: AttentionalArchitecture, dropout: float = 0.0) -> None:
         super().__init__(architecture)
-        source = 2 * architecture.source_hidden
         self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding)
         self.tgt_embedding = nn.Embedding(architecture.tgt_vocab, architecture.embedding)
         self.encoder = (nn.GRU if architecture.source_cell == "gru" else nn.LSTM)(
@@ -149,14 +140,7 @@ class AttentionalModel(RecurrentDecoder):
             bidirectional=True,
             dropout=dropout if architecture.source_layers > 1 else 0.0,  # torch warns of a dropout that no layer follows
         )
-        self.bottom = AttentionalCell(
-            architecture.cell,
-            architecture.embedding,
-            architecture.hidden,
-            source,
-            architecture.compared,
-            architecture.attention,
-        )
+        self.bottom = AttentionalCell(architecture)
         self.stack = nn.ModuleList(_stack_layers(architecture))
         self.projection = nn.Linear(architecture.output, self.vocab)
         self.dropout = nn.Dropout(dropout)
@@ -164,7 +148,7 @@ class AttentionalModel(RecurrentDecoder):
         draw_weights(self)
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
+        """Return logits [batch, tgt_len, vocab] after each fed token `tgt_in`, int64 [batch, tgt_len], start token first."""
         states, _ = self._bottom_steps(src, src_lengths, tgt_in)
         for layer in self.stack:
             states = layer(states)
@@ -176,9 +160,9 @@ class AttentionalModel(RecurrentDecoder):
         return self._bottom_steps(src, src_lengths, tgt_in)[1]
 
     def _bottom_steps(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
-        """The bottom cell's outputs [batch, tgt_len, hidden] and attention [batch, tgt_len, src_len] along the reference.
+        """Return outputs [batch, tgt_len, hidden] and attention [batch, tgt_len, src_len] of the cell along the reference.
 
-        Everything that does not wait for the state before it is computed for all positions at once.
+        Everything that does not depend on the previous state is computed for all positions at once.
         """
         states, _, behind = self.read_source(src, src_lengths)
         keys, values = self.bottom.look_at(states)
@@ -214,7 +198,7 @@ class AttentionalModel(RecurrentDecoder):
 
     @torch.no_grad()
     def clip_weights(self) -> None:
-        """Back into [-1, 1] with every weight, so that 16 bits hold it (SHARP-05); to be done after each step of learning."""
+        """Clip every weight to [-1, 1], so that it fits 16 bits (SHARP-05); called after each step of training."""
         for weight in self.parameters():
             weight.clamp_(-1.0, 1.0)
 

@@ -1,6 +1,6 @@
-"""Trained models on disk: a folder of architecture.json and model.safetensors, tokenizers and training.json beside them.
+"""Trained models on disk: a folder with architecture.json, model.safetensors, tokenizers and training.json.
 
-Tensors are read from and written to safetensors files; reading one runs no code, whatever it holds.
+Tensors are read from and written to safetensors files; reading a file never runs code in it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, 
             partial,
             dict(note) if note else None,
         )
-        partial.chmod(usual)  # the library makes a file of its own, readable to nobody else
+        partial.chmod(usual)  # the library's new file is readable only by its owner
 
 
 class TensorFileError(ValueError):
-    """A file that is not in the safetensors format, or is damaged."""
+    """A file that is not a safetensors file, or is damaged."""
 
 
 def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -59,7 +59,7 @@ def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple
 
 
 def check_tensors(tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raise `ValueError` for the first tensor that is missing, unknown, of another shape, or not finite in some number."""
+    """Raise `ValueError` for the first tensor that is missing, unknown, of another shape, or not finite."""
     for name in shapes:
         if name not in tensors:
             raise ValueError(f"{name} is missing")
@@ -77,7 +77,7 @@ def _size(shape: Sequence[int]) -> str:
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers by name, without those whose memory an earlier name holds: tied embeddings are written once."""
+    """Return weights and buffers by name, each memory once, so that tied embeddings are written once."""
     first: dict[int, str] = {}
     state = model.state_dict()
     return {name: tensor for name, tensor in state.items() if first.setdefault(tensor.data_ptr(), name) == name}
@@ -90,7 +90,7 @@ _AGAIN = "train again, or copy the folder again"
 
 
 def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architecture: Architecture) -> None:
-    """Write architecture and weights into a folder, made where missing; raises `NmtError` where it cannot be written."""
+    """Write architecture and weights into a folder, which is made if missing; raises `NmtError` if that fails."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_tensors(Path(folder) / WEIGHTS_FILE, own_tensors(model))
@@ -102,7 +102,7 @@ def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architectu
 
 
 def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
-    """Fill a model with a folder's weights; raises `NmtError` where they are damaged or do not fit it."""
+    """Load the weights in a folder into a model; raises `NmtError` if they are damaged or do not fit it."""
     path = Path(folder) / WEIGHTS_FILE
     try:
         weights, _ = read_tensors(path)

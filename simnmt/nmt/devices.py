@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def full_device_name(name: str) -> str:
-    """The device's full name, cuda being cuda:0; raises `NmtError` for what is none."""
+    """Return the full name of a device (cuda is cuda:0); raises `NmtError` for an unknown name."""
     if re.fullmatch(r"cpu|cuda(:\d+)?", name) is None:
         raise NmtError(f"no device {name}", remedy="cpu or cuda:0")
     return "cuda:0" if name == "cuda" else name
 
 
 def torch_device(name: str) -> torch.device:
-    """torch's device of that name; raises `NmtError` where there is none."""
-    import torch  # here, so that judging a name needs no torch
+    """Return the torch device of that name; raises `NmtError` if it is missing."""
+    import torch  # here, so that `full_device_name` needs no torch
 
     device = torch.device(full_device_name(name))
     if device.type == "cuda":
@@ -38,7 +38,7 @@ def torch_device(name: str) -> torch.device:
 
 
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Linux' names for the instructions, the last on ARM."""
+"""Linux' names of the instructions, the last on ARM."""
 
 
 @cache
@@ -52,19 +52,19 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """The processor's model as the system names it."""
+    """Return the model name of the processor as the system reports it."""
     return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor has instructions for bfloat16; without, libraries emulate it, slower than float32."""
+    """Return whether the processor has instructions for bfloat16; otherwise libraries emulate it, slower than float32."""
     info = _cpuinfo()
     return not _BFLOAT16.isdisjoint((info.get("flags") or info.get("Features") or "").split())
 
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Hold torch to so many threads until the block ends; None leaves their number as it is."""
+    """Set the number of torch's threads until the block ends; None does not change it."""
     import torch
 
     before = torch.get_num_threads()
@@ -77,7 +77,7 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the version of each of these distributions that is installed; a bare checkout of simnmt is not."""
+    """Return the versions of the installed ones of these distributions; a bare checkout of simnmt is not installed."""
     versions: dict[str, str] = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):

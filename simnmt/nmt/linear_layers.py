@@ -1,8 +1,8 @@
 """Linear layers for inference: weights in float16, and products of the output layer block by block (FNI-01).
 
-A decoder step of one sentence reads every weight once, so halving them halves the time, and FBGEMM reads them at the
-memory's speed where torch's float32 product of a single row does not. Weights are rounded, to about 1e-4 of a logit.
-torch's int8 is left out: since 2.13 torch warns that its quantized tensors will be removed.
+A decoder step of one sentence reads every weight once, so that float16 halves its time. FBGEMM reads weights at the speed of
+the memory, which torch's float32 product of a single row does not. Rounding the weights changes logits by about 1e-4. Torch's
+int8 is left out: since 2.13 torch warns that its quantized tensors will be removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENGINES = {"x86", "fbgemm"}
 
 
 def has_half_weights() -> bool:
-    """Whether this torch has FBGEMM, which multiplies float16 weights."""
+    """Return whether this torch has FBGEMM, which multiplies float16 weights."""
     return torch.backends.quantized.engine in _ENGINES
 
 
@@ -29,25 +29,25 @@ class HalfLinear(nn.Module):
         self.bias = None if bias is None else bias.detach().float()
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), self.bias)
         self._bare: torch.ScriptObject | None = None
-        """Without the bias: made when first needed, a second copy of the weights."""
+        """A second copy of the weights without bias, made when first needed."""
         self._unpacked: Tensor | None = None
-        """In float16, row by row: made when first needed, another copy."""
+        """A further copy in float16, row by row, made when first needed."""
 
     @property
     def weight(self) -> Tensor:
-        """float16 [out, in]: the very numbers that are multiplied with."""
+        """The weights as multiplied, float16 [out, in]."""
         if self._unpacked is None:
             weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
             self._unpacked = weight.half()
         return self._unpacked
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """float32 [..., in] -> float32 [..., out]."""
+        """Apply the layer: float32 [..., in] to float32 [..., out]."""
         output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
         return output
 
     def products(self, inputs: Tensor) -> Tensor:
-        """As `forward`, without the bias."""
+        """Apply the layer without its bias."""
         if self._bare is None:
             weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
             self._bare = self._packed if self.bias is None else torch.ops.quantized.linear_prepack_fp16(weight, None)
@@ -56,7 +56,7 @@ class HalfLinear(nn.Module):
 
 
 def halve_linear_layers(model: nn.Module) -> None:
-    """Put a `HalfLinear` in place of every linear layer; the model can then no longer be trained or saved."""
+    """Replace every linear layer by a `HalfLinear`; afterwards the model cannot be trained or saved."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
@@ -64,12 +64,12 @@ def halve_linear_layers(model: nn.Module) -> None:
 
 
 _PIECE = 1_024
-"""Columns multiplied at a time within a block: torch's float32 product of 2 to 640 rows with 85,000 columns was up to a fifth
-faster in pieces than whole, on one thread. The search is not: it begins anew with each block, and wants these longer."""
+"""Columns of one product within a block: torch's float32 product of 2 to 640 rows with 85,000 columns was up to a fifth faster
+in pieces than whole, on one thread. Blocks are longer, since the search has a fixed cost per block."""
 
 
 def products_of(layer: nn.Linear | HalfLinear, hidden: Tensor, block: int | None) -> Iterator[tuple[int, Tensor]]:
-    """See `StepModel.products`.
+    """Yield the products of an output layer; see `StepModel.products`.
 
     Weights in float16 give one block: packed in blocks of 2,048 of 85,000 columns, they took twice as long at 1 to 8 rows.
     """

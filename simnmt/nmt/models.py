@@ -35,11 +35,11 @@ from simnmt.nmt.recurrent_model import RecurrentModel
 _FOLDER = "name a folder of MarianMTModel with config.json and weights"
 _HAS_SDPA: bool = getattr(MarianMTModel, "_supports_sdpa", False)
 WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
-"""Before, reading a pickle as weights only could run code of it (CVE-2025-32434)."""
+"""Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""
 
 
 def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
-    """A Hugging Face Marian folder's model, its weights in safetensors or weights-only form; runs no code of the folder.
+    """Load a Hugging Face Marian folder, with weights in safetensors or weights-only form, without running code in it.
 
     Raises `NmtError` and `OutOfMemory`.
     """
@@ -49,7 +49,7 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
         raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=_FOLDER) from None
     try:
         with quiet_transformers():
-            # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
+            # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=_FOLDER) from None
@@ -114,7 +114,7 @@ def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> Tr
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and no advice from `transformers`, whose settings are the process's: put back at the end."""
+    """Suppress progress bars and advice of `transformers` until the block ends; these settings are global."""
     log: Any = logging  # untyped
     bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
@@ -128,24 +128,24 @@ def quiet_transformers() -> Iterator[None]:
 
 
 TranslationModel = RecurrentModel | MarianModel | AttentionalModel
-"""All are torch modules, step models, and take `forward(src, src_lengths, tgt_in) -> logits [batch, tgt_len, vocab]`."""
+"""Every kind of model; each is a `StepModel`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model, ready to decode, and where it came from."""
+    """A model, ready to decode, and its origin."""
 
     name: str
-    """The name or path it was loaded by."""
+    """The name or path from which it was loaded."""
     model: TranslationModel
     architecture: Architecture
     weights: Literal["random", "checkpoint"]
 
 
 def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0.0) -> TranslationModel:
-    """A model in training mode with random float32 weights drawn from `seed`, on the CPU.
+    """Build a model in training mode with random float32 weights drawn from `seed`, on the CPU.
 
-    The global generator is left as it was.
+    The global random generator is not changed.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -157,7 +157,7 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:
-    """Load by name, architecture file, own checkpoint folder or Hugging Face Marian folder; raises `NmtError`.
+    """Load a model by name, architecture file, own checkpoint folder or Hugging Face Marian folder; raises `NmtError`.
 
     Names and architecture files get random weights drawn from `seed`.
     """

@@ -23,6 +23,7 @@ from simnmt.nmt.subwords import Subwords  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
     EncodedPairs,
     Learner,
+    epoch_batches,
 )
 from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus, side_of  # noqa: E402
 from simnmt.nmt.training.trainer import train  # noqa: E402
@@ -74,7 +75,9 @@ class Speller:
         model = build_model(SPELLER, seed=2)
         assert isinstance(model, AttentionalModel)
         learner = Learner(model, replace(RECIPE, seed=2), torch.device("cpu"))
-        batches = [rows for epoch in range(3) for rows in pairs.epoch(RECIPE.batch_tokens, seed=2, epoch=epoch)]
+        batches = [
+            rows for epoch in range(3) for rows in epoch_batches(pairs.lengths, RECIPE.batch_tokens, seed=2, epoch=epoch)
+        ]
         for step, rows in enumerate(batches[:50], 1):
             learner.step(pairs.batch(rows, learner.device), step)
         return model.eval()

@@ -87,7 +87,8 @@ def test_an_lstm_step_is_torchs_own() -> None:
 @pytest.fixture
 def attending() -> AttentionalCell:
     """Two values a source word, read through a cell that gives what it finds: update gate 0, no state, no token."""
-    cell = AttentionalCell("gru", 2, 2, 2, 2, "dot_of_tanh")
+    sizes = {"hidden": 2, "embedding": 2, "source_layers": 1, "source_hidden": 1, "src_vocab": 4, "tgt_vocab": 4}
+    cell = AttentionalCell(AttentionalArchitecture(kind="attentional", **sizes))
     with torch.no_grad():
         for weight in cell.parameters():
             weight.zero_()

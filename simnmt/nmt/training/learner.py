@@ -1,6 +1,6 @@
 """One optimisation step: batches of encoded sentence pairs, the loss, its gradient, and Adam's update.
 
-Batches hold sentences of like length up to a number of tokens, in an order that depends on seed and epoch alone.
+Batches hold sentences of similar length up to a number of tokens, in an order that depends only on seed and epoch.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ class Lengths:
 
 
 def epoch_batches(lengths: Lengths, batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """Indices of the pairs of each batch of one epoch; each pair occurs once.
+    """Return the indices of the pairs of each batch of one epoch; each pair occurs once.
 
-    A batch's longer side, padded, holds at most `batch_tokens` tokens, or one pair. Pairs of like length meet by chance
-    within their length, and the batches come in random order.
+    The longer side of a batch, padded, has at most `batch_tokens` tokens, unless the batch is one pair. Pairs of equal length
+    are in random order, and so are the batches.
     """
     draw = stream(seed, epoch, "batches")
     order = draw.permutation(len(lengths.src))
-    # Target first: the product with the vocabulary costs most, and padding it costs as much as words do.
+    # Target first: the output layer costs most, for padding as much as for words.
     order = order[np.lexsort((lengths.src[order], lengths.tgt[order]))]
     batches = batch_slices(lengths.longer[order], batch_tokens)
     return [order[batches[index]] for index in draw.permutation(len(batches))]
 
 
 def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
-    """Runs of neighbours that hold at most `batch_tokens` tokens when padded, or that are one sentence."""
+    """Cut lengths into runs of at most `batch_tokens` tokens when padded; a longer sentence is a run of its own."""
     runs: list[slice] = []
     start = longest = 0
     for index, length in enumerate(lengths.tolist()):
@@ -69,7 +69,7 @@ def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the model is fed and what it should say, int64 on the model's device."""
+    """Inputs and targets of a model, int64 on its device."""
 
     src: Tensor
     """[batch, src_len], padded at the end."""
@@ -78,7 +78,7 @@ class Batch:
     tgt_in: Tensor
     """[batch, tgt_len]: the start token, then the reference."""
     tgt_out: Tensor
-    """[batch, tgt_len]: the reference, then its end mark; padding is no target."""
+    """[batch, tgt_len]: the reference, then its end mark; padding is not a target."""
     tgt_tokens: int
     """Targets in `tgt_out`."""
 
@@ -105,18 +105,14 @@ class EncodedPairs:
         lengths = Lengths(*(np.array([len(ids) for ids in side], dtype=np.int64) for side in (src, tgt)))
         return cls(src, tgt, lengths, architecture, len(pairs) - len(kept))
 
-    def epoch(self, batch_tokens: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-        """Which pairs each batch of an epoch holds."""
-        return epoch_batches(self.lengths, batch_tokens, seed=seed, epoch=epoch)
-
     def in_order(self, batch_tokens: int, device: torch.device) -> Iterator[Batch]:
-        """All pairs, shortest first, for a loss that does not depend on their order."""
+        """Yield all pairs in batches, shortest first, for a loss that does not depend on their order."""
         order = np.lexsort((self.lengths.src, self.lengths.tgt))
         for run in batch_slices(self.lengths.longer[order], batch_tokens):
             yield self.batch(order[run], device)
 
     def batch(self, rows: NDArray[np.int64], device: torch.device) -> Batch:
-        """The given pairs as tensors."""
+        """Return the given pairs as tensors."""
         tokens = self.architecture
         src, src_lengths = pad([self.src[row] for row in rows], tokens.pad_token)
         tgt_out, _ = pad([self.tgt[row] for row in rows], tokens.pad_token)
@@ -127,44 +123,44 @@ class EncodedPairs:
 
 
 class Learner(AdamLearner):
-    """A model and its optimiser; what a step draws depends on the seed and the step's number, on nothing before it."""
+    """A model and its optimiser; the random numbers of a step depend only on the seed and the number of the step."""
 
     def __init__(self, model: TranslationModel, recipe: Recipe, device: torch.device) -> None:
         self.model = model.to(device)
         self.recipe, self.device = recipe, device
-        self._clip_weights: Callable[[], None] | None = getattr(self.model, "clip_weights", None)
-        """What a model that has it wants done after each step."""
+        self._clip_weights: Callable[[], None] = getattr(self.model, "clip_weights", lambda: None)
+        """Called after each step."""
+        self._within_memory = partial(within_memory, str(device))
         super().__init__({"weights": self.model}, torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9))
 
     def step(self, batch: Batch, step: int) -> float:
-        """Learn from one batch as step number `step`, from 1; returns the smoothed loss, the sum over its tokens in nats.
+        """Train on one batch as step number `step`, from 1; return the smoothed loss, summed over its tokens, in nats.
 
-        Raises `TrainingError` where the loss is no number, before it spoils the weights, and `OutOfMemory`; where that came
-        amid the update, `whole` is False from then on.
+        Raises `TrainingError` for a loss that is not finite, before the weights change, and `OutOfMemory`; if that happens
+        during the update, `whole` is False from then on.
         """
         draw = stream(self.recipe.seed, 0, "dropout", step)
         torch.manual_seed(int(draw.integers(2**62)))
         self.model.train()
-        value = within_memory(str(self.device), lambda: self._gradient(batch))
+        value: float = self._within_memory(lambda: self._gradient(batch))
         if not math.isfinite(value):
             remedy = "start again in another folder with a smaller --rate"
             raise TrainingError(f"the loss of step {step:,} is not a number", remedy=remedy)
-        within_memory(str(self.device), lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
+        self._within_memory(lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(step)
         with self.update():
-            within_memory(str(self.device), self.optimizer.step)
-            if self._clip_weights is not None:
-                self._clip_weights()
+            self._within_memory(self.optimizer.step)
+            self._clip_weights()
         return value
 
     @torch.inference_mode()
     def mean_loss(self, batches: Iterable[Batch]) -> float:
-        """Mean loss per target token in nats, without smoothing and dropout: the logarithm of the perplexity."""
+        """Return the mean loss per target token in nats, the logarithm of the perplexity, without smoothing and dropout."""
         self.model.eval()
         total, tokens = 0.0, 0
         for batch in batches:
-            total += within_memory(str(self.device), partial(self._value, batch))
+            total += self._within_memory(partial(self._loss, batch, 0.0)).item()
             tokens += batch.tgt_tokens
         return total / tokens
 
@@ -173,9 +169,6 @@ class Learner(AdamLearner):
         self.optimizer.zero_grad(set_to_none=True)
         (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
         return float(loss.item())
-
-    def _value(self, batch: Batch) -> float:
-        return float(self._loss(batch, 0.0).item())
 
     def _loss(self, batch: Batch, smoothing: float) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):

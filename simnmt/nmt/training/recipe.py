@@ -1,4 +1,4 @@
-"""What a training learns from and by: parallel text, cleaned and split; the recipe of the weights; and the budget."""
+"""The inputs of a training: parallel text, cleaned and split; the recipe of the weights; and the budget."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from simnmt.workload.corpus import text_pairs
 Pair = tuple[str, str]
 
 LEAST_PAIRS = 32
-"""Fewer teach nothing; a corpus of three lines is a mistake."""
+"""Least number of pairs; a corpus of three lines is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusFiles:
-    """Where the parallel text stands, in any form of docs/corpora.md."""
+    """The files of a parallel text, in any form of docs/corpora.md."""
 
     src: Path
-    """The sources; or, alone, a file of two columns or, with `keys`, of JSON Lines."""
+    """The sources; without `tgt` a file of two columns or, with `keys`, of JSON Lines."""
     tgt: Path | None = None
     """The targets; line i translates line i."""
     keys: tuple[str, str] | None = None
-    """Under which keys of JSON Lines the two texts stand."""
+    """The keys of the two texts in JSON Lines."""
 
     def as_json(self) -> dict[str, Any]:
-        """Absolute paths, so that a training can be taken up from anywhere."""
+        """Return the files with absolute paths, so that a training can be resumed from anywhere."""
         tgt = None if self.tgt is None else str(self.tgt.absolute())
         return {"src": str(self.src.absolute()), "tgt": tgt, "keys": None if self.keys is None else list(self.keys)}
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The three parts of a corpus: no source or target of the small ones stands in the large one."""
+    """The three parts of a corpus; no source or target of the small parts occurs in the large one."""
 
     train: list[Pair]
     dev: list[Pair]
-    """Chooses the weights that are kept."""
+    """The development part, which chooses the weights that are kept."""
     heldout: list[Pair]
-    """Judges them, once, at the end."""
+    """The part that judges these weights, once, at the end."""
     read: int
     """Pairs in the files."""
     blank: int
     """Pairs dropped because a side is empty."""
     repeated: int
-    """Pairs dropped because they stand in the files more than once."""
+    """Repetitions of pairs, which are dropped."""
     shared: int
-    """Pairs dropped from `train` because their source or target stands in a small part, too."""
+    """Pairs dropped from `train` because their source or target is also in a small part."""
     sha256: str
-    """Of the pairs as read, whatever files they came from."""
+    """Digest of the pairs as read, whatever their files."""
 
     def as_json(self) -> dict[str, int | str]:
-        """Sizes and digest."""
+        """Return sizes and digest."""
         parts = {"train": len(self.train), "dev": len(self.dev), "heldout": len(self.heldout)}
         dropped = {"blank": self.blank, "repeated": self.repeated, "shared_with_heldout": self.shared}
         return {"read": self.read, **parts, **dropped, "sha256": self.sha256}
 
 
 def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpus:
-    """Read parallel text and part it; the same pairs and seed give the same parts.
+    """Read parallel text and split it; the same pairs and seed give the same parts.
 
     `heldout`: pairs in each of the small parts. White space is collapsed.
 
-    Raises `CorpusError` for files that cannot be read, and `TrainingError` where too little is left to train on.
+    Raises `CorpusError` for files that cannot be read, and `TrainingError` for too little text.
     """
     digest = hashlib.sha256()
     seen: dict[Pair, None] = {}
@@ -94,7 +94,7 @@ def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpu
     order = stream(seed, 0, "held-out pairs").permutation(len(pairs))
     small = [pairs[index] for index in order[: 2 * heldout]]
     apart = set(order[: 2 * heldout].tolist())
-    # A judge who has seen the answer is none: neither side may occur in what is learnt from, whatever its case.
+    # Neither side of a held-out pair may occur in the training part, in upper or lower case.
     sources, targets = ({text.casefold() for text in side} for side in zip(*small, strict=True))
     rest = [pair for index, pair in enumerate(pairs) if index not in apart]
     train = [pair for pair in rest if pair[0].casefold() not in sources and pair[1].casefold() not in targets]
@@ -114,7 +114,7 @@ def read_training_corpus(text: CorpusFiles, *, heldout: int, seed: int) -> Corpu
 
 
 def side_of(pairs: Iterable[Pair], side: int) -> list[str]:
-    """The sources (side 0) or the targets (side 1)."""
+    """Return the sources (side 0) or the targets (side 1)."""
     return [pair[side] for pair in pairs]
 
 
@@ -124,48 +124,48 @@ PRECISIONS = ("float32", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that the weights depend on beside the text; the same recipe gives the same weights on the same machine."""
+    """All settings on which the weights depend; the same recipe and text give the same weights on the same machine."""
 
     architecture: Architecture
     seed: int = 1
     heldout: int = 1_000
-    """Pairs set aside to choose the weights by, and as many to judge them."""
+    """Pairs set aside to choose the weights, and as many to judge them."""
     batch_tokens: int = 1_024
     """Most tokens of a batch's longer side, padding included."""
     max_tokens: int = 100
-    """Longer sentences are not trained on."""
+    """Most tokens of a sentence; longer ones are left out."""
     peak_rate: float = 2e-3
     """Adam's learning rate at the end of the warm-up; from there it falls with the square root of the steps."""
     warmup_steps: int = 500
     label_smoothing: float = 0.1
-    """Probability that is spread over the whole vocabulary."""
+    """Probability that is distributed over the whole vocabulary."""
     dropout: float = 0.1
-    """Of the token vectors, and of what the vocabulary is multiplied with."""
+    """Dropout of the token vectors, and of the input of the output layer."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of matrix products; the weights and the loss are float32 all the same."""
+    """Type of matrix products; the weights and the loss are float32."""
     clip_norm: float = 1.0
-    """Longer gradients are shortened to this norm."""
+    """Largest norm of the gradient, to which longer ones are scaled."""
     validate_every: int = 500
-    """Steps between two looks at the development part; the best weights seen there are kept."""
+    """Steps between two measurements of the development part; the best weights are kept."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, from 1: linear warm-up, then the inverse square root."""
+        """Return the learning rate of a step, from 1: linear warm-up, then the inverse square root."""
         return self.peak_rate * min(step / self.warmup_steps, math.sqrt(self.warmup_steps / step))
 
     def as_json(self) -> dict[str, Any]:
-        """Every field; the architecture as its file would say it."""
+        """Return every field; the architecture as in its file."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "architecture"}
         return {"architecture": self.architecture.model_dump(mode="json"), **fields}
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a training ends, all its sittings together: by whichever comes first; None bounds nothing."""
+    """Limits of a training, all its sessions together; the first that is reached ends it, None is no limit."""
 
     epochs: float | None = None
     steps: int | None = None
     minutes: float | None = None
-    """Of training and of looks at the development part."""
+    """Minutes of training and of measurements of the development part."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -173,7 +173,7 @@ class Budget:
                 raise TrainingError(f"--{name} {value}: not a length of time", remedy="give a number above 0")
 
     def used(self, *, epochs: float, steps: int, seconds: float) -> float:
-        """The share that is used up, 1 and above when all is; 0 for a budget without bounds."""
+        """Return the share that is used up, 1 or more at the end; 0 for a budget without limits."""
         spent = ((epochs, self.epochs), (steps, self.steps), (seconds / 60.0, self.minutes))
         shares = [done / bound if bound else 1.0 for done, bound in spent if bound is not None]
         return max(shares, default=0.0)
@@ -183,11 +183,12 @@ DEFAULT_BUDGET = Budget(epochs=10.0)
 
 
 def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
-    """The recipe of a named model, `gru`, `bilstm`, `sharp` or `transformer`, or of an architecture file, with fields replaced.
+    """Return the recipe of a named model (`gru`, `bilstm`, `sharp` or `transformer`) or of an architecture file.
 
-    `vocab`: subwords a side, both together for a transformer; a file states its own. What is None in `given` keeps its default.
+    `vocab`: subwords per side, for a transformer of both together; a file states its own. `given`: further fields of the
+    recipe; those that are None keep their default.
 
-    Raises `TrainingError`, and `NmtError` for a file that is no architecture.
+    Raises `TrainingError`, and `NmtError` for a file that is not an architecture.
     """
     size = DEFAULT_VOCAB if vocab is None else vocab
     small = SMALL.get(model)
@@ -221,7 +222,7 @@ SMALL: dict[str, Architecture] = {
         kind="transformer", encoder_layers=3, decoder_layers=3, d_model=256, heads=4, ffn=1_024, vocab=DEFAULT_VOCAB
     ),
 }
-"""What a name stands for, the vocabulary aside."""
+"""Architectures by name; the vocabulary is replaced."""
 
 
 def _from_file(model: str, vocab: int | None) -> Architecture:

@@ -1,6 +1,6 @@
-"""One training session for every kind of model: its loop, interrupts, folder, and the state from which it resumes exactly.
+"""A training session of any kind of model: its loop, interrupts, folder, and the state from which it resumes exactly.
 
-A task subclasses `TrainingSession` and says what one batch teaches. Only whole steps are kept, whatever ends a session.
+A task subclasses `TrainingSession` and defines the training on one batch. Only whole steps are kept, whatever ends a session.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START_AGAIN = "start again in another folder"
 
 
 def check_identity(recorded: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path) -> None:
-    """Raise `TrainingError` where a training would go on with another recipe or another text."""
+    """Raise `TrainingError` if a training would be resumed with another recipe or another text."""
     for name, was, now in _differences(recorded, wanted):
         what = f"its training has {name} {_shorten(was)}, this one {_shorten(now)}"
         raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
@@ -62,7 +62,7 @@ STATE_FILE = "state.safetensors"
 
 
 class TrainingFolder:
-    """A folder that is missing, empty, or holds a training; raises `TrainingError` for any other."""
+    """A folder that is missing, empty, or contains a training; raises `TrainingError` for any other."""
 
     def __init__(self, path: Path, *vocabularies: str) -> None:
         """`vocabularies`: names of the sentencepiece models' files."""
@@ -83,18 +83,18 @@ class TrainingFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a state to go on from; what stands here otherwise has no weights yet, and may be written over."""
+        """Whether there is a state to resume from; otherwise the folder has no weights yet, and its files may be replaced."""
         return self.state.exists()
 
     def refuse_other(self, identity: Mapping[str, Any]) -> None:
-        """Raise `TrainingError` where the folder's training had another recipe or text."""
+        """Raise `TrainingError` if the folder's training has another recipe or text."""
         if self.begun:
             recorded = read_account(self.path)
             check_identity({name: recorded.get(name) for name in identity}, identity, self.path)
 
     def begin(self, account: Mapping[str, Any], vocabularies: Sequence[bytes]) -> None:
-        """Write down what a new training goes by, and its sentencepiece models."""
-        # First the account, by which the folder is known for a training should what follows be cut short.
+        """Write the account and the sentencepiece models of a new training."""
+        # First the account, which marks the folder as that of a training if an interrupt follows.
         self.write_account(account)
         for path, model in zip(self.vocabularies, vocabularies, strict=True):
             self._write(path, model)
@@ -113,7 +113,7 @@ class TrainingFolder:
 
 
 def read_account(folder: Path) -> dict[str, Any]:
-    """The training.json of a folder; raises `TrainingError` where it is missing or no JSON object."""
+    """Read the training.json of a folder; raises `TrainingError` if it is missing or not a JSON object."""
     path = folder / TRAINING_FILE
     try:
         account = json.loads(read_bounded(path))
@@ -133,7 +133,7 @@ def _unusable(path: Path, error: OSError) -> TrainingError:
 
 
 def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
-    """The text and the recipe of the training in a folder; raises `TrainingError` where it holds none."""
+    """Return the text and the recipe of the training in a folder; raises `TrainingError` if there is none."""
     account = read_account(folder)
     try:
         text, fields = account["text"], dict(account["recipe"])
@@ -148,24 +148,24 @@ def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
 
 
 SAVE_EVERY_S = 120.0
-"""What a power cut costs at most; an interrupt costs nothing."""
+"""Most seconds of training that a power cut loses; an interrupt loses nothing."""
 
 Progress = Callable[[str, float | None], None]
-"""Called with what is being done and which share of it is done, None where that is unknown."""
+"""Called with the name of the present stage and the share of it that is done, None if unknown."""
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Deliver a signal that would raise when the block has ended; without effect outside the main thread."""
+    """Deliver signals with a handler only after the block; has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[tuple[int, FrameType | None]] = []
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
-        if callable(handler):  # ignored ones stay ignored, and those that end the process at once do so
+        if callable(handler):  # others are ignored, or end the process at once
             signal.signal(number, lambda signum, frame: came.append((signum, frame)))
     try:
         yield
@@ -181,9 +181,9 @@ def defer_signals() -> Iterator[None]:
 
 @contextmanager
 def training_place(folder: Path, device: str, threads: int | None) -> Iterator[torch.device]:
-    """Lock the folder, and put torch's random generators and threads back when the training ends.
+    """Lock the folder, and restore torch's random generators and threads when the training ends.
 
-    Raises `TrainingError` where another process trains in the folder.
+    Raises `TrainingError` if another process trains in the folder.
     """
     where = torch_device(device)
     generators = torch.random.fork_rng([where] if where.type == "cuda" else [])
@@ -192,27 +192,27 @@ def training_place(folder: Path, device: str, threads: int | None) -> Iterator[t
 
 
 def machine_facts(where: torch.device, *packages: str) -> dict[str, Any]:
-    """What training.json says of the machine and the libraries."""
+    """Return the facts on machine and libraries for training.json."""
     versions = installed_versions(("simnmt", "torch", "sentencepiece", *packages))
     return {"device": str(where), "threads": torch.get_num_threads(), "versions": versions}
 
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""As Adam calls them."""
+"""Adam's names of its state."""
 
 
 class AdamLearner:
-    """A model that is trained by Adam, and other models whose weights a training keeps beside it."""
+    """A model trained by Adam, and other models whose weights the training keeps as well."""
 
     def __init__(self, models: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> None:
-        """`models`: by what the names of their kept tensors begin with; the first one is trained."""
+        """`models`: by the prefix of their tensors' names in the state; the first one is trained."""
         self._models, self.optimizer = models, optimizer
         self.whole = True
         """Whether all weights are of one step; False once an update has failed midway."""
 
     @contextmanager
     def update(self) -> Iterator[None]:
-        """Change the weights within the block; where it fails, they are `whole` no more."""
+        """Change the weights within the block; if it fails, `whole` becomes False."""
         self.whole = False
         yield
         self.whole = True
@@ -222,16 +222,16 @@ class AdamLearner:
         return dict(next(iter(self._models.values())).named_parameters())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights and Adam's moments by name, all that the next step depends on; no two share memory."""
+        """Return weights and Adam's moments by name, on which the next step depends; no two share memory."""
         kept = {f"{kind}.{name}": tensor for kind, model in self._models.items() for name, tensor in own_tensors(model).items()}
         for name, parameter in self._parameters.items():
             kept |= {f"{kind}.{name}": moment for kind, moment in self.optimizer.state.get(parameter, {}).items()}
         return kept
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `tensors` gave; raises `ValueError`, which names the first that does not fit."""
+        """Restore a result of `tensors`; raises `ValueError` for the first tensor that does not fit."""
         parameters = self._parameters
-        # A parameter that no step has moved yet has no moments.
+        # A parameter that no step has changed yet has no moments.
         learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
         shapes: dict[str, Sequence[int]] = {}
         for kind, model in self._models.items():
@@ -245,7 +245,7 @@ class AdamLearner:
         numbers = {
             id(one): at for at, one in enumerate(one for group in self.optimizer.param_groups for one in group["params"])
         }
-        # Copies: else the optimiser would write into the tensors that were given.
+        # Copies: otherwise the optimiser would write into the given tensors.
         state = {
             numbers[id(parameters[name])]: {kind: tensors[f"{kind}.{name}"].clone() for kind in _MOMENTS} for name in learnt
         }
@@ -253,22 +253,22 @@ class AdamLearner:
 
 
 MOST_COUNT = 10**15
-"""Of any counter, far beyond every training; sums and rates of such counts are still finite."""
+"""Largest value of any counter, far beyond every training; sums and rates of such counts are still finite."""
 NotNegative = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 NotNegativeReal = Annotated[float, Field(ge=0.0, le=MOST_COUNT)]
 
 
 @dataclass(slots=True)
 class TrainingState:
-    """How far a training is, all sittings together."""
+    """The progress of a training, all its sessions together."""
 
     step: NotNegative = 0
     epoch: NotNegative = 0
     """Epochs completed."""
     batch: NotNegative = 0
-    """Batches done of the epoch that is under way."""
+    """Batches done of the current epoch."""
     seconds: NotNegativeReal = 0.0
-    """Spent on steps and on looks at the development part."""
+    """Seconds of steps and of measurements of the development part."""
 
 
 StateT = TypeVar("StateT", bound=TrainingState)
@@ -276,28 +276,28 @@ LearnerT = TypeVar("LearnerT", bound=AdamLearner)
 
 STATE_VERSION = 1
 _NOTE = "simnmt"
-"""What the file's header calls our part of it."""
+"""The key of our notes in the file's header."""
 
 
 class TrainingSession(Generic[LearnerT, StateT]):
-    """Goes on from where a training stands, step by step, until its budget is used up."""
+    """A session that starts or resumes a training and takes steps until its budget is used up."""
 
     def __init__(
         self, folder: TrainingFolder, identity: Mapping[str, Any], learner: LearnerT, standing: StateT, tell: Progress
     ) -> None:
-        """`identity`: what a later sitting must agree with; `standing`: the state of a training that begins.
+        """Start the training, or resume it from the folder's state if there is one.
 
-        Goes on from the folder's state if it holds one. Raises `TrainingError` for a state that is damaged or of another
-        training, naming what differs.
+        `identity`: facts that must be equal in all sessions of a training; `standing`: the state of a new training. Raises
+        `TrainingError` for a state that is damaged or of another training, naming the difference.
         """
         self.folder, self.identity, self.learner, self.standing, self.tell = folder, identity, learner, standing, tell
         if folder.begun:
             self.standing = self._load(type(standing))
 
     def run(self) -> None:
-        """Step until the budget is used up; whatever ends it, the last complete step is kept.
+        """Take steps until the budget is used up; whatever ends the session, the last complete step is kept.
 
-        Except where an update failed midway: then what was last written stays, up to `SAVE_EVERY_S` old.
+        If an update fails midway, the last written state stays instead, which may be up to `SAVE_EVERY_S` old.
         """
         standing, saved_s = self.standing, time.monotonic()
         epoch, batches = standing.epoch, self._checked_batches()
@@ -323,15 +323,15 @@ class TrainingSession(Generic[LearnerT, StateT]):
             self.save()
 
     def batches(self) -> list[NDArray[np.int64]]:
-        """Rows of each batch of the epoch that is under way."""
+        """Return the rows of each batch of the current epoch."""
         raise NotImplementedError
 
     def share(self, batches: int) -> float:
-        """The share of the budget that is used up; `batches`: of the epoch that is under way."""
+        """Return the share of the budget that is used up; `batches`: batches of the current epoch."""
         raise NotImplementedError
 
     def learn(self, rows: NDArray[np.int64], share: float) -> None:
-        """Learn from one batch, as step number `standing.step + 1`, and count what it held."""
+        """Train on one batch, as step number `standing.step + 1`, and count its content."""
         raise NotImplementedError
 
     def message(self) -> str:
@@ -339,16 +339,16 @@ class TrainingSession(Generic[LearnerT, StateT]):
         raise NotImplementedError
 
     def look_if_due(self) -> None:
-        """Measure the development part before a step, where it is due."""
+        """Measure the development part before a step, if it is due."""
 
     def look_at_end(self) -> None:
         """Measure the development part when the budget is used up."""
 
     def end_epoch(self) -> None:
-        """Measure what is measured at the end of each epoch."""
+        """Make the measurements at the end of an epoch."""
 
     def save(self) -> None:
-        """Write all that the next step depends on. Raises `TrainingError` where there is no room for it."""
+        """Write everything on which the next step depends. Raises `TrainingError` if that fails."""
         note = {"version": STATE_VERSION, "identity": dict(self.identity), "standing": asdict(self.standing)}
         try:
             write_tensors(self.folder.state, self.learner.tensors(), {_NOTE: json.dumps(note)})
@@ -360,7 +360,7 @@ class TrainingSession(Generic[LearnerT, StateT]):
     def _load(self, kind: type[StateT]) -> StateT:
         path = self.folder.state
         try:
-            # Copies: else the optimiser would write into the file's mapped memory.
+            # Copies: otherwise the optimiser would write into the file's mapped memory.
             tensors, notes = read_tensors(path, copies=True)
             note = json.loads(notes[_NOTE])
             version, recorded, standing = note["version"], dict(note["identity"]), note["standing"]
@@ -378,7 +378,7 @@ class TrainingSession(Generic[LearnerT, StateT]):
             raise TrainingError(f"the state cannot be used: {describe_error(error)}", path=path, remedy=START_AGAIN) from None
 
     def _checked_batches(self) -> list[NDArray[np.int64]]:
-        """As `batches`. Raises `TrainingError` for a state that counts more of them."""
+        """Return `batches`. Raises `TrainingError` for a state that counts more of them."""
         batches = self.batches()
         if self.standing.batch >= len(batches):
             what = f"the state cannot be used: batch: {self.standing.batch:,} where an epoch has {len(batches):,} batches"

@@ -1,7 +1,7 @@
 """Train a model: from parallel text to a folder with its best weights, its vocabularies and training.json.
 
-A session steps until the budget is used up and keeps only whole steps, whatever interrupts it. At the end the held-out text is
-translated and scored by sacrebleu.
+A session takes steps until the budget is used up and keeps only whole steps, whatever interrupts it. At the end the held-out
+text is translated and scored by sacrebleu.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -24,7 +23,7 @@ from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, load_weigh
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.training.learner import EncodedPairs, Learner
+from simnmt.nmt.training.learner import EncodedPairs, Learner, epoch_batches
 from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
 from simnmt.nmt.training.session import (
     MOST_COUNT,
@@ -46,30 +45,30 @@ StepOrNone = Annotated[int, Field(ge=-1, le=MOST_COUNT)]
 
 @dataclass(slots=True)
 class TranslationTrainingState(TrainingState):
-    """How far the training of a translation model is."""
+    """The progress of the training of a translation model."""
 
     step_seconds: NotNegativeReal = 0.0
-    """Spent on steps alone."""
+    """Seconds of steps only."""
     pairs: NotNegative = 0
-    """Sentence pairs learnt from, those of every epoch counted."""
+    """Sentence pairs of all steps, repetitions included."""
     tgt_tokens: NotNegative = 0
     loss_sum: float = 0.0
-    """Of the smoothed loss since the last look, in nats."""
+    """Sum of the smoothed loss since the last measurement of the development part, in nats."""
     loss_tokens: NotNegative = 0
-    """Target tokens since the last look."""
+    """Target tokens since that measurement."""
     looked_at: StepOrNone = -1
-    """The step at which the development part was last looked at."""
+    """The step of the last measurement of the development part."""
     best_loss: float | None = None
-    """The least loss of the development part, in nats a token."""
+    """The least loss of the development part, in nats per token."""
     best_step: StepOrNone = -1
     curves: list[dict[str, float]] = field(default_factory=list)
-    """A point per look."""
+    """A point per measurement."""
     sittings: NotNegative = 0
-    """How often the training was begun or taken up."""
+    """Sessions of the training."""
 
 
 class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
-    """Trains a translation model and keeps the weights that do best on the development part."""
+    """The training of a translation model, which keeps the weights that are best on the development part."""
 
     def __init__(
         self, folder: TrainingFolder, identity: Mapping[str, Any], learner: Learner, budget: Budget, tell: Progress
@@ -79,12 +78,13 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
         self.standing.sittings += 1
 
     def read(self, pairs: EncodedPairs, dev: EncodedPairs, account: Mapping[str, Any]) -> None:
-        """Set what is trained on and what training.json says beside how far the training is."""
+        """Set the training and development parts, and the content of training.json beside the progress."""
         self.pairs, self.dev, self.account = pairs, dev, account
 
     def batches(self) -> list[NDArray[np.int64]]:
         """See `TrainingSession`."""
-        return self.pairs.epoch(self.recipe.batch_tokens, seed=self.recipe.seed, epoch=self.standing.epoch)
+        recipe = self.recipe
+        return epoch_batches(self.pairs.lengths, recipe.batch_tokens, seed=recipe.seed, epoch=self.standing.epoch)
 
     def share(self, batches: int) -> float:
         """See `TrainingSession`."""
@@ -107,7 +107,7 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
             self.look_at_end()
 
     def look_at_end(self) -> None:
-        """Measure the development loss, once a step, and keep the weights if they are the best so far."""
+        """Measure the development loss, at most once per step, and keep the weights if they are the best so far."""
         standing, begun_s = self.standing, time.perf_counter()
         if standing.looked_at == standing.step:
             return
@@ -126,7 +126,7 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
             self.save()
 
     def save(self) -> None:
-        """See `TrainingSession`; writes training.json, too, and the weights where none were kept yet."""
+        """See `TrainingSession`; also writes training.json, and the weights if none were kept yet."""
         if self.standing.best_loss is None:
             self._keep()
         super().save()
@@ -136,7 +136,7 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
         save_checkpoint(self.folder.path, self.learner.model, self.recipe.architecture)
 
     def progress(self) -> dict[str, Any]:
-        """How far the training is, as training.json says it."""
+        """Return the progress for training.json."""
         standing = self.standing
         step_s = standing.step_seconds
         rates = {
@@ -154,15 +154,15 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
 
 
 SAMPLES = 10
-"""Translations kept for people to look at."""
+"""Translations kept as samples."""
 
 
 def score(
     translator: Translator, heldout: Sequence[Pair], *, progress: Callable[[float], None] | None = None
 ) -> dict[str, Any]:
-    """Translate the sources of `heldout`, compare them with its targets, and return the scores and the seconds taken.
+    """Translate the sources of `heldout`, compare them with its targets, and return scores and seconds.
 
-    Chinese targets are split by character before their words are matched, as sacrebleu's `zh` does; the signature records this.
+    Chinese targets are split into characters, as by sacrebleu's `zh`; the signature records this.
     """
     metrics = need("sacrebleu.metrics")
     sources, references = side_of(heldout, 0), side_of(heldout, 1)
@@ -200,7 +200,7 @@ def _tokenizer(texts: Sequence[str]) -> str:
 
 
 def format_summary(account: Mapping[str, Any], out: Path) -> str:
-    """Lines on a training's training.json: how long it took, and how good its model, in `out`, is."""
+    """Format the training.json of a training: its duration, and the quality of its model, which is in `out`."""
     data, done, result = account["data"], account["training"], account["result"]
     manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
     lines = [
@@ -228,68 +228,57 @@ def train(
     beam: int = 1,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Train until the budget is used up, or go on with the training in `out` until then; returns its training.json.
+    """Train until the budget is used up, or resume the training in `out` until then; return its training.json.
 
-    What `out` holds at the end, and after any interrupt, is a checkpoint folder with the best weights so far. The same text
-    and recipe give the same weights on the same machine and number of threads, in however many sittings. `beam`: of the
-    translations that BLEU and chrF judge, in which unknown words stay.
+    At the end, and after any interrupt, `out` is a checkpoint folder with the best weights so far. The same text and recipe
+    give the same weights on the same machine and number of threads, in any number of sessions. `beam`: of the translations for
+    BLEU and chrF, in which unknown words stay.
 
-    Raises `CorpusError` and `TrainingError` for what cannot be used, also while another process trains in `out`; any other
-    exception, an interrupt among them, passes through after all complete steps have been kept.
+    Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`; any other
+    exception, such as an interrupt, passes through after all complete steps have been kept.
     """
-    names = SOURCE_TOKENIZER, TARGET_TOKENIZER
-    TrainingFolder(out, *names)  # refuses what cannot be used before a folder is made
+    names, report = (SOURCE_TOKENIZER, TARGET_TOKENIZER), progress or (lambda stage, share: None)
+    TrainingFolder(out, *names)  # refuses an unusable folder before it is made
     with training_place(out, device, threads) as where:
-        return _train(text, TrainingFolder(out, *names), recipe, budget, where, beam, progress or (lambda stage, share: None))
-
-
-def _train(
-    text: CorpusFiles,
-    folder: TrainingFolder,
-    recipe: Recipe,
-    budget: Budget,
-    where: torch.device,
-    beam: int,
-    tell: Progress,
-) -> dict[str, Any]:
-    tell("reading", None)
-    corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
-    identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
-    begun = {"schema_version": 1, **identity, "text": text.as_json()}
-    folder.refuse_other(identity)
-    if not folder.begun:
-        tell("learning subwords", None)
-        models = _learn_vocabularies(corpus, recipe.architecture)
-        with defer_signals():
-            folder.begin(begun, models)
-    source, target = _vocabularies(folder, recipe.architecture)
-    learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
-    session = TranslationSession(folder, identity, learner, budget, tell)
-    encode = (source, target, recipe.architecture, recipe.max_tokens)
-    pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
-    if not (pairs.src and dev.src):
-        what = f"no sentence pair of at most {recipe.max_tokens} tokens"
-        raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
-    account = {
-        **begun,
-        "data": corpus.as_json() | {"too_long": pairs.too_long},
-        "vocabulary": _vocabulary_facts(source, target, pairs),
-        "parameters": sum(weights.numel() for weights in learner.model.parameters()),
-        **machine_facts(where, "transformers", "sacrebleu"),
-    }
-    session.read(pairs, dev, account)
-    session.run()
-    standing = session.standing
-    load_weights(folder.path, learner.model)
-    stage = "translating the held-out part"
-    tell(stage, None)
-    # Words copied from the source would score what the replacement can do beside what the model has learnt.
-    translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
-    result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
-    best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
-    account |= {"training": session.progress(), "result": result | best}
-    folder.write_account(account)
-    return account
+        folder = TrainingFolder(out, *names)
+        report("reading", None)
+        corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
+        identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
+        begun = {"schema_version": 1, **identity, "text": text.as_json()}
+        folder.refuse_other(identity)
+        if not folder.begun:
+            report("learning subwords", None)
+            models = _learn_vocabularies(corpus, recipe.architecture)
+            with defer_signals():
+                folder.begin(begun, models)
+        source, target = _vocabularies(folder, recipe.architecture)
+        learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
+        session = TranslationSession(folder, identity, learner, budget, report)
+        encode = (source, target, recipe.architecture, recipe.max_tokens)
+        pairs, dev = EncodedPairs.of(corpus.train, *encode), EncodedPairs.of(corpus.dev, *encode)
+        if not (pairs.src and dev.src):
+            what = f"no sentence pair of at most {recipe.max_tokens} tokens"
+            raise TrainingError(what, path=text.src, remedy="give a text with one sentence a line")
+        account = {
+            **begun,
+            "data": corpus.as_json() | {"too_long": pairs.too_long},
+            "vocabulary": _vocabulary_facts(source, target, pairs),
+            "parameters": sum(weights.numel() for weights in learner.model.parameters()),
+            **machine_facts(where, "transformers", "sacrebleu"),
+        }
+        session.read(pairs, dev, account)
+        session.run()
+        standing = session.standing
+        load_weights(folder.path, learner.model)
+        stage = "translating the held-out part"
+        report(stage, None)
+        # Words copied from the source would score the replacement besides the model.
+        translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
+        result = score(translator, corpus.heldout, progress=lambda share: report(stage, share))
+        best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
+        account |= {"training": session.progress(), "result": result | best}
+        folder.write_account(account)
+        return account
 
 
 def _vocabulary_facts(source: Subwords, target: Subwords, pairs: EncodedPairs) -> dict[str, Any]:
@@ -304,13 +293,8 @@ def _vocabulary_facts(source: Subwords, target: Subwords, pairs: EncodedPairs) -
 
 
 def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> list[bytes]:
-    """The source's and the target's: one for both where the model shares its embeddings."""
-    marks = {
-        "pad": architecture.pad_token,
-        "eos": architecture.eos_token,
-        "unk": architecture.unk_token,
-        "start": architecture.start_token,
-    }
+    """Learn the vocabularies of source and target: one for both if the model shares its embeddings."""
+    marks = {name: getattr(architecture, f"{name}_token") for name in ("pad", "eos", "unk", "start")}
     src, tgt = side_of(corpus.train, 0), side_of(corpus.train, 1)
     if architecture.kind == "transformer":
         return [learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks)] * 2
