@@ -21,16 +21,9 @@ from simnmt.base.random_streams import stream
 from simnmt.kernels.activations import activate
 from simnmt.kernels.measurement import interleaved, last_cache_bytes, library_threads
 from simnmt.kernels.native_library import native_at
+from simnmt.kernels.sharp import model_shapes as shapes
 from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp.model import SharpTranslation, SharpWeights, SourceWeights, StageSeconds
-from simnmt.kernels.sharp.model_shapes import (
-    DecoderShape,
-    RandomModels,
-    operations,
-    random_sentence,
-    random_words,
-    source_operations,
-)
 from simnmt.kernels.sharp_cases import INT16, LIBRARY_VARIANTS, PACKED, ProductVariants, random_matrix
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, RUNGS, DecoderSettings, ladder, techniques
@@ -116,7 +109,7 @@ def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1
 
     `vocab` replaces the sizes of their vocabularies.
     """
-    models, drawn, sources = RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
+    models, drawn, sources = shapes.RandomModels(seed), dict[str, RandomModel](), dict[tuple[object, ...], SourceWeights]()
     for name in names:
         architecture = SHARP_MODELS[name]
         words, src_words = vocab or architecture.tgt_vocab, vocab or architecture.src_vocab
@@ -129,8 +122,8 @@ def random_weights(names: Iterable[str], vocab: int | None = None, seed: int = 1
     return drawn
 
 
-def _shape(architecture: AttentionalArchitecture, words: int) -> DecoderShape:
-    return DecoderShape(
+def _shape(architecture: AttentionalArchitecture, words: int) -> shapes.DecoderShape:
+    return shapes.DecoderShape(
         "attgru" if architecture.cell == "gru" else "attlstm",
         architecture.hidden,
         architecture.embedding,
@@ -331,8 +324,8 @@ class _Translator:
     ) -> None:
         self._key, self._settings, self._models, self._setting = key, settings, models, setting
         target, vocab = models[0].target, models[0].source.vocab
-        _, self._candidates = random_sentence(target, setting.src_len, setting.candidates, COVERED, FREQUENT_WORDS)
-        sentences = [random_words(vocab, setting.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
+        _, self._candidates = shapes.random_sentence(target, setting.src_len, setting.candidates, COVERED, FREQUENT_WORDS)
+        sentences = [shapes.random_words(vocab, setting.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
         self._sentences, self._encoders, self._members = cycle(sentences), list[SourceEncoder](), list[SharpDecoder]()
         for member, model in enumerate(models):
             options = settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
@@ -355,9 +348,9 @@ class _Translator:
         source_s = tuple(self._source_s[-2 * len(sentence_s) + 1 :: 2])
         once, model, settings = self(clock=True), self._models[0], self._settings
         src_len, tgt_len, beam, members = self._setting.src_len, self._setting.tgt_len, settings.beam, len(self._models)
-        shape = DecoderShape.of(model.target, self._setting.candidates)
-        counted = operations(shape, settings, src_len, distinct_share=once.distinct_share)
-        source = source_operations(model.source, settings, src_len)
+        shape = shapes.DecoderShape.of(model.target, self._setting.candidates)
+        counted = shapes.operations(shape, settings, src_len, distinct_share=once.distinct_share)
+        source = shapes.source_operations(model.source, settings, src_len)
         attention = members * beam * counted.attention
         source_activations = sum(2 * ACTIVATIONS[layer.kind] * layer.width for layer in model.source.layers) * src_len / tgt_len
         return DecoderTime(

@@ -178,10 +178,10 @@ def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, 
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
-    """Yield the base, the rungs of SHARP-11 one on top of another, each option alone, other beams, and combinations.
+    """Yield the base, the rungs of SHARP-11 one on top of another, single options, other beams, and combinations.
 
     Kept embeddings of frequent words are not measured: their hits depend on a text, and there is none here. A quick calibration
-    makes fewer tables of all embeddings, each of which takes seconds.
+    makes fewer tables of all embeddings, because a table takes seconds.
     """
     changes = techniques(embeddings="precomputed") | {"fused": {"fused": True}}
     rungs = paper_ladder(base, changes)

@@ -16,28 +16,9 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.box.describe import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
+from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.columns import SubMatrix
 from simnmt.kernels.measurement import Run, interleaved, library_threads
-from simnmt.kernels.projection_timing import (
-    COLUMNS,
-    KEPT,
-    SCATTERED,
-    Layer,
-    Timed,
-    active_steps,
-    assign_stages,
-    cache_flush,
-    clock_of,
-    copy_stage,
-    dense_stages,
-    dense_steps,
-    points_of,
-    projection_cost,
-    random_layer,
-    random_steps,
-    runs_of,
-    step_stages,
-)
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 
 PROBES = 2
@@ -51,9 +32,9 @@ Name = TypeVar("Name", bound=Hashable)
 class LayerBench:
     """Times the stages and whole steps of one layer, with all numbers in memory."""
 
-    def __init__(self, layer: Layer, setting: Setting, clock: Callable[[], float]) -> None:
+    def __init__(self, layer: timing.Layer, setting: Setting, clock: Callable[[], float]) -> None:
         self._layer, self._setting, self._clock = layer, setting, clock
-        self._flush = cache_flush(layer.weight)
+        self._flush = timing.cache_flush(layer.weight)
         self.steps = list[StepTime]()
         self.points: dict[bool, dict[str, list[StagePoint]]] = {fitted: defaultdict(list) for fitted in (True, False)}
         """Points of each stage, by whether the fit takes them; the others judge the fit."""
@@ -66,32 +47,32 @@ class LayerBench:
             shares |= dict.fromkeys(setting.shares, True)
         logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
         # Only whole steps multiply all columns; the time of their search is small and is subtracted.
-        search_all = [timed_stage for timed_stage in dense_stages(layer, rows) if timed_stage.stage == "search"]
-        common = [*search_all, *assign_stages(layer, rows)]
-        steps = {share: random_steps(layer, rows, share, seed=setting.seed) for share in shares}
-        stages, methods, whole = dict[float, list[Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
+        search_all = [timed_stage for timed_stage in timing.dense_stages(layer, rows) if timed_stage.stage == "search"]
+        common = [*search_all, *timing.assign_stages(layer, rows)]
+        steps = {share: timing.random_steps(layer, rows, share, seed=setting.seed) for share in shares}
+        stages, methods, whole = dict[float, list[timing.Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
         for share, share_steps in steps.items():
             kept = SubMatrix.of(layer.weight, share_steps[0].columns)
-            stages[share] = step_stages(layer, share_steps, kept, logits)
+            stages[share] = timing.step_stages(layer, share_steps, kept, logits)
             products = {method: timed.run for method in PRODUCT_METHODS for timed in stages[share] if timed.stage == method}
             methods[share] = self._fastest(products)
             if rows == min(setting.rows):  # a kept copy does not depend on the rows
-                stages[share].append(copy_stage(layer, share_steps[0]))
-            runs_of_share = active_steps(layer, share_steps, methods[share], kept, logits)
+                stages[share].append(timing.copy_stage(layer, share_steps[0]))
+            runs_of_share = timing.active_steps(layer, share_steps, methods[share], kept, logits)
             whole |= {(share, name): run for name, run in runs_of_share.items()}
-        dense = dense_steps(layer, next(iter(steps.values()))[0].hidden)
+        dense = timing.dense_steps(layer, next(iter(steps.values()))[0].hidden)
         dense_method = self._fastest(dense)
         whole[DENSE] = dense[dense_method]
-        runs, before = runs_of([*common, *itertools.chain.from_iterable(stages.values())], self._flush)
+        runs, before = timing.runs_of([*common, *itertools.chain.from_iterable(stages.values())], self._flush)
         before |= dict.fromkeys(whole, self._flush)
         times = interleaved(runs | whole, setting.rounds, before, least_s=0.0, clock=self._clock)
-        points = points_of(common, times)
+        points = timing.points_of(common, times)
         product_s = max(times.median_s(DENSE) - points["search"][0].seconds, LEAST_S)
         points["dense"] = [StagePoint(rows, layer.vocab * layer.width, layer.vocab, product_s)]
         self._add(points, fitted=any(shares.values()))
         common_s = {"assign": points["assign"][-1].seconds, "dense": product_s, "search_all": points["search"][-1].seconds}
         for share, fitted in shares.items():
-            points = points_of(stages[share], times)
+            points = timing.points_of(stages[share], times)
             self._add(points, fitted=fitted)
             step_time = StepTime(
                 vocab=layer.vocab,
@@ -104,13 +85,13 @@ class LayerBench:
                 stages_s={stage: stage_points[0].seconds for stage, stage_points in points.items()} | common_s,
                 dense_s=times.median_s(DENSE),
                 dense_method=dense_method,
-                columns_s=times.median_s((share, COLUMNS)),
-                kept_s=times.median_s((share, KEPT)),
-                scattered_s=times.median_s((share, SCATTERED)),
+                columns_s=times.median_s((share, timing.COLUMNS)),
+                kept_s=times.median_s((share, timing.KEPT)),
+                scattered_s=times.median_s((share, timing.SCATTERED)),
                 ratios={
-                    "columns": times.ratio(DENSE, (share, COLUMNS)),
-                    "kept": times.ratio(DENSE, (share, KEPT)),
-                    "scattered": times.ratio(DENSE, (share, SCATTERED)),
+                    "columns": times.ratio(DENSE, (share, timing.COLUMNS)),
+                    "kept": times.ratio(DENSE, (share, timing.KEPT)),
+                    "scattered": times.ratio(DENSE, (share, timing.SCATTERED)),
                 },
             )
             self.steps.append(step_time)
@@ -181,7 +162,7 @@ def vocabulary_bench(
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
             progress(done, len(sizes), f"V {vocab:,}, width {width:,}")
-            cost, size_steps = _measure_size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
+            cost, size_steps = _measure_size(setting, vocab, width, timing.clock_of(torch.device(setting.device), clock), box)
             costs[vocab, width] = cost
             steps += size_steps
     others.append(processor_use.others_cpus())
@@ -202,13 +183,13 @@ def _measure_size(
     setting: Setting, vocab: int, width: int, clock: Callable[[], float], box: str
 ) -> tuple[ProjectionCost, list[StepTime]]:
     dtype = TYPES[setting.dtype]
-    layer = random_layer(vocab, width, setting.clusters, seed=setting.seed, device=setting.device, dtype=dtype)
+    layer = timing.random_layer(vocab, width, setting.clusters, seed=setting.seed, device=setting.device, dtype=dtype)
     bench = LayerBench(layer, setting, clock)
     between = {rows for rows in setting.heldout_rows if min(setting.rows) < rows < max(setting.rows)}
     for rows in sorted({*setting.rows, *between}):
         bench.measure(rows)
     how = {"box": box, "how": f"in turn, medians of {setting.rounds} rounds, numbers in memory"}
-    cost = projection_cost(bench.points[True], bench.points[False], layers=[layer], provenance=how)
+    cost = timing.projection_cost(bench.points[True], bench.points[False], layers=[layer], provenance=how)
     return cost, [step.predicted(cost, setting.clusters) for step in bench.steps]
 
 

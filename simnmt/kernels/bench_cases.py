@@ -10,24 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.columns import SubMatrix, gathered_products
 from simnmt.kernels.measurement import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another
 from simnmt.kernels.native_library import NONE, at_once, level_name
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
-from simnmt.kernels.projection_timing import (
-    COLUMNS,
-    KEPT,
-    SCATTERED,
-    Layer,
-    Step,
-    active_steps,
-    clustered_layer,
-    dense_steps,
-    random_steps,
-    search,
-)
 from simnmt.kernels.unpack import ALIGNED, PACKED_BITS, Float32, PackedWeights, Place, unpack
 from simnmt.profile.projection_cost import ProductMethod
 
@@ -194,10 +183,10 @@ GATHERED_TARGETS = {0.06: 10.0, 0.12: 5.0}
 DENSE, OWN_KERNEL = "best torch product, same search", "all columns by the same kernel"
 ROW_WISE = "row-wise"
 STEPS: dict[str, tuple[ProductMethod, str]] = {
-    ROW_WISE: ("row_wise", COLUMNS),
-    "gathered": ("gather", COLUMNS),
-    "kept copy": ("row_wise", KEPT),
-    "row-wise, scattered": ("row_wise", SCATTERED),
+    ROW_WISE: ("row_wise", timing.COLUMNS),
+    "gathered": ("gather", timing.COLUMNS),
+    "kept copy": ("row_wise", timing.KEPT),
+    "row-wise, scattered": ("row_wise", timing.SCATTERED),
 }
 """Whole steps by name: the method of the product, and how its columns reach the search."""
 
@@ -210,25 +199,25 @@ def gathered_cases(threads: int, vocab: int = LARGE_VOCAB, width: int = WIDTH, c
     weight = torch.from_numpy(huge_pages(vocab * width, np.float32)).view(vocab, width)
     generator = torch.Generator().manual_seed(0)
     weight.normal_(0, width**-0.5, generator=generator)
-    layer = clustered_layer(weight, torch.randn(vocab, generator=generator), clusters)
+    layer = timing.clustered_layer(weight, torch.randn(vocab, generator=generator), clusters)
     for rows in GATHERED_ROWS:
         yield _gathered_case(layer, rows)
 
 
-def _gathered_case(layer: Layer, rows: int) -> Case:
-    hidden = random_steps(layer, rows, min(GATHERED_TARGETS))[0].hidden
+def _gathered_case(layer: timing.Layer, rows: int) -> Case:
+    hidden = timing.random_steps(layer, rows, min(GATHERED_TARGETS))[0].hidden
     # For many rows torch.linear is torch.mm with a new output of 40 MB: the same product, half a second per round.
-    dense = {name: run for name, run in dense_steps(layer, hidden).items() if rows == 1 or name != "linear"}
+    dense = {name: run for name, run in timing.dense_steps(layer, hidden).items() if rows == 1 or name != "linear"}
     runs: dict[str, Run] = {**dense, OWN_KERNEL: _all_columns(layer, rows)}
     comparisons = []
     for share, target in GATHERED_TARGETS.items():
-        steps = random_steps(layer, rows, share)
+        steps = timing.random_steps(layer, rows, share)
         error, bound = _product_error(layer, steps[0])
         work = _step_work(layer, steps[0])
         kept, logits = SubMatrix.of(layer.weight, steps[0].columns), torch.empty(rows, layer.vocab)
         for what, (method, kind) in STEPS.items():
             name = f"{100 * share:.0f} % active, {what}"
-            runs[name] = active_steps(layer, steps, method, kept, logits)[kind]
+            runs[name] = timing.active_steps(layer, steps, method, kept, logits)[kind]
             against = partial(Comparison, name, work=work, what=name, error=error, error_bound=bound)
             step_target = target if what == ROW_WISE and rows == 1 else None
             comparisons.append(against(DENSE, baseline_runs=tuple(dense), target=step_target))
@@ -237,13 +226,13 @@ def _gathered_case(layer: Layer, rows: int) -> Case:
     return Case(f"{rows} row{'s' if rows > 1 else ''}, V {layer.vocab:,}", "beyond", runs, tuple(comparisons))
 
 
-def _all_columns(layer: Layer, rows: int) -> Run:
+def _all_columns(layer: timing.Layer, rows: int) -> Run:
     columns, out = torch.arange(layer.vocab, dtype=torch.int32), torch.empty(rows, layer.vocab)
     hidden = layer.centroids.points[torch.arange(rows) % len(layer.centroids)]
-    return lambda: search(gathered_products(layer.weight, hidden, columns, out=out), layer.bias)
+    return lambda: timing.search(gathered_products(layer.weight, hidden, columns, out=out), layer.bias)
 
 
-def _product_error(layer: Layer, step: Step) -> tuple[float, float]:
+def _product_error(layer: timing.Layer, step: timing.Step) -> tuple[float, float]:
     """Return the largest error of the products against float64, and the bound on it."""
     weight, hidden = layer.weight[step.columns].double(), step.hidden.double()
     products = gathered_products(layer.weight, step.hidden, step.columns).double()
@@ -251,7 +240,7 @@ def _product_error(layer: Layer, step: Step) -> tuple[float, float]:
     return error, layer.width * 2.0**-24 * float((hidden.abs() @ weight.abs().T).max())
 
 
-def _step_work(layer: Layer, step: Step) -> Work:
+def _step_work(layer: timing.Layer, step: timing.Step) -> Work:
     """Return the work of reading centroids and active columns once, and writing and reading their products."""
     columns, rows = len(step.columns) + len(layer.centroids), step.rows
     return Work(4 * columns * (layer.width + 2 * rows), rows * columns * layer.width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -85,11 +86,7 @@ def missing_column_error(column: int, vocab: int) -> KernelError:
 
 def check_whole(name: str, given: object, least: int = 1) -> None:
     """Raise `KernelError` unless `given` is a whole number (numpy's included, but no bool) and at least `least`."""
-    try:
-        number = None if isinstance(given, bool) else operator.index(given)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None:
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex):
         raise KernelError(f"{name}={given!r}: a whole number is needed")
-    if number < least:
-        raise KernelError(f"{number} {name}: {least} is the least")
+    if operator.index(given) < least:
+        raise KernelError(f"{given} {name}: {least} is the least")

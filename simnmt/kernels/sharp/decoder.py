@@ -15,18 +15,8 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import native_at
-from simnmt.kernels.sharp.model import (
-    Float32,
-    ForcedSteps,
-    Ints,
-    SearchRequest,
-    SharpTranslation,
-    SharpWeights,
-    SourceWeights,
-    candidate_positions,
-    check_candidates,
-    check_source,
-)
+from simnmt.kernels.sharp import model as sharp
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS, CompiledMember, CompiledSource, compiled_decode, compiled_forced
 from simnmt.kernels.sharp.reference import ReferenceMember, ReferenceSource, arithmetic, reference_decode, reference_forced
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -45,7 +35,7 @@ class SourceEncoder:
     """
 
     def __init__(
-        self, weights: SourceWeights, settings: DecoderSettings, *, most_src_len: int, level: str | None = None
+        self, weights: sharp.SourceWeights, settings: DecoderSettings, *, most_src_len: int, level: str | None = None
     ) -> None:
         if most_src_len < 1:
             raise KernelError(f"most_src_len is {most_src_len}, not at least 1")
@@ -123,9 +113,12 @@ class SharpDecoder:
 
     def forced(self, source_states: Float32, tokens: Sequence[int] | Ints, candidates: Ints | None = None) -> ForcedSteps:
         """Follow a given translation, whose words are among the candidates (SHARP-10); only padding is banned."""
-        source, words = check_source(self.weights, source_states, self.most_src_len), np.ascontiguousarray(tokens, np.int64)
-        check_candidates(self.weights, candidates, needs_end=False, forced=False)
-        places, special = candidate_positions(words, candidates, self.weights.vocab), self.weights.tokens
+        source, words = (
+            sharp.check_source(self.weights, source_states, self.most_src_len),
+            np.ascontiguousarray(tokens, np.int64),
+        )
+        sharp.check_candidates(self.weights, candidates, needs_end=False, forced=False)
+        places, special = sharp.candidate_positions(words, candidates, self.weights.vocab), self.weights.tokens
         forced = reference_forced if self.level is None else compiled_forced
         return forced(self._member, source, special, words, places, candidates)
 
@@ -152,7 +145,7 @@ def decode_ensemble(
     if len({id(decoder) for decoder in decoders}) != len(decoders):
         raise KernelError("an ensemble names one decoder twice: each carries one state, so make one for each member")
     sources = [
-        check_source(decoder.weights, states, decoder.most_src_len)
+        sharp.check_source(decoder.weights, states, decoder.most_src_len)
         for decoder, states in zip(decoders, source_states, strict=True)
     ]
     if len({len(source) for source in sources}) != 1:
@@ -161,12 +154,12 @@ def decode_ensemble(
     if forced_len is not None and not 1 <= forced_len <= longest:
         raise KernelError(f"forced_len is {forced_len}, not 1 to max_len, {longest}")
     forced = forced_len is not None
-    check_candidates(first.weights, candidates, needs_end=not forced, forced=forced)
+    sharp.check_candidates(first.weights, candidates, needs_end=not forced, forced=forced)
     if max_len is not None and not 1 <= max_len <= longest:
         raise KernelError(f"max_len is {max_len}, not 1 to the decoder's own, {longest}")
     steps = forced_len or max_len or longest
     settings, tokens = first.settings, first.weights.tokens
-    request = SearchRequest(
+    request = sharp.SearchRequest(
         tokens, settings.beam, steps, forced, candidates, first.stop_margin, fused=settings.fused, clock=clock
     )
     decode = reference_decode if first.level is None else compiled_decode

@@ -13,18 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.random_streams import stream
-from simnmt.kernels.sharp.model import (
-    GATES,
-    Attention,
-    BottomCell,
-    Float32,
-    SharpTokens,
-    SharpWeights,
-    SourceDirection,
-    SourceLayer,
-    SourceWeights,
-    StackLayer,
-)
+from simnmt.kernels.sharp import model as sharp
+from simnmt.kernels.sharp.model import GATES, Float32, SharpWeights, SourceWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
@@ -138,7 +128,7 @@ def kept_bytes(shape: DecoderShape, words: int) -> int:
     return 4 * words * (GATES[shape.bottom] * shape.r + shape.a)
 
 
-TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)
+TOKENS = sharp.SharpTokens(start=1, eos=0, unk=2, pad=3)
 WORD_REACH, OUTPUT_REACH = 2.0, 8.0
 """Factors of the spread of a word's input to the states, and of the logits; products have a spread of 1.
 
@@ -163,29 +153,29 @@ class RandomModels:
         """
         rows, r, e, s, a = GATES[shape.bottom] * shape.r, shape.r, shape.e, shape.s, shape.a
         score = self._uniform(a) if form == "additive" else None
-        attention = Attention(form, self._uniform(a, r), self._uniform(a, e), self._uniform(a, s), score)
+        attention = sharp.Attention(form, self._uniform(a, r), self._uniform(a, e), self._uniform(a, s), score)
         state, word, context = self._uniform(rows, r), self._uniform(rows, e, reach=WORD_REACH), self._uniform(rows, s)
-        bottom = BottomCell(shape.bottom, state, word, context, np.zeros(rows, np.float32), attention)
-        stack, below = list[StackLayer](), r
+        bottom = sharp.BottomCell(shape.bottom, state, word, context, np.zeros(rows, np.float32), attention)
+        stack, below = list[sharp.StackLayer](), r
         for kind, width in shape.stack:
             rows, recurrent = GATES[kind] * width, kind in ("gru", "lstm")
             state_weight, bias = (self._uniform(rows, width), np.zeros(rows, np.float32)) if recurrent else (None, None)
-            stack.append(StackLayer(kind, self._uniform(rows, below), state_weight, bias))
+            stack.append(sharp.StackLayer(kind, self._uniform(rows, below), state_weight, bias))
             below = width
         embedding, output = self._table(vocab, e, (e / 3.0) ** 0.5), self._table(vocab, below, OUTPUT_REACH)
         return SharpWeights(embedding, bottom, tuple(stack), output, np.zeros(vocab, np.float32), TOKENS)
 
     def source_of(self, kind: Literal["gru", "lstm"], layers: int, width: int, e: int, vocab: int) -> SourceWeights:
         """Draw a source side of `layers` bidirectional layers of this width per direction, with embeddings of width e."""
-        gates, below, drawn = GATES[kind] * width, e, list[SourceLayer]()
+        gates, below, drawn = GATES[kind] * width, e, list[sharp.SourceLayer]()
 
-        def direction() -> SourceDirection:
+        def direction() -> sharp.SourceDirection:
             reset_bias = np.zeros(width, np.float32) if kind == "gru" else None
             fed, carried = self._uniform(gates, below), self._uniform(gates, width)
-            return SourceDirection(fed, carried, np.zeros(gates, np.float32), reset_bias)
+            return sharp.SourceDirection(fed, carried, np.zeros(gates, np.float32), reset_bias)
 
         for _ in range(layers):
-            drawn.append(SourceLayer(kind, direction(), direction()))
+            drawn.append(sharp.SourceLayer(kind, direction(), direction()))
             below = 2 * width
         return SourceWeights(self._table(vocab, e, (e / 3.0) ** 0.5), tuple(drawn))
 

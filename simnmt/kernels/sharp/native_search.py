@@ -18,22 +18,8 @@ from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import POINTER, REAL, SIZE, NativeLibrary, Signature, declare
 from simnmt.kernels.packed_products import choose_scales, packed_panels
-from simnmt.kernels.sharp.model import (
-    GATES,
-    Float32,
-    ForcedSteps,
-    Ints,
-    SearchRequest,
-    SharpTokens,
-    SharpTranslation,
-    SharpWeights,
-    SourceWeights,
-    StageSeconds,
-    embedding_limit,
-    input_limits,
-    kept_words,
-    skips,
-)
+from simnmt.kernels.sharp import model as sharp
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
@@ -216,7 +202,7 @@ class CompiledMember:
 
     def _described(self, settings: DecoderSettings) -> Model:
         packing, weights = self._packing, self._weights
-        bottom, attention, limits = weights.bottom, weights.bottom.attention, input_limits(weights)
+        bottom, attention, limits = weights.bottom, weights.bottom.attention, sharp.input_limits(weights)
         layers = [
             Layer(
                 LAYER_KINDS[layer.kind],
@@ -226,7 +212,7 @@ class CompiledMember:
                 Matrix() if layer.state is None else packing.matrix(layer.state, 1.0),
                 packing.address(layer.bias),
             )
-            for layer, limit, skipped in zip(weights.stack, limits[:-1], skips(weights.stack), strict=True)
+            for layer, limit, skipped in zip(weights.stack, limits[:-1], sharp.skips(weights.stack), strict=True)
         ]
         model = Model(
             vocab=weights.vocab,
@@ -234,7 +220,7 @@ class CompiledMember:
             r=bottom.width,
             s=weights.source_width,
             a=len(attention.state),
-            gates=GATES[bottom.kind],
+            gates=sharp.GATES[bottom.kind],
             top=weights.output.shape[1],
             layers=len(layers),
             additive=attention.form == "additive",
@@ -243,7 +229,7 @@ class CompiledMember:
             attention_kept=settings.attention == "precomputed",
             merge=settings.merge,
             state=packing.matrix(np.concatenate((bottom.state, attention.state)), 1.0),
-            word=packing.matrix(np.concatenate((bottom.word, attention.word)), embedding_limit(weights.embedding)),
+            word=packing.matrix(np.concatenate((bottom.word, attention.word)), sharp.embedding_limit(weights.embedding)),
             context=packing.matrix(bottom.context, 1.0),
             key=packing.matrix(attention.key, 1.0),
             embedding=packing.address(weights.embedding),
@@ -255,7 +241,7 @@ class CompiledMember:
         model.output, self._output_rows = packing.scaled(weights.output, limits[-1])
         odd = packing.int16 and self._output_rows.shape[1] % 2
         model.output_rows = packing.address(np.pad(self._output_rows, ((0, 0), (0, 1))) if odd else self._output_rows)
-        model.table_words = kept_words(settings, weights.vocab)
+        model.table_words = sharp.kept_words(settings, weights.vocab)
         model.table = packing.table(model.word, weights.embedding, model.table_words)
         return model
 
@@ -263,10 +249,12 @@ class CompiledMember:
 class CompiledSource:
     """The source side of one model under one settings; holds the arrays of its C structure and the memory for one sentence."""
 
-    def __init__(self, weights: SourceWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
+    def __init__(
+        self, weights: sharp.SourceWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int
+    ) -> None:
         packing = _Packing(native, settings)
         self._packing, self._cdll, self._most_src_len = packing, native.cdll, most_src_len
-        layers, limit = [], embedding_limit(weights.embedding)
+        layers, limit = [], sharp.embedding_limit(weights.embedding)
         for layer in weights.layers:
             sides = layer.forward, layer.backward
             reset = None if layer.kind == "lstm" else np.concatenate([side.reset_bias for side in sides])
@@ -275,7 +263,7 @@ class CompiledSource:
             fed = packing.matrix(np.concatenate([side.input for side in sides]), limit)
             layers.append(SourceLayer(LAYER_KINDS[layer.kind], layer.width, fed, states, *biases))
             limit = 1.0
-        words = kept_words(settings, weights.vocab)
+        words = sharp.kept_words(settings, weights.vocab)
         self._source = Source(
             weights.vocab,
             weights.embedding.shape[1],
@@ -298,7 +286,9 @@ class CompiledSource:
         return states
 
 
-def compiled_decode(members: Sequence[CompiledMember], sources: Sequence[Float32], request: SearchRequest) -> SharpTranslation:
+def compiled_decode(
+    members: Sequence[CompiledMember], sources: Sequence[Float32], request: sharp.SearchRequest
+) -> SharpTranslation:
     """Decode as `reference_decode` does; all memory is allocated before the search begins (SHARP-01)."""
     cdll, steps = members[0].cdll, request.steps
     call, columns = _request(request.tokens, members[0], sources[0], request.candidates)
@@ -321,12 +311,12 @@ def compiled_decode(members: Sequence[CompiledMember], sources: Sequence[Float32
         result.steps,
         result.distinct / result.hypotheses,
         bool(result.stopped_early),
-        StageSeconds(*result.seconds) if request.clock else None,
+        sharp.StageSeconds(*result.seconds) if request.clock else None,
     )
 
 
 def compiled_forced(
-    member: CompiledMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None
+    member: CompiledMember, source: Float32, tokens: sharp.SharpTokens, words: Ints, places: Ints, candidates: Ints | None
 ) -> ForcedSteps:
     """Return the result of `reference_forced`; `places`: the words' columns among the candidates."""
     request, columns = _request(tokens, member, source, candidates)
@@ -339,7 +329,7 @@ def compiled_forced(
 
 
 def _request(
-    tokens: SharpTokens, member: CompiledMember, source: Float32, candidates: Ints | None
+    tokens: sharp.SharpTokens, member: CompiledMember, source: Float32, candidates: Ints | None
 ) -> tuple[Request, int | None]:
     """Return the C request of a sentence, and its number of candidates (None: all words)."""
     columns, ids = (None, None) if candidates is None else (len(candidates), candidates.ctypes.data)

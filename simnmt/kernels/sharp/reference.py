@@ -17,24 +17,8 @@ from scipy.special import log_softmax, softmax
 from simnmt.kernels.activations import Activation, Function, activate
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.packed_products import PackedInt16, Scales, choose_scales
-from simnmt.kernels.sharp.model import (
-    RELU_LIMIT,
-    Float32,
-    ForcedSteps,
-    Ints,
-    SearchRequest,
-    SharpTokens,
-    SharpTranslation,
-    SharpWeights,
-    SourceDirection,
-    SourceLayer,
-    SourceWeights,
-    StackLayer,
-    banned,
-    embedding_limit,
-    input_limits,
-    skips,
-)
+from simnmt.kernels.sharp import model as sharp
+from simnmt.kernels.sharp.model import Float32, ForcedSteps, Ints, SharpTranslation, SharpWeights
 from simnmt.profile.decoder_settings import DecoderSettings
 
 Floats: TypeAlias = NDArray[Any]
@@ -166,9 +150,9 @@ class _Cell:
 class ReferenceSource:
     """The source side in plain numpy."""
 
-    def __init__(self, weights: SourceWeights, arithmetic: Arithmetic) -> None:
+    def __init__(self, weights: sharp.SourceWeights, arithmetic: Arithmetic) -> None:
         self._embedding, self._arithmetic = weights.embedding, arithmetic
-        limits = [embedding_limit(weights.embedding), *[1.0] * (len(weights.layers) - 1)]
+        limits = [sharp.embedding_limit(weights.embedding), *[1.0] * (len(weights.layers) - 1)]
         self._layers = [_SourceLayer(layer, limit, arithmetic) for layer, limit in zip(weights.layers, limits, strict=True)]
 
     def encode(self, words: NDArray[np.int64]) -> Floats:
@@ -182,7 +166,7 @@ class ReferenceSource:
 class _SourceLayer:
     """One bidirectional layer."""
 
-    def __init__(self, layer: SourceLayer, limit: float, arithmetic: Arithmetic) -> None:
+    def __init__(self, layer: sharp.SourceLayer, limit: float, arithmetic: Arithmetic) -> None:
         sides = layer.forward, layer.backward
         # One matrix of both directions: its scale is that of the C kernels' stacked product.
         self._input = arithmetic.linear(np.concatenate([side.input for side in sides]), limit)
@@ -199,7 +183,7 @@ class _SourceLayer:
         return np.ascontiguousarray(np.concatenate((states[0], states[1][::-1]), axis=1))
 
 
-def _source_state(side: SourceDirection, arithmetic: Arithmetic) -> Callable[[Floats], Floats]:
+def _source_state(side: sharp.SourceDirection, arithmetic: Arithmetic) -> Callable[[Floats], Floats]:
     linear = arithmetic.linear(side.state, 1.0)
     if side.reset_bias is None:
         return linear
@@ -213,16 +197,16 @@ class ReferenceMember:
     def __init__(self, weights: SharpWeights, arithmetic: Arithmetic) -> None:
         self._weights, self._arithmetic = weights, arithmetic
         bottom, attention = weights.bottom, weights.bottom.attention
-        linear, dtype, limits = arithmetic.linear, arithmetic.dtype, input_limits(weights)
+        linear, dtype, limits = arithmetic.linear, arithmetic.dtype, sharp.input_limits(weights)
         self._gates = len(bottom.bias)
         self._state = linear(np.concatenate((bottom.state, attention.state)), 1.0)
-        self._word = linear(np.concatenate((bottom.word, attention.word)), embedding_limit(weights.embedding))
+        self._word = linear(np.concatenate((bottom.word, attention.word)), sharp.embedding_limit(weights.embedding))
         self._context, self._key = linear(bottom.context, 1.0), linear(attention.key, 1.0)
         self._bias = bottom.bias.astype(dtype)
         self._score = None if attention.score is None else attention.score.astype(dtype)
         self._cell = _Cell(bottom.kind, self._state, bottom.width, arithmetic)
         self._stack = [_Layer(layer, below, arithmetic) for layer, below in zip(weights.stack, limits[:-1], strict=True)]
-        self._skips = skips(weights.stack)
+        self._skips = sharp.skips(weights.stack)
         self._whole_output = linear(weights.output, limits[-1])
         self._output: Linear = self._whole_output
 
@@ -267,7 +251,7 @@ class ReferenceMember:
 class _Layer:
     """A layer of the stack, with its state within one sentence."""
 
-    def __init__(self, layer: StackLayer, limit: float, arithmetic: Arithmetic) -> None:
+    def __init__(self, layer: sharp.StackLayer, limit: float, arithmetic: Arithmetic) -> None:
         self._kind, self._tanh = layer.kind, arithmetic.tanh
         self._input, self._cell = arithmetic.linear(layer.input, limit), None
         if layer.state is not None and layer.bias is not None:
@@ -283,7 +267,7 @@ class _Layer:
         if self._cell is not None:
             return self._cell.step(given + self._bias, parents)
         if self._kind == "fc_relu":
-            return np.clip(given if skipped is None else given + skipped, 0.0, RELU_LIMIT)
+            return np.clip(given if skipped is None else given + skipped, 0.0, sharp.RELU_LIMIT)
         return self._tanh(given)
 
 
@@ -319,7 +303,7 @@ class _Path:
 
 
 def reference_decode(
-    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: SearchRequest
+    members: Sequence[ReferenceMember], sources: Sequence[Float32], request: sharp.SearchRequest
 ) -> SharpTranslation:
     """Return the best translation under the members' averaged distributions (SHARP-14).
 
@@ -329,7 +313,7 @@ def reference_decode(
     for member, source in zip(members, sources, strict=True):
         member.begin(source, request.candidates)
     ids = np.arange(members[0].vocab) if request.candidates is None else request.candidates
-    never = banned(ids, request.tokens, forced=request.forced)
+    never = sharp.banned(ids, request.tokens, forced=request.forced)
     words, parents, scores = np.array([request.tokens.start]), np.array([0]), np.zeros(1)
     path = _Path()
     best, best_score = (-1, 0), -np.inf
@@ -375,12 +359,17 @@ def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, nev
 
 
 def reference_forced(
-    member: ReferenceMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None = None
+    member: ReferenceMember,
+    source: Float32,
+    tokens: sharp.SharpTokens,
+    words: Ints,
+    places: Ints,
+    candidates: Ints | None = None,
 ) -> ForcedSteps:
     """Return the model's results along the translation `words`, which are the columns `places` of the candidates."""
     member.begin(source, candidates)
     ids = np.arange(member.vocab) if candidates is None else candidates
-    never = banned(ids, tokens)
+    never = sharp.banned(ids, tokens)
     best, log_probs, row = np.zeros(len(words), np.int64), np.zeros(len(words), np.float32), np.zeros(1, np.int64)
     for step, place in enumerate(places):
         fed = np.array([words[step - 1] if step else tokens.start])
