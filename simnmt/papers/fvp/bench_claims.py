@@ -7,7 +7,7 @@ from itertools import groupby
 
 from simnmt.calibrate.projection_bench import BAR_SIZE, BARS, FIT_WITHIN, ProjectionBench, StepTime
 from simnmt.papers.fvp import published
-from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, holds_if
+from simnmt.papers.kit.claim import ClaimList, ClaimRecord, Judgement, Undecided, format_span, holds_if
 
 ROWS = 40
 """Rows of a step: beam 2 and batch 20, as in Table 2."""
@@ -18,7 +18,6 @@ NEEDS = {
     "cuda": "needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --bench FILE",
 }
 """Missing evidence by device."""
-_PRINTED_RATIOS = [row.ratio for row in published.TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE]
 CLAIMS = ClaimList()
 
 
@@ -75,7 +74,7 @@ def _on_cpu(bench: ProjectionBench) -> Judgement:
     "FVP-15 (a)",
     f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
     f"{published.LEAST_STEP_RATIO} times",
-    f"{min(_PRINTED_RATIOS):.2f} to {max(_PRINTED_RATIOS):.2f}",
+    format_span([row.ratio for row in published.TABLE_2 if row.active_percent <= 100 * published.MOST_ACTIVE]),
 )
 def _on_gpu(bench: ProjectionBench) -> Judgement:
     steps = [step for step in bench.steps if (step.vocab, step.rows) == (BAR_SIZE[0], ROWS)]

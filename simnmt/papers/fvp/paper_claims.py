@@ -24,7 +24,7 @@ from simnmt.papers.fvp.published import (
     means,
 )
 from simnmt.papers.kit.amdahl import share_needed
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, printed_claim
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, format_span, printed_claim
 from simnmt.papers.kit.table import Derived
 
 
@@ -116,7 +116,7 @@ def paper_claims() -> list[ClaimRecord]:
 
 
 def _projection() -> list[ClaimRecord]:
-    spans = {model: _span([row.ratio for row in rows_of(model)]) for model in MODELS}
+    spans = {model: format_span([row.ratio for row in rows_of(model)]) for model in MODELS}
     beyond = [row for row in TABLE_2 if row.active_percent > 100 * published.MOST_ACTIVE + 0.5]
     mean, largest = mean_percent("dense"), max(row.active_percent for row in rows_of("dense"))
     shares = {model: [100 * implied_share(row) for row in rows_of(model)] for model in MODELS}
@@ -149,7 +149,7 @@ def _projection() -> list[ClaimRecord]:
             "The projection takes about 25 % of the time or more",
             f"{100 * published.PROJECTION_SHARE:.0f} %",
             "; ".join(
-                f"{MODELS[model]} {min(implied):.0f} to {max(implied):.0f} %, mean {fmean(implied):.0f} %"
+                f"{MODELS[model]} {format_span(implied, '.0f')} %, mean {fmean(implied):.0f} %"
                 for model, implied in shares.items()
             ),
             min(min(implied) for implied in shares.values()) >= 100 * published.PROJECTION_SHARE - 3.0,
@@ -247,8 +247,4 @@ def _spanned(identifier: str, claim: str, span: tuple[str, float, float], values
     text, low, high = span
     percent = " %" if text.endswith("%") else ""
     kept = min(values) >= low and max(values) < high
-    return printed_claim(identifier, claim.format(text), text, f"{_span(values)}{percent}", kept, why)
-
-
-def _span(values: Sequence[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}"
+    return printed_claim(identifier, claim.format(text), text, f"{format_span(values)}{percent}", kept, why)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.published import FIGURE_3_BEST, FIGURE_4, MODELS, TABLE_5, TYPICAL_CLUSTERS, Model
-from simnmt.papers.kit.claim import ClaimRecord, holds_if
+from simnmt.papers.kit.claim import ClaimRecord, format_span, holds_if
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.memory_account import MemoryAccount
@@ -149,7 +149,6 @@ def _memory_claim(identifier: str, clusters: int, choice: str, more: str) -> Cla
     share, most = FIGURE_4[1] / 100.0, published.MOST_MEMORY
     with_one = [memory for memory in preset_memory() if (memory.clusters, memory.mean_share) == (clusters, share)]
     half, single = ([memory for memory in with_one if memory.centroid_bytes == size] for size in CENTROID_BYTES)
-    printed = [row.more_percent for row in TABLE_5]
     crossed = "; ".join(
         f"{name}: up to {most_clusters(model, share, most, 2):,} clusters with centroids in float16, "
         f"{most_clusters(model, share, most, 4):,} in float32"
@@ -164,7 +163,7 @@ def _memory_claim(identifier: str, clusters: int, choice: str, more: str) -> Cla
     return ClaimRecord(
         identifier,
         f"{clusters:,} clusters, {choice}, add less than {100 * most:.0f} % to the model's memory",
-        f"{min(printed):.2f} to {max(printed):.2f} %",
+        f"{format_span([row.more_percent for row in TABLE_5])} %",
         _format_memory(half),
         holds_if(all(memory.of_model < most for memory in half)),
         why,

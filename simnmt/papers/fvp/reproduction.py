@@ -18,7 +18,7 @@ from simnmt.papers.fvp.presets import memory_claims
 from simnmt.papers.fvp.study import PARTS, QUICK, Part, PartRun, Study, StudySettings
 from simnmt.papers.fvp.study_claims import NEEDS, study_claims
 from simnmt.papers.fvp.tables import all_tables, models, sweep_ends
-from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
+from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts, format_span
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.study import read_distinct, read_studies, read_study, shipped_measurements
 
@@ -178,12 +178,12 @@ def summary(reproduction: Reproduction) -> str:
     for study in reproduction.studies:
         if not study.chosen:
             continue
-        same = _span([100 * decoding.identical for decoding in study.chosen], ".1f")
-        share = _span([100 * decoding.share.mean for decoding in study.chosen], ".1f")
-        gain = _span([100 * (decoding.measured - 1.0) for decoding in study.chosen], "+.1f")
+        same = format_span([100 * decoding.identical for decoding in study.chosen], ".1f")
+        share = format_span([100 * decoding.share.mean for decoding in study.chosen], ".1f")
+        gain = format_span([100 * (decoding.measured - 1.0) for decoding in study.chosen], "+.1f")
         changes = [change for decoding in study.chosen if (change := decoding.bleu_change) is not None]
         methods = " and ".join(dict.fromkeys(f"{decoding.label} with {decoding.method_label}" for decoding in study.chosen))
-        bleu = f", moving BLEU by {_span(changes, '+.2f')}," if changes else ""
+        bleu = f", moving BLEU by {format_span(changes, '+.2f')}," if changes else ""
         sentences.append(
             f"{study.name} ({methods}): {share} % of {study.model.vocab:,} columns active a step leave {same} % of the "
             f"sentences as they were{bleu} and change the speed of decoding by {gain} %."
@@ -191,11 +191,6 @@ def summary(reproduction: Reproduction) -> str:
     if not reproduction.studies:
         sentences.append(f"Published figures alone; what is ours {NEEDS}.")
     return " ".join([*sentences, f"{describe_verdicts(reproduction.claims)}."])
-
-
-def _span(values: Sequence[float], form: str) -> str:
-    low, high = (format(value, form) for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
 
 
 def notes(reproduction: Reproduction) -> list[str]:

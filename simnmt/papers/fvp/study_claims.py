@@ -12,7 +12,17 @@ from typing import TypeVar
 from simnmt.papers.fvp import published
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Decoded, Knowledge, Speed, Study, format_clusters
 from simnmt.papers.kit import claim as kit
-from simnmt.papers.kit.claim import FAILS, HOLDS, UNCLEAR, UNKNOWN, Judgement, holds_if, verdict_over_cases, worst_verdict
+from simnmt.papers.kit.claim import (
+    FAILS,
+    HOLDS,
+    UNCLEAR,
+    UNKNOWN,
+    Judgement,
+    format_span,
+    holds_if,
+    verdict_over_cases,
+    worst_verdict,
+)
 from simnmt.papers.kit.page import grouped
 
 NEEDS = "needs a study of a trained model: give --study, or --model and its texts"
@@ -175,7 +185,7 @@ def _amdahl(decodings: Sequence[Decoded], _: Study) -> Judgement:
     trivial = [decoding for decoding in decodings if all(_is_near(1.0, ratio) for ratio in decoding.gains)]
     bodies = [decoding.body_ratio for decoding in decodings]
     why = "each round's ratio against the prediction; below the output layer, where it assumes no change, decoding gets "
-    why += f"{min(bodies):.2f} to {max(bodies):.2f} times as fast"
+    why += f"{format_span(bodies)} times as fast"
     if trivial:
         why += "; no test of it where a prediction of no gain passes too: "
         why += _by_search(trivial, lambda decoding: _percent(decoding.measured))
@@ -310,10 +320,6 @@ def _with_most_clusters(rows: ByClusters[Cell]) -> ByClusters[Cell]:
     return {(label, clusters): row for (label, clusters), row in rows.items() if most[label] == clusters}
 
 
-def _span(values: Sequence[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}" if values else "no"
-
-
 def _compared_tops(rows: ByClusters[Cell]) -> str:
     ends = dict.fromkeys((row[0].top, row[-1].top) for row in rows.values())
     return ", ".join(f"K = {last} against K = {first}" for first, last in ends)
@@ -324,7 +330,7 @@ def _more_by_top(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = _by_clusters(cells, "sweep")
     kept = all(before.share.mean < after.share.mean for row in rows.values() for before, after in pairwise(row))
     factors = [row[-1].share.mean / row[0].share.mean for row in rows.values() if row[0].share.mean > 0.0]
-    why = f"{NESTED}: {_span(factors)} times as many columns with the largest K, {_compared_tops(rows)}; of V, mean over "
+    why = f"{NESTED}: {format_span(factors)} times as many columns with the largest K, {_compared_tops(rows)}; of V, mean over "
     why += "held-out steps at batch 1, with the most clusters"
     return Judgement(_format_shares(_with_most_clusters(rows), lambda cell: cell.share.mean), holds_if(kept), why)
 
@@ -353,7 +359,7 @@ def _misses_by_top(cells: Sequence[Cell], _: Study) -> Judgement:
     rows = _by_clusters(cells, "sweep")
     verdicts = [_fewer_misses(row) for row in rows.values()]
     factors = [row[0].miss_rate / row[-1].miss_rate for row in rows.values() if row[-1].miss_rate > 0.0]
-    amount = f"{_span(factors)} times fewer with the largest K, {_compared_tops(rows)}" if factors else "none is left"
+    amount = f"{format_span(factors)} times fewer with the largest K, {_compared_tops(rows)}" if factors else "none is left"
     why = f"{NESTED}: {amount}; held-out tokens that dense decoding writes and that are not active; "
     ours = _format_shares(_with_most_clusters(rows), lambda cell: cell.miss_rate)
     return Judgement(ours, worst_verdict(verdicts), why + _describe_counts(verdicts))

@@ -122,6 +122,12 @@ class ClaimList(list[Claim]):
         return add
 
 
+def format_span(values: Sequence[float], form: str = ".2f") -> str:
+    """Return the least and the greatest value as `low to high`; one value if both read the same, `no` without values."""
+    low, high = (format(value, form) for value in (min(values), max(values))) if values else ("no", "no")
+    return low if low == high else f"{low} to {high}"
+
+
 def holds_if(condition: bool) -> str:
     """Return the verdict of a claim that one truth value decides."""
     return HOLDS if condition else FAILS
