@@ -8,7 +8,7 @@ from statistics import fmean
 from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, printed_claim
 from simnmt.papers.sti import published
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
-from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
+from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 
 MB = 1e6
 LAYERS, HEADS = BERT_BASE.layers, BERT_BASE.heads
@@ -22,15 +22,9 @@ OUTLIERS_MB = published.OUTLIERS * LAYERS * BERT_BASE.weights_per_layer * len(BI
 LOAD_S, COMP_S = published.LAYER_LOAD_S, published.LAYER_COMP_S
 STALLED = 100 * (LOAD_S - COMP_S) / LOAD_S
 """Percentage of a layer's load during which the computation waits."""
-
-
-def motivating_pipelines() -> tuple[Timeline, Timeline]:
-    """Return six layers of DistilBERT, each loaded whole while the one before is computed, and loaded first (STI-21)."""
-    load_s, work = [LOAD_S] * published.DISTIL_LAYERS, Work([COMP_S] * published.DISTIL_LAYERS)
-    return timeline(load_s, work), load_then_run(load_s, work)
-
-
-PIPELINE, LOADED_FIRST = motivating_pipelines()
+_DISTIL = [LOAD_S] * published.DISTIL_LAYERS, Work([COMP_S] * published.DISTIL_LAYERS)
+PIPELINE, LOADED_FIRST = timeline(*_DISTIL), load_then_run(*_DISTIL)
+"""Six layers of DistilBERT, each loaded whole while the one before is computed, and loaded first (STI-21)."""
 IDLE = 100 * (1.0 - published.DISTIL_LAYERS * COMP_S / PIPELINE.latency_s)
 """Percentage of the pipeline's time in which nothing is computed."""
 

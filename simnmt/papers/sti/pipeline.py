@@ -97,12 +97,7 @@ class PipelineMeasurement(_Entry):
     @property
     def why_unjudged(self) -> str | None:
         """The reason why no bar can be judged; None if all can."""
-        if (self.layers, self.heads, self.width, self.ffn) != (
-            BERT_BASE.layers,
-            BERT_BASE.heads,
-            BERT_BASE.width,
-            BERT_BASE.ffn,
-        ):
+        if any(getattr(self, size) != getattr(BERT_BASE, size) for size in ("layers", "heads", "width", "ffn")):
             return "the model is not of BERT's base size"
         if not all([runs.cold for runs in self.faster] + [plan.cold for plan in self.grid]):
             return "the store's file could not be dropped from memory, so that reads were not cold"
