@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.papers.cnmt.claims import evaluate
+from simnmt.papers.cnmt.claims import evaluate, judge_reductions
 from simnmt.papers.cnmt.published import SLIPS
 from simnmt.papers.cnmt.table_one import TableRun
 from simnmt.papers.kit.claim import ClaimRecord
@@ -24,7 +24,7 @@ def by_letter(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = No
 
 def saved_at_best(rows: Rows, totals_s: Totals | None = None) -> str:
     """Return the verdict on the paper's headline figures."""
-    return evaluate(TableRun.of(rows, (), totals_s), headline=True)[-1].verdict
+    return judge_reductions(TableRun.of(rows, (), totals_s)).verdict
 
 
 def verdicts(rows: Rows, gaps: Rows | None = None, totals_s: Totals | None = None) -> dict[str, str]:

@@ -239,7 +239,7 @@ def _lengths_explain(run: TableRun) -> tuple[bool | None, str]:
     return all(source == "length regression" for source in largest.values()), f"; most of the gap: {shares}"
 
 
-def _reductions(run: TableRun) -> Judgement:
+def judge_reductions(run: TableRun) -> Judgement:
     """Judge the sign, not the size, of the paper's headline figures: the largest savings of C-NMT.
 
     The best of several cells is picked after the fact, so that a saving counts beyond an interval that is widened for their
@@ -310,7 +310,7 @@ _CLAIMS = (
         "CNMT-17 (reductions)",
         "At best C-NMT saves time against a single device on every data set, and against Naive",
         "up to DE-EN 26.15, FR-EN 44.32, EN-ZH 35.66 %; beyond Naive 21.37 points of the Server column (DE-EN CP1)",
-        _reductions,
+        judge_reductions,
     ),
 )
 """(a), which needs no interval and no device, first; the headline last."""

@@ -386,7 +386,7 @@ def _drawn(data_set: DataSet, table: LengthTable, seed: int, requests: int) -> E
 def _best_everywhere(
     data_set: DataSet, solutions: Sequence[Solution], table: LengthTable, seeds: Sequence[int], requests: int
 ) -> Solution:
-    """Return the seeds' solution with the least mean objective on the requests of all seeds, not only of its own."""
+    """Return the seeds' solution with the least mean objective on the requests of all seeds."""
     experiments = [_drawn(data_set, table, seed, requests) for seed in seeds]
 
     def mean(solution: Solution) -> float:

@@ -13,12 +13,12 @@ from simnmt.papers.fni import offline, online, published
 from simnmt.papers.fni.cases import LEAST_BATCHES, case_name
 from simnmt.papers.fni.devices import Decoder, decoders, doubtful_profiles, shipped_profiles
 from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
-from simnmt.papers.fni.published import OCCUPANCIES, SETS, Occupancy
+from simnmt.papers.fni.published import OCCUPANCIES, SETS
 from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
 from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.kit.page import ChartSection, estimate_bars, grouped
+from simnmt.papers.kit.page import ChartSection, Row, estimate_bars, grouped
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table
+from simnmt.papers.kit.table import Column, Figure, Table, record
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Axis, Chart, Mark, line_series
 from simnmt.report.typography import typeset_interval
@@ -31,7 +31,7 @@ MEASURES = {
     "mean_active": ("mean active", 1.0, 1),
     "steps": ("steps", 1.0, 0),
 }
-"""Statistics of an occupancy: name with unit, scale and decimals."""
+"""Measures of an occupancy: name with unit, scale and decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,49 +243,42 @@ def _tables(reproduction: Reproduction, speeds: Sequence[offline.ComparedSpeed])
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _OccupancyRow:
-    test_set: str
-    strategy: str
-    measure: str
-    spread: offline.Spread
-    statistic: Occupancy | None
-    """The paper's figure; None if it neither prints nor states one."""
-
-    @property
-    def name(self) -> str:
-        return f"{SETS[self.test_set].name} {self.strategy}, {MEASURES[self.measure][0]}"
-
-    def text(self, value: float | None) -> str:
-        _, scale, decimals = MEASURES[self.measure]
-        return "" if value is None else f"{scale * value:,.{decimals}f}"
-
-    @property
-    def interval(self) -> str:
-        return f"[{self.text(self.spread.least)}, {self.text(self.spread.greatest)}]"
-
-
 def _occupancy_table(reproduction: Reproduction) -> Table:
     statistics = {(statistic.test_set, statistic.strategy, statistic.measure): statistic for statistic in OCCUPANCIES}
     rows = [
-        _OccupancyRow(*key, measure, occupancy.spread(measure), statistics.get((*key, measure)))
-        for key, occupancy in reproduction.occupancies.items()
+        {"set": test_set, "strategy": strategy, "measure": measure}
+        | record(
+            {"statistic": statistics.get((test_set, strategy, measure))},
+            "published=statistic.published stated=statistic.stated",
+        )
+        | record(occupancy.spread(measure), "ours=mean least greatest")
+        for (test_set, strategy), occupancy in reproduction.occupancies.items()
         for measure in MEASURES
     ]
+
+    def text(row: Row, key: str) -> str:
+        _, scale, decimals = MEASURES[row["measure"]]
+        return "" if row[key] is None else f"{scale * row[key]:,.{decimals}f}"
+
     return Table(
         "occupancies",
         "Active sentences in decode steps, batches of 128",
         rows,
         [
-            Column("set, batching, measure", "name"),
-            Column("published", lambda row: row.statistic and row.text(row.statistic.published)),
-            Column("stated", lambda row: row.statistic and row.text(row.statistic.stated)),
-            Column("ours", lambda row: row.text(row.spread.mean), small="interval"),
+            Column(
+                "set, batching, measure",
+                lambda row: f"{SETS[row['set']].name} {row['strategy']}, {MEASURES[row['measure']][0]}",
+            ),
+            Column("published", lambda row: text(row, "published")),
+            Column("stated", lambda row: text(row, "stated")),
+            Column(
+                "ours",
+                lambda row: text(row, "ours"),
+                small=lambda row: f"[{text(row, 'least')}, {text(row, 'greatest')}]",
+            ),
         ],
         note="Published: in the paper’s text. Stated: the known result of simulating such lengths. Square brackets hold the "
         "least and the greatest over seeds.",
-        keys="set=test_set strategy measure published=statistic.published stated=statistic.stated ours=spread.mean "
-        "least=spread.least greatest=spread.greatest",
         on_terminal=True,
     )
 
