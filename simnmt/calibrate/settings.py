@@ -37,7 +37,7 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise CalibrationError(f"no {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
+        raise CalibrationError(f"not a {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
 
 
 Mode = Literal["quick", "full", "paper"]

@@ -46,8 +46,8 @@ def test_a_study_is_read_as_it_was_written_with_the_answer_to_every_example(tmp_
 @pytest.mark.parametrize(
     ("change", "messages"),
     [
-        ({"task": {"examples": 999}}, "outcomes of other than 999 examples"),
-        ({"devices": []}, "none of the devices"),
+        ({"task": {"examples": 999}}, "outcomes are not of 999 examples"),
+        ({"devices": []}, "not one of the devices"),
         ({"schema_version": 2}, "schema_version"),
         ({"odd": 1}, "odd"),
     ],
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any],
 
 def test_points_whose_bits_do_not_add_up_are_refused() -> None:
     point = study().grid[0].model_dump()
-    with pytest.raises(ValueError, match="other shards than n x m"):
+    with pytest.raises(ValueError, match="not of n x m shards"):
         Point.model_validate(point | {"layers": point["layers"] + 1})
 
 

@@ -398,7 +398,7 @@ def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(trans
     assert messages[-1] == "decoding 1 sentences of a text"
     for path in (tmp_path / "kept").iterdir():
         path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(CalibrationError, match="no kept contexts, or damaged"):
+    with pytest.raises(CalibrationError, match="not a file of contexts, or damaged"):
         kept.of("a text", ["un deux", "trois"], 2)
 
 
@@ -416,7 +416,7 @@ def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
     assert (again.inertia, again.method, again.seed) == (first.inertia, "sklearn", 1)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(CalibrationError, match="no kept clusters, or damaged"):
+    with pytest.raises(CalibrationError, match="not a file of clusters, or damaged"):
         clusterer.clusters(training, 4)
 
 

@@ -181,7 +181,7 @@ def test_a_direction_without_translations_is_left_out_of_word_alignments_with_a_
     )
     assert {entry.label for entry in continued.candidates} == {"one-other"} and continued.runs[0].labels == ("one-other",)
     assert continued.runs[0].notes[0].startswith("other-one: left out, since no translations")
-    assert "candidates: not of other-one, since no translations of the training text were given" in messages
+    assert "candidates: left out for other-one, since no translations of the training text were given" in messages
     with pytest.raises(CalibrationError, match="no translations of any training text"):
         run_study(made / "m", [other], settings=SMALL, parts=["candidates"])
 
@@ -221,10 +221,10 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(made: Path, study: Study
     document = json.loads(study.model_dump_json())
     document["sweep"][0]["miss_rate"] = 2.0
     path.write_text(json.dumps(document))
-    with pytest.raises(CalibrationError, match=r"no study: sweep\.0\.miss_rate"):
+    with pytest.raises(CalibrationError, match=r"not a study: sweep\.0\.miss_rate"):
         read_study(path, Study)
     path.write_text("{")
-    with pytest.raises(CalibrationError, match="no study"):
+    with pytest.raises(CalibrationError, match="not a study"):
         read_study(path, Study)
 
 

@@ -112,7 +112,7 @@ def test_a_pipeline_of_no_time_is_refused(tmp_path: Path) -> None:
     content = pipeline()
     content["faster"][0]["bits_2_s"] = 0.0
     (tmp_path / "odd.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="no measurement of a pipeline"):
+    with pytest.raises(InputError, match="not a measurement of a pipeline"):
         read_pipeline(tmp_path / "odd.json")
 
 

@@ -134,7 +134,7 @@ def study_model(
     """
     for name in parts:
         if name not in PARTS:
-            raise InputError(f"--part {name}: no part of a study", remedy=did_you_mean(name, PARTS))
+            raise InputError(f"--part {name} is not a part of a study", remedy=did_you_mean(name, PARTS))
     settings = QUICK if quick else StudySettings()
     wanted = [part for part in PARTS if part in parts]
     if not wanted:

@@ -169,7 +169,7 @@ class KeptContexts:
                 try:
                     hidden, tokens, sentence, emitted = (read_tensors(path)[0][tensor] for tensor in _CONTEXTS)
                 except (OSError, ValueError, KeyError):
-                    raise CalibrationError("no kept contexts, or damaged", path=path, remedy="remove the file") from None
+                    raise CalibrationError("not a file of contexts, or damaged", path=path, remedy="remove the file") from None
                 return Contexts(hidden, tokens, sentence, emitted, len(lines))
         self._say(f"decoding {len(lines):,} sentences of {name}")
         translator, progress = self._translator, _tenths(self._say)
@@ -242,7 +242,7 @@ class Clusterer:
                 tensors, notes = read_tensors(path)
                 return Clustering(tensors["centroids"], tensors["labels"], **json.loads(notes[_NOTE]))
             except (OSError, KeyError, ValueError, TypeError, RecursionError):
-                raise CalibrationError("no kept clusters, or damaged", path=path, remedy="remove the file") from None
+                raise CalibrationError("not a file of clusters, or damaged", path=path, remedy="remove the file") from None
         clustering = self._cluster(contexts, clusters)
         note = json.dumps({name: getattr(clustering, name) for name in _CLUSTERING})
         _keep(path, {"centroids": clustering.centroids, "labels": clustering.labels}, {_NOTE: note})

@@ -75,7 +75,7 @@ class Sentences:
         encoded = cls(tuple(tuple(ids) for ids in translator.source.encode(sample.sources)), references)
         kept = [at for at, ids in enumerate(encoded.sources) if 1 < len(ids) <= longest]
         if not kept:
-            raise CalibrationError("no sentence that the model can read", remedy="give a text, one sentence a line")
+            raise CalibrationError("the text has no sentence that the model reads", remedy="give a text, one sentence a line")
         return encoded._at(kept)
 
     @property

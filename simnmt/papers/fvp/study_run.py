@@ -389,7 +389,7 @@ def run_study(
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
             part_labels = bench.labels(part)
             if left := [label for label in labels if label not in part_labels]:
-                progress(f"{part}: not of {', '.join(left)}, since no translations of the training text were given")
+                progress(f"{part}: left out for {', '.join(left)}, since no translations of the training text were given")
             entries = tuple(bench.entries(part))
             run = clock.run(
                 PartRun,

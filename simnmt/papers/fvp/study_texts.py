@@ -88,7 +88,7 @@ def training_lines(direction: Direction, most: int) -> list[str]:
     """Return the first `most` lines that are not empty. Raises `CalibrationError` if there is none, and what reading raises."""
     lines = list(islice((line for line in TextLines(direction.train, kept="head", pipes=False) if line.strip()), most))
     if not lines:
-        raise CalibrationError("no sentence in it", path=direction.train, remedy=_REMEDY)
+        raise CalibrationError("the text has no sentence", path=direction.train, remedy=_REMEDY)
     return lines
 
 

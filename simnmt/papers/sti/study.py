@@ -145,7 +145,7 @@ class Outcome(Configuration):
         try:
             base64.b64decode(text, validate=True)
         except binascii.Error:
-            raise ValueError("no base64") from None
+            raise ValueError("not base64") from None
         return text
 
     def right(self, examples: int) -> NDArray[np.bool_]:
@@ -229,7 +229,7 @@ class Point(Submodel):
     @model_validator(mode="after")
     def _is_whole(self) -> Point:
         if sum(self.bits.values()) != self.shards or len(self.load_s) != self.layers:
-            raise ValueError("bits and loads of other shards than n x m")
+            raise ValueError("bits and loads are not of n x m shards")
         return self
 
 
@@ -301,10 +301,10 @@ class Study(Configuration):
     def _outcomes_are_of_the_task(self) -> Study:
         size = -(-self.task.examples // 8)
         if any(len(base64.b64decode(outcome.correct)) != size for outcome in self.outcomes):
-            raise ValueError(f"outcomes of other than {self.task.examples} examples")
+            raise ValueError(f"outcomes are not of {self.task.examples} examples")
         known = {device.name for device in self.devices}
         if unknown := {*(point.device for point in (*self.grid, *self.sizes)), *(case.device for case in self.greedy)} - known:
-            raise ValueError(f"points of {', '.join(sorted(unknown))}, which is none of the devices")
+            raise ValueError(f"points of {', '.join(sorted(unknown))}, which is not one of the devices")
         return self
 
 
@@ -340,4 +340,4 @@ class StudySource:
 
     def __post_init__(self) -> None:
         if unknown := [part for part in self.parts if part not in PARTS]:
-            raise InputError(f"--part {unknown[0]}: no part of a study", remedy=did_you_mean(unknown[0], PARTS))
+            raise InputError(f"--part {unknown[0]} is not a part of a study", remedy=did_you_mean(unknown[0], PARTS))
