@@ -33,8 +33,8 @@ def column_of(folder: Path, values: np.ndarray) -> Column:
 
 @pytest.fixture(params=[SMALL, LARGE])
 def size(request: pytest.FixtureRequest) -> int:
-    found: int = request.param
-    return found
+    values_read: int = request.param
+    return values_read
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i8", "i4", "i2", "i1"])
@@ -44,9 +44,9 @@ def test_a_column_reads_as_the_array_that_was_written(tmp_path: Path, size: int,
     assert len(column) == size
     picked = np.array([size - 1, 0, 17, 17])
     for rows in (slice(None), slice(3, 9), slice(size - 5, size + 5), slice(4, 4), picked, np.empty(0, np.int64)):
-        found = column[rows]
-        assert found.dtype == values.dtype
-        np.testing.assert_array_equal(found, values[rows])
+        values_read = column[rows]
+        assert values_read.dtype == values.dtype
+        np.testing.assert_array_equal(values_read, values[rows])
     np.testing.assert_array_equal(np.asarray(column), values)
     assert np.asarray(column, np.float32).dtype == np.float32
 
@@ -60,10 +60,10 @@ def test_what_is_read_is_ones_own(tmp_path: Path, size: int) -> None:
 
 def test_blocks_are_joined_in_their_order(tmp_path: Path) -> None:
     blocks = [{"a": np.arange(start, start + 3), "b": np.full(3, start / 2)} for start in range(0, 30, 3)]
-    found = write_columns(tmp_path, iter(blocks))
-    assert list(found) == ["a", "b"]
-    assert found["a"][:].tolist() == list(range(30))
-    assert found["b"][:].tolist() == [start / 2 for start in range(0, 30, 3) for _ in range(3)]
+    values_read = write_columns(tmp_path, iter(blocks))
+    assert list(values_read) == ["a", "b"]
+    assert values_read["a"][:].tolist() == list(range(30))
+    assert values_read["b"][:].tolist() == [start / 2 for start in range(0, 30, 3) for _ in range(3)]
 
 
 def test_what_lies_scattered_in_memory_is_written_in_its_order(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ class TestWithoutAName:
 
     @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda column: pickle.loads(pickle.dumps(column))])
     def test_it_is_sent_as_an_array(self, nameless: Column, size: int, duplicate: Callable[[Any], Any]) -> None:
-        found = duplicate(nameless)
-        assert isinstance(found, np.ndarray)
-        np.testing.assert_array_equal(found, numbers(size))
+        values_read = duplicate(nameless)
+        assert isinstance(values_read, np.ndarray)
+        np.testing.assert_array_equal(values_read, numbers(size))
 
 
 def test_a_column_is_sent_by_the_name_of_its_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from simnmt.base.suggestions import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "nearest_name"),
     [
         ("clout", "cloud"),
         ("cloud", "cloud"),
@@ -22,8 +22,8 @@ from simnmt.base.suggestions import did_you_mean, nearest
         (7, None),
     ],
 )
-def test_the_nearest_name_is_found_or_none(name: object, found: str | None) -> None:
-    assert nearest(name, (known for known in ("edge", "cloud", "oracle"))) == found
+def test_the_nearest_name_is_found_or_none(name: object, nearest_name: str | None) -> None:
+    assert nearest(name, (known for known in ("edge", "cloud", "oracle"))) == nearest_name
 
 
 def test_the_remedy_names_the_nearest_or_what_is_known() -> None:

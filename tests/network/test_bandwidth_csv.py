@@ -34,7 +34,7 @@ def test_the_unit_is_as_told_or_as_the_column_says(file: Path, column: str, unit
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("0,5\n1,-1\n", ":3:3: mbps is -1, but a bandwidth is positive and finite (leave the cell empty"),
         ("0,0\n1,\n", ": mbps is zero or empty in every row (give at least one sample)"),
@@ -42,9 +42,9 @@ def test_the_unit_is_as_told_or_as_the_column_says(file: Path, column: str, unit
         ("0,5e7\n1,6e7\n", ": the median of mbps would be 5.5e+04 Gbit/s; these look like a smaller unit read as mbps"),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line(file: Path, text: str, said: str) -> None:
+def test_a_bad_file_is_refused_in_one_line(file: Path, text: str, message: str) -> None:
     file.write_text("time_s,mbps\n" + text)
-    with pytest.raises(TraceError, match=re.escape(f"{file}{said}")):
+    with pytest.raises(TraceError, match=re.escape(f"{file}{message}")):
         read_bandwidth_csv(file)
 
 

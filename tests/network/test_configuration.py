@@ -66,7 +66,7 @@ def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place", "said"),
+    ("given", "place", "message"),
     [
         ({"rtt": {"csv": "a", "time_colum": "x"}}, "rtt.time_colum", "Extra inputs"),
         ({"rtt": {"constant_ms": True}}, "rtt.constant_ms", "valid number"),
@@ -100,12 +100,12 @@ def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
         ({"rtt": "x", "bandwidth": 1}, "bandwidth", "Extra inputs"),
     ],
 )
-def test_one_complaint_at_the_key_that_is_wrong(given: Any, place: str, said: str) -> None:
+def test_one_complaint_at_the_key_that_is_wrong(given: Any, place: str, message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         NETWORK(given)
     (error,) = caught.value.errors()
     assert ".".join(map(str, error["loc"])) == place
-    assert said in error["msg"]
+    assert message in error["msg"]
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_cellular_log_gives_each_quantity_at_its_own_clock_from_one_moment_on(
     assert (down.time_s.tolist(), down.value.tolist()) == ([0, 1, 2, 3, 4], [0.5e6, 8e6, 9e6, 16e6, 16e6])
     assert (down.lost_samples, up.lost_samples) == (1, 2)
     assert "zero values, so lost: 2" in down.remarks
-    assert any("repeated the time of another" in said for said in down.remarks)
+    assert any("repeated the time of another" in message for message in down.remarks)
 
 
 def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> None:
@@ -95,13 +95,13 @@ def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> No
     assert rtt.began_s == parse_date_s("2019-12-16T13:40:05Z") == 1576503605.0
     assert (down.value.tolist(), down.lost.tolist()) == ([4e6, 4e6], [False, True])
     assert "column DL_bitrate, read in kbps, as it names no unit" in down.remarks
-    assert any("acknowledgements of a download" in said for said in up.remarks)
+    assert any("acknowledgements of a download" in message for message in up.remarks)
 
 
 def test_pauses_of_the_traffic_are_suspected_and_may_be_counted_as_lost(file: Path) -> None:
     text = "time_s,dl_kbps\n" + "".join(f"{second},{5 if second % 5 == 4 else 9000}\n" for second in range(20))
     (kept,) = read(file, text)
-    assert any("20 % of the values are below 1 % of their 90th percentile" in said for said in kept.remarks)
+    assert any("20 % of the values are below 1 % of their 90th percentile" in message for message in kept.remarks)
     (held,) = read(file, text, idle_below_bps=100e3)
     assert (held.lost_samples, set(held.value.tolist())) == (4, {9e6})
     assert "values below 100 kbit/s, so pauses and lost: 4" in held.remarks
@@ -117,7 +117,7 @@ HEAD = "time_s,rtt_ms\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n0,1\n", ":1:1: no column is called like a time: a, b (name it by --column time=NAME)"),
         ("time_s,b\n0,1\n", ":1:1: no column is called like an RTT or a bandwidth: time_s, b (name it by --column rtt=NAME)"),
@@ -144,8 +144,8 @@ HEAD = "time_s,rtt_ms\n"
         ("", ": empty file"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_one_line_with_its_place(file: Path, text: str, said: str) -> None:
-    with pytest.raises(TraceError, match=re.escape(f"{file}{said}")) as caught:
+def test_what_cannot_be_told_is_refused_in_one_line_with_its_place(file: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(f"{file}{message}")) as caught:
         read(file, text)
     assert "\n" not in str(caught.value)
     assert caught.value.remedy
@@ -215,8 +215,8 @@ def test_a_column_may_have_a_colon_in_its_name(file: Path) -> None:
     ],
 )
 def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix_s: float | None) -> None:
-    found = parse_date_s(cell)
-    assert found == unix_s if unix_s is not None else found != found
+    time_s = parse_date_s(cell)
+    assert time_s == unix_s if unix_s is not None else time_s != time_s
 
 
 def test_values_that_no_network_has_are_lost(file: Path) -> None:
@@ -240,12 +240,12 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
 def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
     (guessed,) = read(file, "timestamp,rtt_ms\n1500000000000,50\n1500000002000,60\n")
     assert "column timestamp, read in ms, as it names no unit" in guessed.remarks
-    for told in ("epoch_ms,rtt_ms\n1500000000000,50\n", "timestamp,rtt_ms\n2019-12-16T13:40:04Z,50\n"):
-        assert not any("as it names no unit" in said for said in read(file, told)[0].remarks)
+    for text in ("epoch_ms,rtt_ms\n1500000000000,50\n", "timestamp,rtt_ms\n2019-12-16T13:40:04Z,50\n"):
+        assert not any("as it names no unit" in message for message in read(file, text)[0].remarks)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("time_s,uplink\n0,5\n", r"\(say it by --column uplink=uplink:mbps\)"),
         ("date,rtt_ms\n16/12/2019 13:40:04,50\n", r":2:1: date is '16/12/2019 13:40:04'.*dates with the year first"),
@@ -258,8 +258,8 @@ def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
     ],
     ids=["uplink", "date", "names", "cell", "many"],
 )
-def test_a_complaint_says_what_helps_and_no_more(file: Path, text: str, said: str) -> None:
-    with pytest.raises(TraceError, match=said) as caught:
+def test_a_complaint_says_what_helps_and_no_more(file: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message) as caught:
         read(file, text)
     assert str(caught.value).isprintable() and len(caught.value.what) + len(caught.value.remedy or "") < 1000
 

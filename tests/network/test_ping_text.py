@@ -140,7 +140,7 @@ def test_what_windows_says_of_a_request_that_failed_is_a_loss(file: Path) -> Non
 
 def test_a_reply_of_less_than_a_millisecond_is_taken_for_one_and_said(file: Path) -> None:
     assert "replies in less than 1 ms, taken for 1 ms: 1" in read(file, WINDOWS).remarks
-    assert not any("less than" in said for said in read(file, LINUX).remarks)
+    assert not any("less than" in message for message in read(file, LINUX).remarks)
 
 
 def test_a_destination_that_no_terminal_should_see_is_printable(file: Path) -> None:

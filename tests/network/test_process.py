@@ -70,10 +70,10 @@ def test_a_lap_goes_on_where_the_one_before_ended() -> None:
 def test_residuals_have_the_autocorrelation_of_their_score() -> None:
     one = LevelShifts(levels_s=(0.05,), samples=(100_000,), shifts=())
     rtt_s = draw_series(known(levels=one, residuals=(BODY,), spikes=None), 100_000 * STEP_S, seed=1).rtt_s - 0.05
-    found = [float(np.mean(rtt_s[lag:] * rtt_s[:-lag]) / np.mean(rtt_s**2)) for lag in (1, 5)]
+    correlations = [float(np.mean(rtt_s[lag:] * rtt_s[:-lag]) / np.mean(rtt_s**2)) for lag in (1, 5)]
     # Of a uniform law drawn by normal scores of correlation r it is 6 / pi * asin(r / 2) (Pearson 1907).
     wanted = [6 / np.pi * np.arcsin(0.8 * 0.9**lag / 2) for lag in (1, 5)]
-    assert found == pytest.approx(wanted, abs=0.02)
+    assert correlations == pytest.approx(wanted, abs=0.02)
     assert float(rtt_s.mean()) == pytest.approx(0.0, abs=1e-4)
 
 
@@ -140,7 +140,7 @@ def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "wrong", "said"),
+    ("part", "wrong", "message"),
     [
         ('"schema_version": 1', '"schema_version": 2', "schema_version: input should be 1"),
         ('"step_s": 60.0', '"step_s": 0.0', "step_s: input should be greater than or equal to 0.000001"),
@@ -158,7 +158,7 @@ def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
         ("0.9,\n    1.0", "0.9,\n    0.95", "spikes.heights: shares must run from 0 to 1"),
     ],
 )
-def test_parameters_that_make_no_process_are_refused_by_name(tmp_path: Path, part: str, wrong: str, said: str) -> None:
+def test_parameters_that_make_no_process_are_refused_by_name(tmp_path: Path, part: str, wrong: str, message: str) -> None:
     path = tmp_path / "p.json"
     text = process_text(known())
     if part.startswith("[["):  # the file has a number a line
@@ -167,7 +167,7 @@ def test_parameters_that_make_no_process_are_refused_by_name(tmp_path: Path, par
     path.write_text(text.replace(part, wrong, 1))
     with pytest.raises(TraceError) as complaint:
         read_process(path)
-    assert complaint.value.path == str(path) and said in complaint.value.what
+    assert complaint.value.path == str(path) and message in complaint.value.what
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])

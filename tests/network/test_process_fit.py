@@ -46,30 +46,30 @@ def measured(rtt_s: np.ndarray, step_s: float = 5.0) -> RttSeries:
 
 def test_a_fit_to_a_series_of_known_parameters_finds_them_again() -> None:
     without_bursts = known().model_copy(update={"bursts": None})
-    found = fit_process(draw_series(without_bursts, known().lap_s, seed=1))
-    assert (found.step_s, found.lap_samples, found.daily) == (60.0, 20_000, None)
-    assert found.levels.levels_s == pytest.approx((0.050, 0.080, 0.095), abs=3e-4)
+    process = fit_process(draw_series(without_bursts, known().lap_s, seed=1))
+    assert (process.step_s, process.lap_samples, process.daily) == (60.0, 20_000, None)
+    assert process.levels.levels_s == pytest.approx((0.050, 0.080, 0.095), abs=3e-4)
     # The shortest of the geometric stays are taken for bursts, and a burst now and then for a stay.
-    assert found.levels.samples == pytest.approx((12_000, 5_000, 3_000), rel=0.05)
-    assert {(a, b) for a, b, _ in found.levels.shifts} >= {(0, 1), (1, 0), (1, 2), (2, 0)}
-    assert sum(count for *_, count in found.levels.shifts) == pytest.approx(50, abs=15)
-    assert found.slow_share * found.persistence == pytest.approx(0.4, abs=0.03)
-    assert found.persistence == pytest.approx(0.8, abs=0.04)
-    assert found.spikes is not None and found.spikes.samples == pytest.approx(300, rel=0.1)
-    assert found.spikes.heights.values_s[-1] == pytest.approx(0.4, abs=0.003)
+    assert process.levels.samples == pytest.approx((12_000, 5_000, 3_000), rel=0.05)
+    assert {(a, b) for a, b, _ in process.levels.shifts} >= {(0, 1), (1, 0), (1, 2), (2, 0)}
+    assert sum(count for *_, count in process.levels.shifts) == pytest.approx(50, abs=15)
+    assert process.slow_share * process.persistence == pytest.approx(0.4, abs=0.03)
+    assert process.persistence == pytest.approx(0.8, abs=0.04)
+    assert process.spikes is not None and process.spikes.samples == pytest.approx(300, rel=0.1)
+    assert process.spikes.heights.values_s[-1] == pytest.approx(0.4, abs=0.003)
 
 
 def test_bursts_are_told_from_lone_spikes_with_how_like_their_heights_are() -> None:
     levels = LevelShifts(levels_s=(0.05,), samples=(20_000,), shifts=())
     rough = Excursions(runs=200, samples=500, heights=QuantileLaw(shares=(0.0, 1.0), values_s=(0.01, 0.2)), likeness=0.5)
     parts = {"levels": levels, "residuals": known().residuals[:1], "bursts": rough}
-    found = fit_process(draw_series(known().model_copy(update=parts), known().lap_s, seed=1))
-    assert found.spikes is not None and found.bursts is not None
+    process = fit_process(draw_series(known().model_copy(update=parts), known().lap_s, seed=1))
+    assert process.spikes is not None and process.bursts is not None
     # Stays of a burst are geometric, so some 80 of the 200 are of one sample; some that keep a height are taken for levels.
-    assert found.spikes.runs == pytest.approx(380, rel=0.05)
-    assert found.bursts.runs == pytest.approx(120, rel=0.1)
-    assert found.bursts.samples == pytest.approx(420, rel=0.1)
-    assert found.bursts.likeness == pytest.approx(0.5, abs=0.1)
+    assert process.spikes.runs == pytest.approx(380, rel=0.05)
+    assert process.bursts.runs == pytest.approx(120, rel=0.1)
+    assert process.bursts.samples == pytest.approx(420, rel=0.1)
+    assert process.bursts.likeness == pytest.approx(0.5, abs=0.1)
 
 
 def test_what_a_fit_draws_looks_like_what_it_was_fitted_to() -> None:
@@ -96,10 +96,10 @@ def test_a_swing_that_the_days_agree_on_is_found_and_one_of_chance_is_not() -> N
     noise_s = np.random.default_rng(1).exponential(0.001, len(hours))
     route_s = np.where(hours < 150, 0.05, 0.09)
     seen = measured(route_s + noise_s + evening_s, 300.0)
-    found = fit_process(seen).daily
-    assert found is not None
-    assert int(np.argmax(found.hours_s)) == 20
-    assert np.ptp(found.hours_s) == pytest.approx(0.02, rel=0.1)
+    process = fit_process(seen).daily
+    assert process is not None
+    assert int(np.argmax(process.hours_s)) == 20
+    assert np.ptp(process.hours_s) == pytest.approx(0.02, rel=0.1)
     assert fit_daily_swing(seen.time_s, route_s + noise_s) is None
     six = seen.time_s < 6.5 * DAY_S
     assert fit_daily_swing(seen.time_s[six], seen.rtt_s[six]) is None
@@ -109,8 +109,8 @@ def test_a_swing_survives_days_that_were_not_recorded() -> None:
     hours = np.arange(20 * 24 * 4) / 4
     rtt_s = 0.05 + 0.01 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).exponential(0.001, len(hours))
     there = (hours < 100) | (hours > 160)
-    found = fit_daily_swing(3600 * hours[there], rtt_s[there])
-    assert found is not None and int(np.argmax(found.hours_s)) in (5, 6)
+    process = fit_daily_swing(3600 * hours[there], rtt_s[there])
+    assert process is not None and int(np.argmax(process.hours_s)) in (5, 6)
 
 
 def test_scores_are_solved_for_such_that_values_have_their_mean_product() -> None:
@@ -135,8 +135,8 @@ def test_a_flat_series_gives_a_flat_draw() -> None:
 def test_a_short_series_keeps_its_median_though_its_tail_is_long() -> None:
     rtt_s = 0.05 + 0.05 * np.random.default_rng(1).exponential(size=150)
     process = fit_process(measured(rtt_s))
-    found = np.median([figures(draw_series(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
-    assert float(found) == pytest.approx(np.median(rtt_s), rel=0.04)
+    process = np.median([figures(draw_series(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
+    assert float(process) == pytest.approx(np.median(rtt_s), rel=0.04)
 
 
 def test_a_series_too_short_to_fit_is_refused() -> None:

@@ -20,7 +20,7 @@ from simnmt.network.traces.trace_file import output_paths, read_trace, with_kind
 
 def readings(samples: list[tuple[float, float | None]], quantity="rtt", **more) -> Readings:
     times, values = zip(*samples, strict=True) if samples else ((), ())
-    value = np.array([math.nan if each is None else each for each in values], dtype=float)
+    value = np.array([math.nan if sample is None else sample for sample in values], dtype=float)
     return Readings(quantity, np.array(times, dtype=float), value, "measured", "by hand", **more)
 
 
@@ -49,16 +49,16 @@ def test_mending_is_what_a_walk_in_order_finds(given) -> None:
     assert trace.lost_samples == sum(value is None for value in first.values())
     times = [time for time, _ in given]
     back = sum(later < earlier for earlier, later in itertools.pairwise(times))
-    assert any(f"{back} sample" in said and "sorted by time" in said for said in trace.remarks) is (back > 0)
-    assert any("repeated the time" in said for said in trace.remarks) is (len(first) < len(given))
+    assert any(f"{back} sample" in remark and "sorted by time" in remark for remark in trace.remarks) is (back > 0)
+    assert any("repeated the time" in remark for remark in trace.remarks) is (len(first) < len(given))
 
 
 def test_a_clock_that_was_set_back_is_suspected() -> None:
     steady = [(float(second), 0.05) for second in range(1000)]
     back = [(float(second), 0.06) for second in range(400, 1400)]
-    said = "; ".join(mended(readings(steady + back)).remarks)
-    assert "1 sample stood behind a later one, by 599 s at most" in said
-    assert "the clock seems to have been set back" in said
+    remark = "; ".join(mended(readings(steady + back)).remarks)
+    assert "1 sample stood behind a later one, by 599 s at most" in remark
+    assert "the clock seems to have been set back" in remark
     assert "set back" not in "; ".join(mended(readings([*steady, (997.5, 0.05)])).remarks)
 
 
@@ -105,7 +105,7 @@ def test_what_is_written_is_read_again_by_a_scenario_and_by_inspect(given, quant
     assert series.time_s.tolist() == again.time_s.tolist() == trace.time_s.tolist()
     assert (series.lost, series.kind, series.source) == (trace.lost_samples, "measured", "by hand")
     assert (again.lost.tolist(), again.lost_samples) == (trace.lost.tolist(), trace.lost_samples)
-    assert not any("column" in said for said in again.remarks), "simnmt knows its own columns"
+    assert not any("column" in remark for remark in again.remarks), "simnmt knows its own columns"
 
 
 def trace_of(quantity: str, began_s: float = 0.0) -> Trace:

@@ -153,7 +153,7 @@ def test_a_lost_round_is_held_and_its_reason_counted(file: Path, result: dict[st
         assert trace.remarks == ()
     else:
         assert why in "; ".join(trace.remarks)
-        assert not any("\n" in said for said in trace.remarks)
+        assert not any("\n" in message for message in trace.remarks)
     with pytest.raises(TraceError, match="RTT: no sample of 1 arrived") as caught:
         read(file, result)
     assert (why or "") in str(caught.value)
@@ -197,8 +197,8 @@ def mixed() -> list[dict[str, Any]]:
 
 
 def test_of_several_series_one_has_to_be_chosen(file: Path, mixed: list[dict[str, Any]]) -> None:
-    said = "results of 2 probes: 2 (3), 1 (2); results of 2 measurements: 5001 (4), 6 (1)"
-    with pytest.raises(TraceError, match=re.escape(f"{file}: {said} (choose one by --probe and --measurement)")):
+    message = "results of 2 probes: 2 (3), 1 (2); results of 2 measurements: 5001 (4), 6 (1)"
+    with pytest.raises(TraceError, match=re.escape(f"{file}: {message} (choose one by --probe and --measurement)")):
         read(file, *mixed)
     with pytest.raises(TraceError, match=r"2 probes: 1 \(2\), 2 \(2\) \(choose one by --probe\)"):
         read(file, *mixed, measurement=5001)
@@ -216,7 +216,7 @@ def test_a_destination_that_changes_its_address_is_said(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[]", ": no results (give at least one round)"),
         ('[{"fw": 1,]', ":1:11: no JSON: "),
@@ -237,9 +237,9 @@ def test_a_destination_that_changes_its_address_is_said(file: Path) -> None:
         ('[{"type": "ping", "min": ' + "9" * 5000 + "}]", ":1: no JSON that could hold results"),
     ],
 )
-def test_what_is_no_result_is_refused_in_one_line_with_its_place(file: Path, text: str, said: str) -> None:
+def test_what_is_no_result_is_refused_in_one_line_with_its_place(file: Path, text: str, message: str) -> None:
     file.write_text(text)
-    with pytest.raises(TraceError, match=re.escape(f"{file}{said}")) as caught:
+    with pytest.raises(TraceError, match=re.escape(f"{file}{message}")) as caught:
         read_trace(file)
     assert "\n" not in str(caught.value)
     assert caught.value.remedy

@@ -46,8 +46,8 @@ class Site:
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def will(self, status: int = 200, body: bytes = RESULTS, **headers: str) -> Site:
-        said = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        self.answers.append((status, said | {key.replace("_", "-"): value for key, value in headers.items()}, body))
+        message = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        self.answers.append((status, message | {key.replace("_", "-"): value for key, value in headers.items()}, body))
         return self
 
     def query(self, **other: Any) -> Query:
@@ -187,7 +187,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_again(site: Site, pauses: list[
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "said"),
+    ("status", "body", "headers", "message"),
     [
         (200, b"[]", {}, "measurement 1437285, probe 6222, 2018-05-03T00:00Z to 2018-05-04T00:00Z: no results ("),
         (400, b"{}", {}, "SITE does not understand measurement 1437285, probe 6222"),
@@ -213,13 +213,13 @@ def test_an_answer_that_was_cut_off_is_asked_for_again(site: Site, pauses: list[
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_is_not_kept(
-    site: Site, tmp_path: Path, status: int, body: bytes, headers: dict[str, str], said: str
+    site: Site, tmp_path: Path, status: int, body: bytes, headers: dict[str, str], message: str
 ) -> None:
     cache = Cache(tmp_path)
     with pytest.raises(TraceError) as refused:
         fetch(site.will(status, body, **headers).query(), cache)
     text = str(refused.value)
-    assert text.startswith(said.replace("SITE", site.url.removeprefix("http://")))
+    assert text.startswith(message.replace("SITE", site.url.removeprefix("http://")))
     assert "\n" not in text
     assert list(tmp_path.iterdir()) == []
 
@@ -322,7 +322,7 @@ def test_a_site_that_is_not_there(pauses: list[float], monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"measurement": 0}, "--measurement 0: is not a valid number of RIPE Atlas"),
         ({"probe": -1}, "--probe -1: is not a valid number of RIPE Atlas"),
@@ -334,7 +334,7 @@ def test_a_site_that_is_not_there(pauses: list[float], monkeypatch: pytest.Monke
         ({"base_url": "https://[c"}, "--base-url"),
     ],
 )
-def test_a_query_that_makes_no_sense_asks_nobody(wrong: dict[str, Any], said: str) -> None:
+def test_a_query_that_makes_no_sense_asks_nobody(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError) as refused:
         Query(**({"measurement": 1, "probe": 2, "start_s": 60, "stop_s": 120} | wrong))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)

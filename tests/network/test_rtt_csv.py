@@ -100,7 +100,7 @@ HEAD = "time_s,rtt_ms\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             HEAD + "0,50\n20,50\n10,50\n",
@@ -141,9 +141,9 @@ HEAD = "time_s,rtt_ms\n"
         ),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line_with_its_place(file: Path, text: str, said: str) -> None:
+def test_a_bad_file_is_refused_in_one_line_with_its_place(file: Path, text: str, message: str) -> None:
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(TraceError, match=re.escape(f"{file}{said}")) as caught:
+    with pytest.raises(TraceError, match=re.escape(f"{file}{message}")) as caught:
         read_rtt_csv(file)
     assert "\n" not in str(caught.value)
     assert caught.value.remedy
@@ -215,7 +215,7 @@ def test_twelve_thousand_rows_are_read_in_a_blink(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "said"),
+    ("note", "message"),
     [
         ("lost: " + "9" * 5000, "is no count of samples"),
         ("simnmt rtt series, version " + "9" * 5000, "is newer than this simnmt knows"),
@@ -223,15 +223,15 @@ def test_twelve_thousand_rows_are_read_in_a_blink(file: Path) -> None:
     ],
     ids=["lost", "version", "kind"],
 )
-def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: str, said: str) -> None:
+def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(f"# {note}\ntime_s,rtt_ms\n0,50\n")
-    with pytest.raises(TraceError, match=said) as caught:
+    with pytest.raises(TraceError, match=message) as caught:
         read_rtt_csv(tmp_path / "a.csv")
     assert len(str(caught.value)) < 300 + len(str(tmp_path)) and str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (gzip.compress(b"time_s,rtt_ms\n0,50\n"), "is packed.*unpack it"),
         (b"PK\x03\x04" + bytes(20), "is packed.*unpack it"),
@@ -240,11 +240,11 @@ def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: 
     ids=["gzip", "zip", "too large"],
 )
 def test_what_is_no_text_of_a_sensible_size_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
 ) -> None:
     monkeypatch.setattr("simnmt.network.text_files.MOST_TEXT_BYTES", 400)
     (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_rtt_csv(tmp_path / "a.csv")
 
 

@@ -47,7 +47,7 @@ def test_every_ping_series_is_imported_and_then_read_by_a_scenario(path: Path, t
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
 def test_every_cellular_log_gives_rtt_and_both_bandwidths_at_their_own_clocks(path: Path) -> None:
     rtt, down, up = (summarise(trace) for trace in read_trace(path))
-    assert [each.quantity for each in (rtt, down, up)] == ["rtt", "downlink", "uplink"]
+    assert [trace.quantity for trace in (rtt, down, up)] == ["rtt", "downlink", "uplink"]
     assert (rtt.spacing_s, down.spacing_s, up.spacing_s) == (14.0, 1.0, 1.0)
     assert 0.06 < rtt.quantiles[0.5] < 0.09  # type: ignore[operator]
     assert 0 < rtt.lost_share < 0.06
@@ -81,17 +81,17 @@ EXPECTED_MS = {
 def test_every_sample_of_a_firmware_is_worth_what_its_text_says(path: Path, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"results of \d+ probes: .*choose one by --probe"):
         read_trace(path)
-    found: list[float | None] = []
+    least_ms: list[float | None] = []
     for result in json.loads(path.read_text()):
         alone = tmp_path / "one.json"
         alone.write_text(json.dumps(result))
         try:
             (trace,) = read_trace(alone, ReadOptions(probe=result["prb_id"], measurement=result["msm_id"]))
-            found.append(round(float(trace.value[0]) * 1e3, 3))
+            least_ms.append(round(float(trace.value[0]) * 1e3, 3))
         except TraceError as error:
             assert "no sample of 1 arrived: " in str(error)
-            found.append(None)
-    assert found == EXPECTED_MS[path.stem.split("_")[2]]
+            least_ms.append(None)
+    assert least_ms == EXPECTED_MS[path.stem.split("_")[2]]
 
 
 def test_one_probe_of_several_makes_a_series() -> None:

@@ -11,27 +11,27 @@ from simnmt.network.traces.summary import autocorrelation, format_duration, form
 
 
 def trace(values, times=None, quantity="rtt") -> Trace:
-    value = np.array([math.nan if each is None else each for each in values], dtype=float)
+    value = np.array([math.nan if sample is None else sample for sample in values], dtype=float)
     time_s = np.arange(float(len(value))) if times is None else np.array(times, float)
     return mended(Readings(quantity, time_s, value, "measured", "by hand"))
 
 
 def test_the_clock_the_losses_and_the_mean_are_counted_by_hand() -> None:
-    found = summarise(trace([None, 0.05, None, None, 0.09, 0.05, None], [0, 10, 20, 30, 40, 90, 100]))
-    assert (found.samples, found.duration_s) == (6, 100.0)
-    assert (found.spacing_s, found.spacing_least_s, found.spacing_most_s, found.gaps) == (10.0, 10.0, 50.0, 1)
-    assert (found.lost, found.lost_share) == (4, 4 / 7)
+    summary = summarise(trace([None, 0.05, None, None, 0.09, 0.05, None], [0, 10, 20, 30, 40, 90, 100]))
+    assert (summary.samples, summary.duration_s) == (6, 100.0)
+    assert (summary.spacing_s, summary.spacing_least_s, summary.spacing_most_s, summary.gaps) == (10.0, 10.0, 50.0, 1)
+    assert (summary.lost, summary.lost_share) == (4, 4 / 7)
     # From 20 to 40 s after the beginning, and from the last sample to the end of the lap.
-    assert (found.outages, found.outage_most_samples, found.outage_most_s, found.outage_s) == (2, 2, 20.0, 30.0)
-    assert found.mean == pytest.approx((30 * 0.05 + 50 * 0.09 + 20 * 0.05) / 100)
-    assert found.quantiles[0.5] == pytest.approx(0.05)
+    assert (summary.outages, summary.outage_most_samples, summary.outage_most_s, summary.outage_s) == (2, 2, 20.0, 30.0)
+    assert summary.mean == pytest.approx((30 * 0.05 + 50 * 0.09 + 20 * 0.05) / 100)
+    assert summary.quantiles[0.5] == pytest.approx(0.05)
 
 
 def test_quantiles_are_of_what_arrived_and_the_far_tail_needs_enough_of_it() -> None:
     values = np.random.default_rng(1).exponential(5e4, 10_000) + 1e4
-    found = summarise(trace(values, quantity="uplink"))
+    summary = summarise(trace(values, quantity="uplink"))
     exact = {share: 1e4 - 5e4 * math.log(1 - share) for share in (0.5, 0.9, 0.99, 0.999)}
-    assert {share: found.quantiles[share] for share in exact} == pytest.approx(exact, rel=0.12)
+    assert {share: summary.quantiles[share] for share in exact} == pytest.approx(exact, rel=0.12)
     assert summarise(trace(values[1:], quantity="uplink")).quantiles[0.999] is None
 
 
@@ -41,8 +41,8 @@ def test_autocorrelation_is_that_of_the_process() -> None:
     values[0] = 0.0
     for i, shock in enumerate(random.normal(size=len(values) - 1)):
         values[i + 1] = 0.8 * values[i] + shock
-    found = summarise(trace(5 + values / 10, quantity="uplink"))
-    assert (found.autocorrelation[1], found.autocorrelation[10]) == pytest.approx((0.8, 0.8**10), abs=0.03)
+    summary = summarise(trace(5 + values / 10, quantity="uplink"))
+    assert (summary.autocorrelation[1], summary.autocorrelation[10]) == pytest.approx((0.8, 0.8**10), abs=0.03)
     lossy = [None if lost else value for lost, value in zip(random.random(len(values)) < 0.3, 5 + values / 10, strict=True)]
     assert summarise(trace([5.0, *lossy], quantity="uplink")).autocorrelation[1] == pytest.approx(0.8, abs=0.03)
 
@@ -56,17 +56,17 @@ def test_what_never_changes_has_no_autocorrelation() -> None:
 def test_level_shifts_of_an_rtt_are_counted() -> None:
     noise = np.random.default_rng(3).normal(0, 0.0005, 300)
     levels = np.repeat([0.05, 0.08, 0.05], 100)
-    found = summarise(trace(levels + noise))
-    assert (found.levels, found.level_shifts) == (2, 2)
+    summary = summarise(trace(levels + noise))
+    assert (summary.levels, summary.level_shifts) == (2, 2)
     assert summarise(trace((levels + noise) * 1e9, quantity="uplink")).levels is None
     assert summarise(trace(levels[:40])).levels is None
 
 
 def test_one_sample_is_summarised_too() -> None:
-    found = summarise(trace([0.05]))
-    assert (found.samples, found.spacing_s, found.gaps, found.mean, found.quantiles[0.99]) == (1, None, 0, 0.05, 0.05)
-    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["autocorrelation"] == {"lag_1": None, "lag_10": None}
-    assert ("autocorrelation, lag 1", "not defined") in format_facts(found)
+    summary = summarise(trace([0.05]))
+    assert (summary.samples, summary.spacing_s, summary.gaps, summary.mean, summary.quantiles[0.99]) == (1, None, 0, 0.05, 0.05)
+    assert json.loads(json.dumps(summary.as_json(), allow_nan=False))["autocorrelation"] == {"lag_1": None, "lag_10": None}
+    assert ("autocorrelation, lag 1", "not defined") in format_facts(summary)
 
 
 def test_a_person_reads_milliseconds_and_megabits() -> None:

@@ -30,7 +30,7 @@ def test_an_example_loads(tmp_path: Path, example: dict[str, Any]) -> None:
 
 
 def test_there_is_one_of_every_kind() -> None:
-    kinds = {get_args(each.model_fields["kind"].annotation)[0] for each in get_args(get_args(Arrivals)[0])}
+    kinds = {get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(Arrivals)[0])}
     assert {example["kind"] for example in EXAMPLES} == kinds
     for kind in kinds:
         assert f"[`{kind}`](#" in PAGE.read_text(encoding="utf-8")

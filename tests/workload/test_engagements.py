@@ -18,9 +18,9 @@ arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 FOLDER = Path(__file__).parent / "arrivals"
 
 
-def process_of(**said: Any) -> EngagementsProcess:
-    told = {"kind": "engagements", "begin": {"kind": "poisson", "rate_rps": 0.1}, "think_time": {"constant_s": 3}, **said}
-    process = arrivals.validate_python(told).process(FOLDER)
+def process_of(**keys: Any) -> EngagementsProcess:
+    all_keys = {"kind": "engagements", "begin": {"kind": "poisson", "rate_rps": 0.1}, "think_time": {"constant_s": 3}, **keys}
+    process = arrivals.validate_python(all_keys).process(FOLDER)
     assert isinstance(process, EngagementsProcess)
     return process
 
@@ -84,8 +84,8 @@ def test_turns_that_reach_over_many_blocks_of_engagements_come_in_their_place() 
 
 
 def test_other_kinds_of_begin_may_read_a_trace() -> None:
-    said = {"kind": "engagements", "begin": {"kind": "recorded", "file": "times.csv"}, "think_time": {"mean_s": 2}}
-    configuration = arrivals.validate_python(said)
+    keys = {"kind": "engagements", "begin": {"kind": "recorded", "file": "times.csv"}, "think_time": {"mean_s": 2}}
+    configuration = arrivals.validate_python(keys)
     assert isinstance(configuration, Engagements)
     assert configuration.input_paths(FOLDER) == [FOLDER / "times.csv"]
     assert configuration.resolved(FOLDER).begin.file == str(FOLDER / "times.csv")
@@ -93,12 +93,12 @@ def test_other_kinds_of_begin_may_read_a_trace() -> None:
 
 
 def test_every_other_kind_takes_each_request_for_itself() -> None:
-    for said in ({"kind": "poisson", "rate_rps": 1}, {"kind": "back_to_back"}):
-        assert arrivals.validate_python(said).process(FOLDER).engagements(5, 1, 0, "a") is None
+    for keys in ({"kind": "poisson", "rate_rps": 1}, {"kind": "back_to_back"}):
+        assert arrivals.validate_python(keys).process(FOLDER).engagements(5, 1, 0, "a") is None
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("keys", "message"),
     [
         ({"turns": [0.5, 0.3]}, "sum to 0.8, not 1"),
         ({"turns": []}, "at least 1 item"),
@@ -107,6 +107,6 @@ def test_every_other_kind_takes_each_request_for_itself() -> None:
         ({"think_time": 5}, "expected a mapping"),
     ],
 )
-def test_what_engagements_cannot_be(said: dict[str, Any], message: str) -> None:
+def test_what_engagements_cannot_be(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        process_of(**said)
+        process_of(**keys)

@@ -34,22 +34,22 @@ def share_below(other: LengthTable, bound: object) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_on_pairs_it_never_saw_95_of_100_lie_below_the_95th_percentile(name: str) -> None:
-    found = [share_below(other, fit.quantile(other.src_len, 0.95)) for _, other, fit in held_out(name)]
-    assert 0.93 < np.mean(found) < 0.97
-    found = [share_below(other, fit.quantile(other.src_len, 0.05)) for _, other, fit in held_out(name)]
-    assert 0.03 < np.mean(found) < 0.07
+    shares = [share_below(other, fit.quantile(other.src_len, 0.95)) for _, other, fit in held_out(name)]
+    assert 0.93 < np.mean(shares) < 0.97
+    shares = [share_below(other, fit.quantile(other.src_len, 0.05)) for _, other, fit in held_out(name)]
+    assert 0.03 < np.mean(shares) < 0.07
 
 
 @pytest.mark.parametrize("name", ["de-en-news", "en-zh-docs", "fr-en-mixed"])
 def test_it_does_so_for_short_and_for_long_sources_alike(name: str) -> None:
     """A percentile of all pairs about the line would hold too many of the short ones and too few of the long."""
-    found = []
+    shares = []
     for _, other, fit in held_out(name):
         inside = np.array_split(np.argsort(other.src_len, kind="stable"), 3)
         for third in inside:
             below = other.tgt_len[third] <= fit.quantile(other.src_len[third], 0.95)
-            found.append(np.average(below, weights=other.count[third]))
-    assert (np.abs(np.array(found).reshape(SPLITS, 3).mean(axis=0) - 0.95) < 0.035).all()
+            shares.append(np.average(below, weights=other.count[third]))
+    assert (np.abs(np.array(shares).reshape(SPLITS, 3).mean(axis=0) - 0.95) < 0.035).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,9 +116,9 @@ def test_quantiles_rise_with_their_level_and_stay_at_a_token_or_more(
 ) -> None:
     fit = LengthDistribution.of(table_of(*(list(column) for column in zip(*pairs, strict=True))), pooled)
     asked = np.array([1, 2, 17, 60, 61, 5_000])
-    found = np.array([fit.quantile(asked, q) for q in sorted(levels)])
-    assert (found >= 1.0).all()
-    assert (np.diff(found, axis=0) >= -1e-12 * found[1:]).all()
+    shares = np.array([fit.quantile(asked, q) for q in sorted(levels)])
+    assert (shares >= 1.0).all()
+    assert (np.diff(shares, axis=0) >= -1e-12 * shares[1:]).all()
     assert (fit.mean(asked) >= 1.0).all()
     assert (fit.mean(asked) <= np.maximum(fit.quantile(asked, 1.0), 1.0) * (1 + 1e-9)).all()
     assert fit.quantiles.shape == (len(fit.src_len), len(LEVELS))

@@ -44,11 +44,11 @@ def test_the_fit_is_that_of_the_pairs_written_out(pairs: dict[tuple[int, int], i
         assert fit.pairs_r2 is None
 
     mean_at = {n: tgt[src == n].mean() for n in set(src)}
-    each = np.array([[n, mean, line.slope * n + line.intercept] for n, mean in mean_at.items()])
+    means = np.array([[n, mean, line.slope * n + line.intercept] for n, mean in mean_at.items()])
     written_out = np.array([[n, mean_at[n], line.slope * n + line.intercept] for n in src])
     for (_, mean, predicted), r2, mse in (
         (written_out.T, fit.means_r2, fit.means_mse),
-        (each.T, fit.means_r2_unweighted, fit.means_mse_unweighted),
+        (means.T, fit.means_r2_unweighted, fit.means_mse_unweighted),
     ):
         assert mse == pytest.approx(np.mean((mean - predicted) ** 2), rel=1e-6, abs=1e-8)
         if np.var(mean) > 1e-9:

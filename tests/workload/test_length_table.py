@@ -415,8 +415,8 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_table_says_whether_its_lengths_count_the_end_of_the_sentence(tmp_path: Path) -> None:
-    own = LengthTable.of_pairs("t", "s", "word", "word", [3], [4]).counting("target")
-    write_table(tmp_path / "t.csv", own)
+    table = LengthTable.of_pairs("t", "s", "word", "word", [3], [4]).counting("target")
+    write_table(tmp_path / "t.csv", table)
     assert "# end_of_sentence: target\n" in (tmp_path / "t.csv").read_text()
     again = read_table(tmp_path / "t.csv")
     assert (again.end_of_sentence, again.tgt_len.tolist()) == ("target", [5])

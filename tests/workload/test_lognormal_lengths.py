@@ -72,8 +72,8 @@ def test_a_scenario_names_a_mix_and_its_table_says_that_it_is_synthetic(tmp_path
 
 
 def test_moments_of_ones_own_take_the_place_of_a_mix(tmp_path: Path) -> None:
-    own = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
-    table = lengths_of({"lognormal": own, "fertility": {"src": 2.0}}).load(tmp_path)
+    moments = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
+    table = lengths_of({"lognormal": moments, "fertility": {"src": 2.0}}).load(tmp_path)
     assert (table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist()) == ([40], [40], [7])
     drawn = [lengths_of({"lognormal": {"mix": "europarl", "seed": seed}}).load(tmp_path) for seed in (0, 1)]
     assert drawn[0].src_len.shape != drawn[1].src_len.shape or (drawn[0].count != drawn[1].count).any()

@@ -31,9 +31,9 @@ class SlowNetwork:
         """End every connection there is."""
         with self._guard:
             ended, self._open = self._open, []
-        for each in ended:
+        for connection in ended:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -52,8 +52,8 @@ class SlowNetwork:
                     near.close()
                     continue
                 far = socket.create_connection(self._target)
-                for each in (near, far):
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for connection in (near, far):
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._guard:
                     self._open += [near, far]
                 for source, sink in ((near, far), (far, near)):

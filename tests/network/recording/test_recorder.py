@@ -28,8 +28,8 @@ def recorded(tmp_path: Path, port: int, **how: Any) -> Recorder:
 
 def planned(recorder: Recorder) -> int:
     """Probes sent, and those that the recorder says it left out, as a busy machine stopped it for longer than an interval."""
-    said = "probes not sent as the recorder itself had been stopped: "
-    left_out = [int(each.removeprefix(said)) for each in recorder.oddities if each.startswith(said)]
+    remark = "probes not sent as the recorder itself had been stopped: "
+    left_out = [int(oddity.removeprefix(remark)) for oddity in recorder.oddities if oddity.startswith(remark)]
     return len(recorder.samples.rtt_ms) + sum(left_out)
 
 

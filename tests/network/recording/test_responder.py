@@ -39,13 +39,13 @@ def greeted(responder: Responder) -> socket.socket:
 def rest(connection: socket.socket) -> bytes:
     """All that comes until the other end closes."""
     connection.settimeout(2.0)
-    found = b""
+    received = b""
     try:
         while chunk := connection.recv(1 << 16):
-            found += chunk
+            received += chunk
     except ConnectionResetError:
         pass
-    return found
+    return received
 
 
 def test_an_echo_comes_back_as_it_went(serve: Serve) -> None:
@@ -282,7 +282,7 @@ def test_counted_address_is_no_responder_is_told_from_one(serve: Serve) -> None:
             heard = connection.recv(len(ASK))
             connection.sendall(heard + b"." if text is None else text)
 
-    for text, said in (
+    for text, message in (
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no simnmt responder"),
         (None, "no simnmt responder"),
         (b"", "no simnmt responder"),
@@ -291,7 +291,7 @@ def test_counted_address_is_no_responder_is_told_from_one(serve: Serve) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             thread = threading.Thread(target=lambda text=text: answers(server.accept()[0], text), daemon=True)
             thread.start()
-            with pytest.raises(TraceError, match=said):
+            with pytest.raises(TraceError, match=message):
                 connect(resolve_host("127.0.0.1", server.getsockname()[1])[0], 2.0)
             thread.join(2.0)
 
