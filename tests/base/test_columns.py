@@ -122,7 +122,7 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     assert resident_bytes() - before < 20e6
 
 
-def test_a_disk_that_is_full_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_raises_its_error(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no device that is always full")
     (tmp_path / "values").symlink_to("/dev/full")

@@ -98,7 +98,7 @@ def test_only_a_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_a_profile_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, make_profile: object) -> None:
+def test_a_profile_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, make_profile: object) -> None:
     assert callable(make_profile)
     profile = make_profile()
     assert isinstance(profile, DeviceProfile)

@@ -28,7 +28,7 @@ def test_a_moment_without_bandwidth_holds_the_last_and_is_counted(file: Path) ->
     ("column", "unit", "expected_bps"),
     [("mbps", None, 5e6), ("dl_kbps", None, 5e3), ("UL_BPS", None, 5.0), ("speed", None, 5e6), ("dl_kbps", "bps", 5.0)],
 )
-def test_the_unit_is_as_told_or_as_the_column_says(file: Path, column: str, unit, expected_bps: float) -> None:
+def test_the_unit_is_the_stated_one_or_that_of_the_column_name(file: Path, column: str, unit, expected_bps: float) -> None:
     file.write_text(f"time_s,{column}\n0,5\n")
     assert read_bandwidth_csv(file, column=column, unit=unit).at_one(0.0) == expected_bps
 

@@ -21,7 +21,7 @@ def test_cp1_is_slower_on_average_and_more_restless_than_cp2() -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_shipped_profiles_say_that_they_are_synthetic_and_what_they_stand_for(name: str) -> None:
+def test_shipped_profiles_state_that_they_are_synthetic_and_what_they_represent(name: str) -> None:
     assert CP[name].kind == "synthetic"
     assert CP[name].source.startswith(f"synthetic stand-in for the C-NMT paper's {name.upper()}")
     for message in ("RIPE Atlas probe", "measurement 1010", "commit d090227", "MIT", "seed"):

@@ -47,14 +47,14 @@ def test_bytes_per_token_is_the_least_that_holds_every_id(vocab: int) -> None:
     assert bytes_per_token(vocab) >= math.floor(math.log2(vocab) / 8)
 
 
-def test_each_way_takes_half_the_rtt_and_its_own_payload() -> None:
+def test_each_direction_takes_half_the_rtt_and_the_time_of_its_payload() -> None:
     link = Link(constant_rtt(0.05), 1e6, 4e6)
     assert link.ways_one_s(7.0, 1000, 1000, 2) == pytest.approx((0.025 + 0.016, 0.025 + 0.004), rel=1e-15)
     assert link.ways_one_s(7.0, 0, 0, 2) == (0.025, 0.025)
     assert link.rtt_one_s(7.0) == 0.05
 
 
-def test_rtt_and_bandwidths_are_those_of_the_moment_each_on_its_own_lap() -> None:
+def test_rtt_and_bandwidths_are_those_of_the_moment_on_separate_laps() -> None:
     rtt = RttSeries("r", "measured", "", np.array([0.0, 10.0]), np.array([0.1, 0.2]))  # a lap of 20 s
     uplink = BandwidthSeries("b", "measured", "", np.array([0.0, 15.0]), np.array([1e3, 2e3]))  # a lap of 30 s
     link = Link(rtt, uplink, 4e3)

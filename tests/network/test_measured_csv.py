@@ -63,7 +63,7 @@ def test_usual_names_and_units_are_understood(file: Path, header: str, rows: str
     assert (trace.value * 1e3).tolist() == pytest.approx(expected_ms)
 
 
-def test_the_mean_of_a_round_is_taken_where_it_is_asked_for(file: Path) -> None:
+def test_the_mean_of_a_round_is_taken_on_request(file: Path) -> None:
     (trace,) = read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")
     assert trace.value.tolist() == [0.070]
 
@@ -76,7 +76,7 @@ def test_columns_and_units_may_be_named(file: Path) -> None:
     assert (rate.quantity, rate.value.tolist()) == ("downlink", [70e3, 80e3])
 
 
-def test_a_cellular_log_gives_each_quantity_at_its_own_clock_from_one_moment_on(file: Path) -> None:
+def test_a_cellular_log_gives_each_quantity_with_its_times_from_one_common_start(file: Path) -> None:
     rtt, down, up = read(file, CELL)
     assert [trace.quantity for trace in (rtt, down, up)] == ["rtt", "downlink", "uplink"]
     assert {trace.began_s for trace in (rtt, down, up)} == {1001.0}
@@ -144,7 +144,7 @@ HEAD = "time_s,rtt_ms\n"
         ("", ": empty file"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_one_line_with_its_place(file: Path, text: str, message: str) -> None:
+def test_an_ambiguous_file_is_refused_in_one_line_with_its_place(file: Path, text: str, message: str) -> None:
     with pytest.raises(TraceError, match=re.escape(f"{file}{message}")) as caught:
         read(file, text)
     assert "\n" not in str(caught.value)
@@ -166,12 +166,12 @@ def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Pat
 
 
 @pytest.mark.parametrize("text", ["time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n"])
-def test_a_unit_that_cannot_be_meant_otherwise_is_not_asked_for(file: Path, text: str) -> None:
+def test_an_unambiguous_unit_need_not_be_stated(file: Path, text: str) -> None:
     (trace,) = read(file, text)
     assert trace.value[0] < 1e-3
 
 
-def test_what_simnmt_wrote_is_not_asked_for_its_unit(file: Path) -> None:
+def test_a_file_of_simnmt_needs_no_stated_unit(file: Path) -> None:
     """A recording on one machine has RTTs of 0.05 ms."""
     (trace,) = read(file, "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n")
     assert trace.value[0] == pytest.approx(0.05e-3)
@@ -237,7 +237,7 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
         json.dumps([summarise(trace).as_json() for trace in traces], allow_nan=False)
 
 
-def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
+def test_a_guessed_unit_of_times_is_remarked(file: Path) -> None:
     (guessed,) = read(file, "timestamp,rtt_ms\n1500000000000,50\n1500000002000,60\n")
     assert "column timestamp, read in ms, as it names no unit" in guessed.remarks
     for text in ("epoch_ms,rtt_ms\n1500000000000,50\n", "timestamp,rtt_ms\n2019-12-16T13:40:04Z,50\n"):
@@ -258,7 +258,7 @@ def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
     ],
     ids=["uplink", "date", "names", "cell", "many"],
 )
-def test_a_complaint_says_what_helps_and_no_more(file: Path, text: str, message: str) -> None:
+def test_an_error_names_the_remedy_and_nothing_else(file: Path, text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         read(file, text)
     assert str(caught.value).isprintable() and len(caught.value.what) + len(caught.value.remedy or "") < 1000

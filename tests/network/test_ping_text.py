@@ -88,7 +88,7 @@ def test_times_are_those_that_ping_printed(file: Path) -> None:
     assert trace.remarks == ()
 
 
-def test_the_interval_may_be_said(file: Path) -> None:
+def test_the_interval_can_be_stated(file: Path) -> None:
     assert read(file, LINUX, interval_s=0.2).time_s == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
 
 
@@ -132,13 +132,13 @@ def test_a_number_longer_than_any_is_one_short_line(file: Path, line: str) -> No
     assert len(caught.value.what) < 200
 
 
-def test_what_windows_says_of_a_request_that_failed_is_a_loss(file: Path) -> None:
+def test_a_failed_request_on_windows_is_a_loss(file: Path) -> None:
     failed = "Reply from 10.0.0.1: TTL expired in transit.\nGeneral failure.\nPING: transmit failed. General failure.\n"
     trace = read(file, WINDOWS.replace("Request timed out.\n", failed))
     assert trace.lost.tolist() == [False, False, True, True, True, True, False]
 
 
-def test_a_reply_of_less_than_a_millisecond_is_taken_for_one_and_said(file: Path) -> None:
+def test_a_reply_of_less_than_a_millisecond_counts_as_one_with_a_remark(file: Path) -> None:
     assert "replies in less than 1 ms, taken for 1 ms: 1" in read(file, WINDOWS).remarks
     assert not any("less than" in message for message in read(file, LINUX).remarks)
 

@@ -88,7 +88,7 @@ def test_every_lap_has_its_spikes_the_greatest_among_them() -> None:
 
 
 @pytest.mark.parametrize("likeness", [0.0, 1.0])
-def test_the_heights_of_a_burst_are_as_like_each_other_as_told(likeness: float) -> None:
+def test_the_heights_of_a_burst_have_the_stated_likeness(likeness: float) -> None:
     heights = QuantileLaw(shares=(0.0, 1.0), values_s=(0.1, 0.2))
     bursts = Excursions(runs=100, samples=1_000, heights=heights, likeness=likeness)
     rtt_s = draw_series(plain(bursts=bursts), LAP_S, seed=1).rtt_s

@@ -59,7 +59,7 @@ def test_a_fit_to_a_series_of_known_parameters_finds_them_again() -> None:
     assert process.spikes.heights.values_s[-1] == pytest.approx(0.4, abs=0.003)
 
 
-def test_bursts_are_told_from_lone_spikes_with_how_like_their_heights_are() -> None:
+def test_bursts_are_distinguished_from_lone_spikes_with_the_likeness_of_their_heights() -> None:
     levels = LevelShifts(levels_s=(0.05,), samples=(20_000,), shifts=())
     rough = Excursions(runs=200, samples=500, heights=QuantileLaw(shares=(0.0, 1.0), values_s=(0.01, 0.2)), likeness=0.5)
     parts = {"levels": levels, "residuals": known().residuals[:1], "bursts": rough}
@@ -96,10 +96,10 @@ def test_a_swing_that_the_days_agree_on_is_found_and_one_of_chance_is_not() -> N
     noise_s = np.random.default_rng(1).exponential(0.001, len(hours))
     route_s = np.where(hours < 150, 0.05, 0.09)
     seen = measured(route_s + noise_s + evening_s, 300.0)
-    process = fit_process(seen).daily
-    assert process is not None
-    assert int(np.argmax(process.hours_s)) == 20
-    assert np.ptp(process.hours_s) == pytest.approx(0.02, rel=0.1)
+    daily = fit_process(seen).daily
+    assert daily is not None
+    assert int(np.argmax(daily.hours_s)) == 20
+    assert np.ptp(daily.hours_s) == pytest.approx(0.02, rel=0.1)
     assert fit_daily_swing(seen.time_s, route_s + noise_s) is None
     six = seen.time_s < 6.5 * DAY_S
     assert fit_daily_swing(seen.time_s[six], seen.rtt_s[six]) is None
@@ -109,8 +109,8 @@ def test_a_swing_survives_days_that_were_not_recorded() -> None:
     hours = np.arange(20 * 24 * 4) / 4
     rtt_s = 0.05 + 0.01 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).exponential(0.001, len(hours))
     there = (hours < 100) | (hours > 160)
-    process = fit_daily_swing(3600 * hours[there], rtt_s[there])
-    assert process is not None and int(np.argmax(process.hours_s)) in (5, 6)
+    daily = fit_daily_swing(3600 * hours[there], rtt_s[there])
+    assert daily is not None and int(np.argmax(daily.hours_s)) in (5, 6)
 
 
 def test_scores_are_solved_for_such_that_values_have_their_mean_product() -> None:
@@ -135,8 +135,8 @@ def test_a_flat_series_gives_a_flat_draw() -> None:
 def test_a_short_series_keeps_its_median_though_its_tail_is_long() -> None:
     rtt_s = 0.05 + 0.05 * np.random.default_rng(1).exponential(size=150)
     process = fit_process(measured(rtt_s))
-    process = np.median([figures(draw_series(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
-    assert float(process) == pytest.approx(np.median(rtt_s), rel=0.04)
+    median_s = np.median([figures(draw_series(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
+    assert float(median_s) == pytest.approx(np.median(rtt_s), rel=0.04)
 
 
 def test_a_series_too_short_to_fit_is_refused() -> None:

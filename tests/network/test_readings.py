@@ -62,7 +62,7 @@ def test_a_clock_that_was_set_back_is_suspected() -> None:
     assert "set back" not in "; ".join(mended(readings([*steady, (997.5, 0.05)])).remarks)
 
 
-def test_one_sample_works_and_is_said() -> None:
+def test_a_single_sample_is_accepted_with_a_remark() -> None:
     trace = mended(readings([(7.0, 0.05)]))
     assert trace.series("x").at_one(123.4) == 0.05
     assert trace.remarks == ("one sample alone: the same value at all times",)
@@ -122,7 +122,7 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
     assert "one sample alone" in notes["taken for granted"]
 
 
-def test_a_kind_may_be_said_where_the_log_does_not(tmp_path: Path) -> None:
+def test_a_kind_can_be_stated_for_a_log_without_one(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text("time_s,rtt_ms\n0,50\n")
     (path,) = write_traces(with_kind(read_trace(log), "measured"), tmp_path / "x.csv")

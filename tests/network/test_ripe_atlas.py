@@ -106,7 +106,7 @@ def test_every_firmware_form_gives_the_least_reply_of_the_destination(file: Path
 
 
 @pytest.mark.parametrize("result", [*PINGS.values(), *ROUTES.values()], ids=[*PINGS, *ROUTES])
-def test_mean_and_first_may_be_asked_for(file: Path, result: dict[str, Any]) -> None:
+def test_mean_and_first_can_be_requested(file: Path, result: dict[str, Any]) -> None:
     mean_s = (0.0205 + 0.018 + 0.022) / 3 if "result" in result else 0.020
     assert read(file, result, reply="mean").value.tolist() == pytest.approx([mean_s])
     if "result" in result:
@@ -210,7 +210,7 @@ def test_of_several_series_one_has_to_be_chosen(file: Path, mixed: list[dict[str
         read(file, *mixed, probe=1, measurement=6)
 
 
-def test_a_destination_that_changes_its_address_is_said(file: Path) -> None:
+def test_a_destination_with_several_addresses_is_remarked(file: Path) -> None:
     moved = PINGS["4460"] | {"timestamp": 1_400_000_240, "dst_addr": "192.0.2.10"}
     assert "2 destination addresses: 192.0.2.9 (1), 192.0.2.10 (1)" in read(file, PINGS["4460"], moved).remarks
 
@@ -310,13 +310,13 @@ def test_pings_and_traceroutes_do_not_mix(file: Path) -> None:
         read(file, ping(5080), route(5080, NEAR, goal()) | {"timestamp": 1_400_000_240}, ping(5080, timestamp=1_400_000_480))
 
 
-def test_an_error_of_a_hop_that_says_not_whose_is_counted(file: Path) -> None:
+def test_an_error_of_a_hop_without_a_sender_is_counted(file: Path) -> None:
     trace = read(file, route(5080, {"hop": 1, "result": [{"error": UNREACHABLE}, *STARS[:2]]}, goal()))
     assert f"errors ({UNREACHABLE}): 1" in trace.remarks
     assert trace.value.tolist() == [0.018]
 
 
-def test_rounds_of_a_clock_that_nobody_set_are_kept_and_said(file: Path) -> None:
+def test_rounds_of_an_unsynchronised_clock_are_kept_and_remarked(file: Path) -> None:
     rounds = [ping(5080, lts=lts, timestamp=1_400_000_000 + 240 * place) for place, lts in enumerate((20, -1, 90_000, 300))]
     trace = read(file, *rounds)
     assert len(trace.value) == 4 and not trace.lost.any()

@@ -114,7 +114,7 @@ def test_the_query_is_that_of_the_api(site: Site) -> None:
     assert fetched.kept.sha256 == hashlib.sha256(RESULTS).hexdigest()
 
 
-def test_the_answer_is_kept_as_it_came_and_asked_for_once(site: Site, tmp_path: Path) -> None:
+def test_the_answer_is_cached_unchanged_and_fetched_once(site: Site, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "deep" / "cache")
     query = site.will().query()
     first, second = fetch(query, cache), fetch(query, cache)
@@ -131,7 +131,7 @@ def test_the_answer_is_kept_as_it_came_and_asked_for_once(site: Site, tmp_path: 
     assert second.kept == first.kept
 
 
-def test_another_query_has_an_answer_of_its_own(site: Site, tmp_path: Path) -> None:
+def test_another_query_has_another_cached_answer(site: Site, tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     site.will()
     fetch(site.query(), cache)
@@ -140,7 +140,7 @@ def test_another_query_has_an_answer_of_its_own(site: Site, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "manifest"])
-def test_a_damaged_cache_is_fetched_anew_and_said(site: Site, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_cache_is_fetched_again_with_a_remark(site: Site, tmp_path: Path, damage: str) -> None:
     cache = Cache(tmp_path)
     query = site.will().query()
     fetch(query, cache)
@@ -168,7 +168,7 @@ def test_what_was_fetched_before_its_time_was_over_is_not_taken_for_whole(site: 
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_a_busy_site_is_asked_again_after_a_pause(site: Site, pauses: list[float], status: int) -> None:
+def test_a_request_to_a_busy_site_is_repeated_after_a_pause(site: Site, pauses: list[float], status: int) -> None:
     site.will(status, b"").will(status, b"", Retry_After="7").will()
     assert len(fetch(site.query()).trace.value) == 5
     assert pauses == [1.0, 7.0]
@@ -180,7 +180,7 @@ def test_a_site_that_stays_busy_is_given_up(site: Site, pauses: list[float]) -> 
     assert pauses == [60.0, 60.0, 60.0]
 
 
-def test_an_answer_that_was_cut_off_is_asked_for_again(site: Site, pauses: list[float]) -> None:
+def test_an_incomplete_answer_is_fetched_again(site: Site, pauses: list[float]) -> None:
     site.will(200, RESULTS[:100], Content_Length=str(len(RESULTS))).will()
     assert len(fetch(site.query()).trace.value) == 5
     assert pauses == [1.0]
@@ -253,7 +253,7 @@ def test_a_site_that_drips_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) 
         thread.join(2.0)
 
 
-def test_an_answer_ends_where_it_said_though_the_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_ends_at_its_stated_length_though_the_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(http_get, "TIMEOUT_S", 0.5)
     done = threading.Event()
@@ -334,7 +334,7 @@ def test_a_site_that_is_not_there(pauses: list[float], monkeypatch: pytest.Monke
         ({"base_url": "https://[c"}, "--base-url"),
     ],
 )
-def test_a_query_that_makes_no_sense_asks_nobody(wrong: dict[str, Any], message: str) -> None:
+def test_an_invalid_query_sends_no_request(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError) as refused:
         Query(**({"measurement": 1, "probe": 2, "start_s": 60, "stop_s": 120} | wrong))
     assert str(refused.value).startswith(message)

@@ -33,7 +33,7 @@ def test_columns_are_found_by_name_and_time_starts_at_0(file: Path) -> None:
     )
 
 
-def test_units_are_as_told(file: Path) -> None:
+def test_stated_units_are_used(file: Path) -> None:
     file.write_text("t,r\n1700000000000,0.05\n1700000000500,0.07\n")
     series = read_rtt_csv(file, time_column="t", rtt_column="r", time_unit="ms", rtt_unit="s")
     assert (series.time_s.tolist(), series.rtt_s.tolist()) == ([0.0, 0.5], [0.05, 0.07])
@@ -60,7 +60,7 @@ def test_a_unit_that_is_stated_or_a_file_of_our_own_is_believed(file: Path) -> N
     assert read_rtt_csv(file).rtt_s[0] == pytest.approx(0.051e-3)
 
 
-def test_the_header_says_kind_and_source(file: Path) -> None:
+def test_kind_and_source_are_read_from_the_header(file: Path) -> None:
     file.write_text("# Kind: synthetic\n# source: drawn: by hand\n# anything else\n\ntime_s,rtt_ms\n0,50\n1,60\n")
     series = read_rtt_csv(file)
     assert (series.kind, series.source) == ("synthetic", "drawn: by hand")
@@ -166,7 +166,7 @@ def test_bytes_that_are_no_text_are_refused_with_their_place(file: Path) -> None
         read_rtt_csv(file)
 
 
-def test_a_file_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_its_reason(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.csv", tmp_path / "a\0b"):
         with pytest.raises(TraceError, match="cannot be read"):
             read_rtt_csv(path)
@@ -223,7 +223,7 @@ def test_twelve_thousand_rows_are_read_in_a_blink(file: Path) -> None:
     ],
     ids=["lost", "version", "kind"],
 )
-def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: str, message: str) -> None:
+def test_an_odd_note_is_refused_in_one_short_line(tmp_path: Path, note: str, message: str) -> None:
     (tmp_path / "a.csv").write_text(f"# {note}\ntime_s,rtt_ms\n0,50\n")
     with pytest.raises(TraceError, match=message) as caught:
         read_rtt_csv(tmp_path / "a.csv")

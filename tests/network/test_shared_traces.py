@@ -78,7 +78,7 @@ EXPECTED_MS = {
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_every_sample_of_a_firmware_is_worth_what_its_text_says(path: Path, tmp_path: Path) -> None:
+def test_every_sample_of_a_firmware_has_the_value_of_its_text(path: Path, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"results of \d+ probes: .*choose one by --probe"):
         read_trace(path)
     least_ms: list[float | None] = []

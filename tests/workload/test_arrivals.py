@@ -65,7 +65,7 @@ def test_times_are_sorted_seconds_from_the_start(process: ArrivalProcess) -> Non
     assert process.times(0, 1, 0, "a").shape == (0,)
 
 
-def test_as_many_come_as_the_mean_rate_says(process: ArrivalProcess) -> None:
+def test_the_number_of_requests_matches_the_mean_rate(process: ArrivalProcess) -> None:
     """Three a second, over more than two days where that is the period; bursts need the most."""
     assert process.mean_rate_rps == pytest.approx(3.0)
     arrival_s = process.times(1_000_000, 5, 0, "a")

@@ -72,7 +72,7 @@ def test_the_start_is_the_steady_state() -> None:
     assert at_once == pytest.approx(0.25 + 0.75 * (1 - math.exp(-0.2 / 3)), abs=4 * math.sqrt(0.25 / 400))
 
 
-def test_the_account_tells_rate_and_dispersion() -> None:
+def test_the_description_has_rate_and_dispersion() -> None:
     config = {"kind": "on_off", "on_rate_rps": 20, "mean_on_s": 1, "mean_off_s": 9}
     account = arrivals.validate_python(config).process(Path()).account
     assert account.startswith("assumed bursts: 20 requests/s for 1 s, then 0 for 9 s")

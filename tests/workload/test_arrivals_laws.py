@@ -108,7 +108,7 @@ def test_exponential_gaps_are_poisson_arrivals() -> None:
     assert np.allclose(np.cumsum(gaps("expon", {}, 70_000, rate_rps=3.0)), poisson.times(70_000, 3, 0, "a"), rtol=1e-12)
 
 
-def test_a_law_without_a_variance_says_so() -> None:
+def test_a_law_without_a_variance_is_described_as_such() -> None:
     config = {"kind": "renewal", "distribution": "pareto", "parameters": {"b": 1.5}, "rate_rps": 2}
     process = arrivals.validate_python(config).process(Path())
     assert (
@@ -211,7 +211,7 @@ def test_think_times_have_their_mean_and_law() -> None:
         process.times(5, 1, 0, "a")
 
 
-def test_think_times_are_exponential_unless_said_otherwise() -> None:
+def test_think_times_are_exponential_by_default() -> None:
     config = {"kind": "clients", "clients": 1, "think_time": {"mean_s": 2.0}}
     think_s = arrivals.validate_python(config).process(Path()).think_times(50_000, 1, 0, "a")
     assert stats.kstest(think_s, stats.expon(scale=2.0).cdf).pvalue > 0.001

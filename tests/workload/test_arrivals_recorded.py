@@ -133,7 +133,7 @@ def test_a_packed_file_reads_the_same(tmp_path: Path, content: str) -> None:
         ([4, 4, 4], 0.0),
     ],
 )
-def test_a_grid_is_told_by_shared_times(time_s: list[float], step_s: float) -> None:
+def test_a_grid_is_detected_by_shared_times(time_s: list[float], step_s: float) -> None:
     assert granularity_s(np.array(time_s)) == step_s
 
 
@@ -286,7 +286,7 @@ def test_ranks_begin_where_the_times_begin(trace: Any) -> None:
         assert np.allclose(gap_s[inside], 2 * size[1:][inside] - 1)
 
 
-def test_sizes_count_for_nothing_unless_asked(trace: Any) -> None:
+def test_sizes_are_ignored_unless_requested(trace: Any) -> None:
     assert trace(AZURE).size_ranks(5, 1, 0, "a") is None
     with pytest.raises(
         ArrivalsError, match=r"trace: lengths: rank needs the tokens of each request.*\(give a column in_tokens"

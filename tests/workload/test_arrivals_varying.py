@@ -45,7 +45,7 @@ def test_a_daily_curve_is_a_cosine(swing: float, start_hour: float) -> None:
     assert np.argmax(expected[:24]) in (observed[:24].argsort()[-4:])
 
 
-def test_time_told_in_expected_requests_makes_the_gaps_exponential() -> None:
+def test_gaps_in_expected_requests_are_exponential() -> None:
     """The time-change theorem, with the closed form of the integral in place of the curve's minutes."""
     arrival_s = varying(daily={"rate_rps": 1.0, "swing": 0.9, "peak_hour": 4}).times(100_000, 2, 0, "a")
     gap = np.diff(expected_by_cosine(arrival_s, 1.0, 0.9, 4 * HOUR_S), prepend=0.0)

@@ -228,7 +228,7 @@ def test_end_nodes_are_counted_from_one(end_nodes: object) -> None:
         WorkloadConfiguration.model_validate({"lengths": "@de-en-news", "end_nodes": end_nodes})
 
 
-def test_arrivals_are_told_apart_by_kind() -> None:
+def test_arrivals_are_distinguished_by_kind() -> None:
     value = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4}}
     assert WorkloadConfiguration.model_validate(value).arrivals == Poisson(kind="poisson", rate_rps=4.0)
 

@@ -90,7 +90,7 @@ def test_quotation_marks_and_other_line_breaks_mean_nothing(tmp_path: Path) -> N
     assert rows(read(written(tmp_path, "q.tsv", text))[0]) == [(3, 2, 1), (4, 2, 1)]
 
 
-def test_each_side_is_counted_in_its_own_unit(tmp_path: Path) -> None:
+def test_the_two_sides_can_have_different_units(tmp_path: Path) -> None:
     path = written(tmp_path, "enzh.tsv", "hello fine world\t你好，世界\n")
     assert rows(read(path, tgt_unit="mixed")[0]) == [(3, 5, 1)]
     assert rows(read(path, src_unit="char", tgt_unit="word", filter="none")[0]) == [(14, 1, 1)]
@@ -200,7 +200,7 @@ def test_a_corpus_of_more_than_its_stated_size_is_refused(
 
 
 @pytest.mark.parametrize(("limit", "most", "message"), [("BYTES", 300, "300 bytes"), ("LINES", 75, "75 lines")])
-def test_text_that_memory_holds_has_a_bound_of_its_own(
+def test_text_that_is_kept_in_memory_has_a_smaller_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, message: str
 ) -> None:
     path = written(tmp_path, "text", b"a\tb\n" * 100)
@@ -263,7 +263,7 @@ def test_the_languages_are_known_by_the_files_names(tmp_path: Path) -> None:
     assert languages("source.txt", "target.txt") == ("source-target", "")
 
 
-def test_rules_on_lines_and_on_lengths_are_told_together(tmp_path: Path) -> None:
+def test_rules_on_lines_and_on_lengths_are_counted_together(tmp_path: Path) -> None:
     """Booked by the first rule, those on lines first."""
     text = "das ist gut so\tthat is good so\n\tx\nja\tyes\nsiehe www.a.org im Netz\tsee www.a.org on the web\n"
     table, dropped = read(written(tmp_path, "a.tsv", text), filter="paracrawl")
@@ -275,7 +275,7 @@ def test_rules_on_lines_and_on_lengths_are_told_together(tmp_path: Path) -> None
         read(written(tmp_path, "b.tsv", "a b\tc\n"), filter="paracrawl")
 
 
-def test_an_unknown_unit_or_filter_is_told_before_reading(tmp_path: Path) -> None:
+def test_an_unknown_unit_or_filter_is_refused_before_reading(tmp_path: Path) -> None:
     missing = tmp_path / "never_opened.txt"
     with pytest.raises(CorpusError, match="unknown unit 'wrod'"):
         read(missing, missing, tgt_unit="wrod")

@@ -69,7 +69,7 @@ def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
         ("sentencepiece:C:/a:1.model:char", ("sentencepiece:C:/a:1.model", "char")),
     ],
 )
-def test_units_of_both_sides_are_told_apart(asked: str, parts: tuple[str, str]) -> None:
+def test_the_units_of_both_sides_are_separated(asked: str, parts: tuple[str, str]) -> None:
     assert source_and_target(asked) == parts
 
 

@@ -11,7 +11,7 @@ from simnmt.workload.lognormal_lengths import LognormalLengths
 TABLE = LengthTable.of_pairs("news", "made up", "word", "mixed", [4, 10], [5, 20], [10, 10])
 
 
-def test_lengths_in_the_units_asked_for_stay_as_they_are() -> None:
+def test_lengths_in_the_requested_units_are_unchanged() -> None:
     assert convert_units(TABLE, None, "word", "mixed") is TABLE
     assert convert_units(TABLE, Fertility(), "word", "mixed") is TABLE
     assert convert_units(TABLE, Fertility(src=1.0, tgt=1.0), "word", "mixed") is TABLE

@@ -101,14 +101,14 @@ def test_the_ratio_filter_has_bounds_of_your_own(parameters: str, src_len: int, 
     assert from_a_scenario.filter().name == filter_named(f"ratio:{parameters}" if parameters else "ratio").name
 
 
-def test_what_a_filter_was_set_to_is_told_with_what_it_dropped() -> None:
+def test_the_parameters_of_a_filter_are_stated_with_the_dropped_pairs() -> None:
     _, dropped = keep("ratio:max_ratio=1.5", np.array([10, 10]), np.array([10, 16]), np.array([3, 4]))
     assert (
         str(dropped) == "ratio max_ratio=1.5 max_len=200 tgt_per_src=1: 7 pairs read, 4 dropped (empty 0, too_long 0, ratio 4)"
     )
 
 
-def test_rules_on_lines_cannot_be_asked_of_lengths_alone() -> None:
+def test_rules_on_lines_cannot_be_applied_to_lengths() -> None:
     message = (
         r"filter paracrawl looks at the text, and a table holds lengths alone \(filter the text, or take cnmt, none, ratio\)"
     )

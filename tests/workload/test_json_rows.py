@@ -116,7 +116,7 @@ def test_whatever_a_row_holds_there_is_a_pair_or_one_clear_line(tmp_path_factory
         assert str(error).startswith(f"{path}:1: ") and "\n" not in str(error)
 
 
-def test_a_file_of_rows_read_as_columns_tells_how_to_name_the_keys(tmp_path: Path) -> None:
+def test_the_error_for_json_rows_read_as_columns_names_the_keys(tmp_path: Path) -> None:
     path = written(tmp_path, '{"translation": {"de": "a", "en": "b"}}\n')
     with pytest.raises(CorpusError, match=r":1: a row of JSON Lines with texts under 'de', 'en', .* --keys de:en, "):
         read_corpus(path, src_unit="word", tgt_unit="word")

@@ -51,7 +51,7 @@ def test_a_shipped_table_turned_round_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["de-en-news", "de-en-tatoeba"])
-def test_german_and_english_take_about_as_many_words_so_nothing_can_be_told(name: str) -> None:
+def test_the_order_of_german_and_english_cannot_be_detected(name: str) -> None:
     assert order_warning(turned(read_table(shipped_files.find("traces/lengths", name)))) is None
 
 
@@ -81,7 +81,7 @@ def test_a_few_pairs_raise_no_alarm() -> None:
     assert alarms <= 2
 
 
-def test_an_expected_ratio_stands_in_for_shipped_tables() -> None:
+def test_an_expected_ratio_replaces_the_shipped_tables() -> None:
     table = made_up(1 / 1.4, "hu-vi")
     assert order_warning(table) is None
     warning = order_warning(table, expect_ratio=1.4)
@@ -131,7 +131,7 @@ def test_extreme_expectations_do_no_harm() -> None:
 @pytest.mark.parametrize(
     "corpus", ["tatoeba_fr-en", "wmt_news_a_fr-en", "tatoeba_en-zh", "python_docs_en-zh", "flores_tico_en-zh"]
 )
-def test_real_text_the_wrong_way_round_is_told(tmp_path: Path, corpus: str) -> None:
+def test_swapped_real_text_is_detected(tmp_path: Path, corpus: str) -> None:
     """Of Tatoeba's French and Chinese no table is shipped by itself."""
     source, target = corpus.rpartition("_")[2].split("-")
     unit = "mixed" if target == "zh" else "word"

@@ -65,7 +65,7 @@ def test_means_scatter_less_than_the_pairs_they_average(pairs: dict[tuple[int, i
         assert fit.means_r2 >= fit.pairs_r2 - 1e-9
 
 
-def test_one_source_length_gives_a_level_line_and_says_so() -> None:
+def test_one_source_length_gives_a_level_line_with_a_remark() -> None:
     fit = fit_lengths(table_of({(7, 5): 3, (7, 9): 1}))
     assert (fit.len_slope, fit.len_offset) == (0.0, 6.0)
     assert (fit.pairs_r2, fit.means_r2, fit.means_r2_unweighted) == (None, None, None)

@@ -196,7 +196,7 @@ def test_a_fertility_that_is_none_is_refused(factor: float) -> None:
 # --- filters over a table ---
 
 
-def test_a_further_filter_is_told_behind_the_first() -> None:
+def test_a_further_filter_is_listed_after_the_first() -> None:
     table = LengthTable.of_pairs(
         "t", "s", "word", "word", [1, 5], [1, 50], [3, 4], filtered="none: 7 pairs read, 0 dropped (empty 0)"
     )
@@ -414,7 +414,7 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["folder"] and not names_in(tmp_path / "folder")
 
 
-def test_a_table_says_whether_its_lengths_count_the_end_of_the_sentence(tmp_path: Path) -> None:
+def test_a_table_states_whether_its_lengths_count_the_end_of_the_sentence(tmp_path: Path) -> None:
     table = LengthTable.of_pairs("t", "s", "word", "word", [3], [4]).counting("target")
     write_table(tmp_path / "t.csv", table)
     assert "# end_of_sentence: target\n" in (tmp_path / "t.csv").read_text()

@@ -58,7 +58,7 @@ def test_no_length_falls_below_one(size: int) -> None:
     assert (tgt_len >= 1).all()
 
 
-def test_a_scenario_names_a_mix_and_its_table_says_that_it_is_synthetic(tmp_path: Path) -> None:
+def test_a_scenario_names_a_mix_and_its_table_is_marked_synthetic(tmp_path: Path) -> None:
     lengths = lengths_of({"lognormal": {"mix": "opensubtitles"}})
     table = lengths.load(tmp_path)
     assert (table.pairs, table.name) == (50_000, "lognormal-opensubtitles")
@@ -71,7 +71,7 @@ def test_a_scenario_names_a_mix_and_its_table_says_that_it_is_synthetic(tmp_path
     assert (again.count == table.count).all() and (again.src_len == table.src_len).all()
 
 
-def test_moments_of_ones_own_take_the_place_of_a_mix(tmp_path: Path) -> None:
+def test_stated_moments_replace_a_mix(tmp_path: Path) -> None:
     moments = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
     table = lengths_of({"lognormal": moments, "fertility": {"src": 2.0}}).load(tmp_path)
     assert (table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist()) == ([40], [40], [7])

@@ -50,7 +50,7 @@ def test_the_unit_names_the_model_by_its_content(model: Path, tmp_path: Path) ->
     assert unit_of(other) != unit_of(model)
 
 
-def test_a_translation_models_folder_stands_for_the_tokeniser_of_either_side(model: Path, tmp_path: Path) -> None:
+def test_a_translation_models_folder_gives_the_tokeniser_of_either_side(model: Path, tmp_path: Path) -> None:
     (tmp_path / "source.spm").write_bytes(model.read_bytes())
     (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line}\n" for line in TEXT[:4]))
     with pytest.raises(CorpusError, match=r"a folder without target\.model or target\.spm \(name a sentencepiece model, or"):
@@ -121,7 +121,7 @@ def test_a_missing_model_a_folder_and_a_device_are_named(tmp_path: Path) -> None
             SentencePieceCounter(path)
 
 
-def test_without_the_package_the_remedy_is_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_remedy(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(CorpusError, match=r"need the package sentencepiece \(pip install 'simnmt\[sentencepiece\]'\)"):
         SentencePieceCounter(model)

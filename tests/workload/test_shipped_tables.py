@@ -38,7 +38,7 @@ def test_all_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_says_where_it_came_from_and_what_was_dropped(name: str) -> None:
+def test_each_table_states_its_origin_and_the_dropped_pairs(name: str) -> None:
     shown = table(name)
     assert shown.name == name
     assert re.search(r"github\.com/\S+", shown.source) and "commit " in shown.source and "licence: " in shown.source

@@ -223,7 +223,7 @@ def test_a_partial_file_of_before_is_not_written_over(tmp_path: Path, slow_netwo
     assert (tmp_path / "mine.csv.partial").read_text() == "precious"
 
 
-def test_a_full_disk_leaves_the_partial_file_and_says_so(
+def test_a_full_disk_leaves_the_partial_file_and_raises_an_error(
     tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:

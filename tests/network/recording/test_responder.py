@@ -107,7 +107,7 @@ def test_a_stranger_hears_nothing(serve: Serve, opening: bytes) -> None:
         assert rest(connection) == b""
 
 
-def test_a_transfer_that_nobody_reads_is_given_up(serve: Serve) -> None:
+def test_an_unread_transfer_is_given_up(serve: Serve) -> None:
     """Lest a few such hold the only place for transfers."""
     responder = serve(Limits(transfer_s=0.2))
     with greeted(responder) as idle, greeted(responder) as other:
@@ -117,7 +117,7 @@ def test_a_transfer_that_nobody_reads_is_given_up(serve: Serve) -> None:
         assert len(receive(other, HEAD.size + 10, time.monotonic() + 2.0)) == HEAD.size + 10
 
 
-def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
+def test_one_connection_too_many_is_refused_with_the_reason(serve: Serve) -> None:
     responder = serve(Limits(connections=2))
     full = pytest.raises(TraceError, match="already serves as many connections as it may")
     with greeted(responder), greeted(responder), full:
@@ -226,7 +226,7 @@ def test_threads_of_short_connections_are_not_kept(serve: Serve) -> None:
     assert len(responder._threads) < 10
 
 
-def test_once_it_ends_when_the_recorder_says_so_and_not_with_a_stranger(serve: Serve) -> None:
+def test_once_ends_when_the_recorder_reports_its_end_and_not_with_a_stranger(serve: Serve) -> None:
     responder = serve(once=True)
     with socket.create_connection(responder.address) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n")
@@ -274,7 +274,7 @@ def test_an_address_that_cannot_be_had_is_one_line(serve: Serve) -> None:
         Responder(port=70_000)
 
 
-def test_counted_address_is_no_responder_is_told_from_one(serve: Serve) -> None:
+def test_a_stranger_is_distinguished_from_a_responder(serve: Serve) -> None:
     """Also a server that repeats all it hears, as the echo service of old does."""
 
     def answers(connection: socket.socket, text: bytes | None) -> None:
