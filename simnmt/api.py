@@ -1,4 +1,4 @@
-"""The library's front door: run a scenario, write the run directory, and show figures in a notebook."""
+"""The public functions of the library: run a scenario, write the run directory, and show figures in a notebook."""
 
 from __future__ import annotations
 
@@ -95,11 +95,18 @@ def run(
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
 
-    `overrides`: texts such as `"policies.cnmt.len_slope=0.8"`. `out`: also write a run directory there; `under`: write
-    one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
-    `if __name__ == "__main__":`. `until_precision`: add replications, 100 at most, until the 95 % interval of
-    every policy's objective reaches no further than this share of it, such as 0.02. Raises `simnmt.base.errors.InputError` for
-    whatever is wrong with the input.
+    Args:
+        scenario: what to run.
+        out: also write a run directory there.
+        under: also write a run directory in this folder, under a new name.
+        overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
+        requests, replications, seed: in place of the scenario's.
+        jobs: processes; with more than one, a script must call this below `if __name__ == "__main__":`.
+        progress: called after each unit with the number of finished units and of all units.
+        until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
+            than this share of it, such as 0.02.
+
+    Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
     if jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
@@ -133,12 +140,13 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a run took place and how long it took; real time, in seconds."""
+    """Start and duration of a run; real time, in seconds."""
 
     started: float
     """Since the epoch."""
     replay_s: float
-    """All requests under all policies, in the gap analysis too, on all processes together; reading and writing left out."""
+    """For all requests under all policies, the gap analysis included, on all processes together, without reading and
+    writing."""
 
 
 def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times) -> None:
@@ -158,13 +166,15 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
 
 
 def _digests(source: Source) -> dict[str, str]:
-    """Return SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one read."""
+    """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
+    read."""
     return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
 
 
 @contextmanager
 def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.PathLike[str] | None) -> Iterator[Path | None]:
-    """The run directory to write, known to be free and writable: `out`, or one named after scenario and moment (UTC)."""
+    """Yield the run directory to write, which is free and writable: `out`, or one named after scenario and moment (UTC); None
+    for none."""
     if out is not None:
         files.check_free(Path(out))
         yield Path(out)
@@ -178,7 +188,7 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
 
 
 def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
-    """Return what was run, on what, and when: the only file of a run directory that differs between repeats."""
+    """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
     paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
     replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))

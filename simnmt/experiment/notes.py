@@ -253,7 +253,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
 
     Args:
         plan: the scenario with its inputs.
-        learnt: by workload, what replication 0 has learnt.
+        learnt: by workload, the knowledge of replication 0.
         rows: the rows of the summary.
     """
     lines = [plan.scenario.description] if plan.scenario.description else []

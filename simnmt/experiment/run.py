@@ -55,7 +55,7 @@ def run_plan(
         progress: called after each unit.
         until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
-            is that of a scenario with this number of replications; its `precision` tells whether they sufficed.
+            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
 
     Raises `OSError` if the folder has no room.
     """

@@ -303,9 +303,9 @@ class BatchView:
     Four estimates, each as simple as the facts allow:
 
     - **Sentences present.** The decider counts its own requests without an answer; reports give the others. The last report
-      counts as far as it is fresh, the mean of reports as far as it is old: half of what the last one says beyond the mean is
-      forgotten after the time that a request is usually away, half of the mean after 64 times that. (A negative number of
-      others stands for own requests on the way there or back.)
+      counts in proportion to its freshness, the mean of reports in proportion to its age: half of what the last one says beyond
+      the mean is forgotten after the time that a request is usually away, half of the mean after 64 times that. (A negative
+      number of others stands for own requests on the way there or back.)
     - **Wait of a request.** Sentences beyond the threshold have to end first, one after the other as fast as their batch ends
       them: the steps of a mean output over the sentences that share them. If servers report longer waits, as for batches that
       are not refilled, the wait is made longer in proportion; never shorter, as a report covers only the wait for the encoder,

@@ -1,7 +1,7 @@
-"""The recommendation and the gap analysis (CNMT-19) as sentences.
+"""Describe the recommendation and the gap analysis (CNMT-19) in sentences.
 
-Which policy to deploy, by how much it wins, what is left to the oracle and why; then which wrong belief of a policy costs how
-much, and where one truth alone makes things worse.
+They name the policy to deploy, its margin, the distance to the oracle and the reason; then the cost of each wrong belief of a
+policy, and where one truth alone makes things worse.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from simnmt.results.summary import Row, objective_name
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is behind a recommendation."""
+    """The facts behind a recommendation."""
 
     transfer_s: float
     """Mean transfer time on this network, to the last device."""
     kept: Mapping[str, str]
-    """By policy, the source lengths that C-NMT's rule keeps at the first device at that transfer time, such as
-    `up to 17 tokens`; without policies that have no such border."""
+    """By policy, the source lengths that C-NMT's rule keeps at the first device at that transfer time, such as `up to 17
+    tokens`; without policies that have no such border."""
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     queues: bool
-    """Whether requests wait, so that the device that is faster alone is not the whole story."""
+    """True if requests wait, so that the fastest device alone is not always the best."""
     devices: Sequence[str] = ("gateway", "cloud")
     """Where requests may be executed, nearest first."""
 
@@ -42,14 +42,14 @@ def describe_recommendation(
     Args:
         recommendation: the record of `recommendation.recommend`.
         rows, comparisons: those of the same workload and network.
-        roles: what the policies are.
-        reason: what is behind it.
+        roles: the policies by role.
+        reason: the facts behind the recommendation.
 
     Returns:
-        `sentence`: what to deploy, and by how much it wins. `caution`: that the intervals are not reliable, where requests are
-        too few. `gap`: what is left to the oracle. `reason`: what the policy does, `short_reason`: the same in a clause.
-        `triviality`: what the choice is worth, where that is little. `variants`: how policies beyond the paper's compare with
-        the plain one. Each may be empty, but the first.
+        `sentence`: what to deploy, and by how much it wins. `caution`: that the intervals are not reliable, if requests are too
+        few. `gap`: the distance to the oracle. `reason`: the decisions of the policy, `short_reason`: the same in a clause.
+        `triviality`: the worth of the choice, if that is small. `variants`: how policies beyond the paper's compare with the
+        plain one. All but the first may be empty.
     """
     by_policy = {row["policy"]: row for row in rows}
     policy = recommendation["policy"]
@@ -106,13 +106,13 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
 
 
 def _caution(record: Row, row: Row) -> str:
-    """Return that the recommendation's changes are not reliable; empty where the requests suffice or no change is shown."""
+    """Describe that the recommendation's changes are not reliable; empty if the requests suffice or no change is shown."""
     shown = any(record[name] is not None for name in ("margin", "above_oracle", "spread", "over_fixed"))
     return describe_short_tail(record["objective"], row["requests"], row["replications"]) if shown else ""
 
 
 def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
-    """Return the sentence for a cell in which every deployable policy is overloaded."""
+    """Describe a cell in which every deployable policy is overloaded."""
     others = [format_unstable_policy(by_policy[name]) for name in roles.deployable if name != policy]
     first = "no deployable policy is stable, so none can be recommended without more servers. " if others else ""
     rest = f" The others: {format_list(others)}." if others else ""
@@ -136,7 +136,7 @@ def _service_level(record: Row) -> str:
 
 
 def _gap(record: Row) -> str:
-    """Return the sentence on what is left to the oracle."""
+    """Describe the distance to the oracle."""
     above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
     if above is None or oracle is None:
         return ""
@@ -155,7 +155,7 @@ def _gap(record: Row) -> str:
 
 
 def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
-    """Return the sentence on the share of requests that the recommended policy and the oracle offload."""
+    """Describe the share of requests that the recommended policy and the oracle offload."""
     policy, away = row["policy"], row["offloaded_share"]
     devices = reason.devices
     if len(devices) == 1:
@@ -174,7 +174,7 @@ def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
 
 
 def _short_offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
-    """Return the same as `_offloading_reason` in a clause, for a list of many workloads and networks."""
+    """Describe the same as `_offloading_reason` in a clause, for a list of many workloads and networks."""
     devices = reason.devices
     if len(devices) == 1:
         return f"{devices[0]} is the only device"
@@ -191,7 +191,7 @@ def _format_destination(devices: Sequence[str]) -> str:
 
 
 def _kept_lengths(row: Row, reason: Reason) -> str:
-    """Return the source lengths that a policy keeps at the first device; empty where nearly all requests go one way."""
+    """Return the source lengths that a policy keeps at the first device; empty if nearly all requests are sent to one side."""
     return reason.kept.get(row["policy"], "") if 0.01 <= row["offloaded_share"] <= 0.99 else ""
 
 
@@ -202,7 +202,7 @@ def _format_offloaded_share(share: float) -> str:
 
 
 def _triviality(record: Row) -> str:
-    """Return the sentence that the choice is worth little or a fixed policy suffices; empty if neither holds."""
+    """Describe that the choice is worth little or a fixed policy suffices; empty if neither holds."""
     if record["trivial"] and record["runner_up"] is None:
         return "There is nothing to choose: all deployable policies decide alike."
     what = objective_name(record["objective"])
@@ -239,7 +239,7 @@ def _with_interval(record: Row, name: str, *, signed: bool) -> str:
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
-    """Return how the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
+    """Describe how the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
     effects: dict[str, list[str]] = {}
     for policy, plain in variants.items():
         for pair in comparisons:
@@ -274,15 +274,15 @@ TRUTH_NAMES = {
     "unseen queues": "the true waits",
     "unseen queues and states": "the true waits and states of streamed models",
     "unseen states": "the true states of streamed models",
-    "everything": "the truth of all that it must guess",
+    "everything": "the truth of all that it must estimate",
 }
-"""What removes a source of loss."""
+"""The truth that removes a source of loss."""
 
 
 def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
-    """Return one sentence per source of loss of one workload and network, and one on what they make together.
+    """Return one sentence per source of loss of one workload and network, and one on all of them together.
 
-    `rows`: the same workload's and network's, to tell whether the policy has a mean to be known as it is.
+    `rows`: those of the same workload and network, in which the policy may be unstable.
     """
     if not gaps:
         return []
@@ -291,9 +291,9 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
     policy = at_best["policy"]
     whole = {"faster": "that is the whole gap", "unclear": "there is no gap that could be told from chance"}
     outcome = whole.get(_gap_outcome(at_best), "its beliefs leave no gap to be explained")
-    sentences = [f"Told {TRUTH_NAMES['everything']}, {policy} would be {_gap_effect(at_best)}: {outcome}."]
+    sentences = [f"With {TRUTH_NAMES['everything']}, {policy} would be {_gap_effect(at_best)}: {outcome}."]
     sentences += [
-        f"Told {TRUTH_NAMES.get(row['removed'], row['removed'])} alone, it would be {_gap_effect(row)}"
+        f"With {TRUTH_NAMES.get(row['removed'], row['removed'])} alone, it would be {_gap_effect(row)}"
         f"{_format_gap_share(row, at_best)}."
         for row in sources
     ]
@@ -303,9 +303,11 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
             f"As it is, {policy} is unstable ({unstable}): these changes are this run's and depend on how long it lasts."
         )
     if any(row["removed"].endswith("states") and _gap_outcome(row) == "slower" for row in sources):
-        sentences.append("Who knows the states weighs one request at a time, and may never warm a model for those that follow.")
+        sentences.append(
+            "A policy that knows the states considers one request at a time, and may never warm a model for later ones."
+        )
     elif any(_gap_outcome(row) == "slower" for row in sources):
-        sentences.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
+        sentences.append("A single truth makes things worse if two wrong beliefs had compensated each other.")
     if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:
         sentences.append(
             "The sources overlap: removing one also removes part of what the others cost, so their shares add up to more."
@@ -314,7 +316,7 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
 
 
 def is_gap(gaps: Sequence[Row]) -> bool:
-    """Return whether a policy would be faster beyond chance if it knew all that it must guess."""
+    """Return whether a policy would be faster beyond chance if it knew everything that it must estimate."""
     return any(row["removed"] == "everything" and _gap_outcome(row) == "faster" for row in gaps)
 
 

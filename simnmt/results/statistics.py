@@ -66,8 +66,8 @@ def over_replications(values: Sequence[float], *, positive: bool = False) -> Est
 def ratio_of_means(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """Return mean(ours) / mean(theirs) and its interval, of 95 % by default (`ratio_intervals`).
 
-    Both are positive, paired by replication. The interval covers the ratio that is shown: a reader who divides the two means of
-    a table gets this ratio. The geometric mean of the replications' ratios is another quantity: near saturation, at 100
+    Both are positive, paired by replication. The interval covers the ratio that is shown, and that a reader gets by dividing
+    the two means of a table. The geometric mean of the replications' ratios is another quantity: near saturation, at 100
     requests, its interval covered the ratio of the means 74 to 87 times of 100.
     """
     return _single(ratio_intervals(ours, theirs, confidence), len(ours))

@@ -2,5 +2,5 @@
 
 To read it, start with `simulation.py` (the three disciplines), then `traffic.py` (how one request is decided on and sent), then
 `server.py` (the protocol of every kind of server). The kinds are `fifo_server.py`, `batch_pool.py` and `streaming_server.py`; a
-fourth is a class of its own. `deciders.py` keeps what a policy may see. The room imports neither a model nor a page.
+fourth is one more class. `deciders.py` holds what a policy may see. The room imports neither a model nor a page.
 """

@@ -1,7 +1,7 @@
-"""The batched servers of a tier: the pool, the tier on the clock, what an oracle foresees, and one server by itself.
+"""The batched servers of a target: the pool on the clock, what an oracle foresees, and one server without a clock.
 
-`BatchPool` holds the servers and `BatchTier` lets them act in time. `ForeseenServer` answers when a request would be done, at
-a cost that does not grow with the queue. `decode_all` runs a single server without a clock.
+`BatchPool` lets the servers act in time. `ForeseenServer` computes when a request would be done, at a cost that does not grow
+with the queue. `decode_all` runs a single server without a clock.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Arriving = tuple[int, int, int, float]
 
 
 class ForeseenServer:
-    """A server, and where many wait there, as it will be when few do.
+    """A server, and if many sentences wait there, a copy of it at the later moment when few do.
 
-    While more wait than anybody takes at a time, who comes later changes nothing. So the server is followed once, not once a
-    request, up to the moment at which `enough` wait: four batches, or two collections, or two calls of the encoder.
+    While more sentences wait than can be taken at a time, later arrivals change nothing. So the copy advances once, not once a
+    request, to the moment at which `enough` wait: four batches, or two collections, or two calls of the encoder.
     """
 
     __slots__ = ("_enough", "_later", "server")
@@ -38,15 +38,15 @@ class ForeseenServer:
         self.server = server
         self._enough = max(4 * batching.size, 2 * (batching.collected or 0), 2 * (batching.encoded_together or 0))
         self._later: BatchServer | None = None
-        """The server as it will be; told of all who have come to it."""
+        """The copy at that moment, with all sentences that have arrived."""
 
     def arrived(self, sentence: Arriving) -> None:
-        """Note a sentence that has come to the server."""
+        """Note a sentence that has reached the server."""
         if self._later is not None:
             self._later.arrive(*sentence)
 
     def later(self) -> BatchServer | None:
-        """The server at the moment at which enough wait; None where no more do now."""
+        """Return the server at the moment when enough sentences wait; None if no more wait now."""
         if self.server.queued <= self._enough:
             self._later = None
             return None
@@ -59,7 +59,8 @@ class ForeseenServer:
 
 
 class _TrialServer:
-    """A server that was looked at for one request's sake: those that are to come there wait to be told to it."""
+    """A copy of a server for the look ahead of one request; with a later copy, arrivals are collected until the finish is asked
+    for."""
 
     __slots__ = ("_come", "_later", "_server", "_tokens")
 
@@ -70,13 +71,13 @@ class _TrialServer:
         self._tokens = 0
 
     def advance(self, now_s: float) -> None:
-        """Up to a moment; what happens at that moment has not happened yet."""
+        """Advance to a moment, but not past its events."""
         if self._later is None:
             while self._server.next_s < now_s:
                 self._server.act()
 
     def work_left(self, now_s: float) -> int:
-        """At a moment; where many wait, at present, with those who have come since."""
+        """Return the work left at a moment; if many sentences wait, the present work with the collected arrivals."""
         return self._server.work_left(min(now_s, self._server.next_s)) + self._tokens
 
     def arrive(self, sentence: Arriving) -> None:
@@ -106,7 +107,7 @@ class _TrialServer:
 
 
 class ForeseenServers(Sequence[_TrialServer]):
-    """Servers as they will be, of which only those are copied that are looked at."""
+    """Trial copies of servers, made on first access."""
 
     __slots__ = ("_servers", "_visited", "now_s")
 
@@ -118,7 +119,7 @@ class ForeseenServers(Sequence[_TrialServer]):
         return len(self._servers)
 
     def __getitem__(self, number: int) -> _TrialServer:  # type: ignore[override]
-        """As it will be at `now_s`."""
+        """Return the trial server, advanced to `now_s`."""
         visited = self._visited.get(number)
         if visited is None:
             visited = self._visited[number] = _TrialServer(self._servers[number])
@@ -128,18 +129,18 @@ class ForeseenServers(Sequence[_TrialServer]):
 
 @dataclass(frozen=True, slots=True)
 class BatchServerSpec:
-    """How the servers of a tier batch, and what their work takes."""
+    """How the servers of a target batch, with their costs."""
 
     batching: Batching
     cost: ServerCost
 
     def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> BatchPool:
-        """Return so many idle servers; `balancer`: None: as the nodes are attached."""
+        """Return idle servers; without a `balancer` each end node has its server."""
         return BatchPool(self, boxes, balancer)
 
 
 class _ServerEvent(Event):
-    """A server is to act at a moment; if that is no longer when it is to, nothing happens."""
+    """The moment at which a server acts; ignored if the server now acts at another moment."""
 
     __slots__ = ("at_s", "box")
 
@@ -148,25 +149,25 @@ class _ServerEvent(Event):
 
 
 class BatchPool(Server):
-    """The servers of one tier, which act on the clock."""
+    """The servers of one target, which act on the clock."""
 
     records = frozenset({"execution_s", "first_token_s"})
     needs_tgt_len = True
 
     def __init__(self, batched: BatchServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
-        """`balancer`: None: as the nodes are attached."""
+        """Create idle servers; without a `balancer` each end node has its server."""
         times = StepTimes(batched.cost)
         self.boxes: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(boxes)]
         self._foreseen = [ForeseenServer(box, batched.batching) for box in self.boxes]
         self._balancer = ByNode() if balancer is None else balancer
         self._armed: list[set[float]] = [set() for _ in self.boxes]
-        """By box, the moments at which it is on the clock."""
+        """By box, the moments for which it is on the clock."""
         self._events: dict[int, RequestEvent] = {}
-        """By request that is here."""
+        """Requests at the servers, by number."""
         self._callbacks = (self._acts,)
 
     def open(self, site: Site) -> Serve:
-        """Take the place in the world: a request takes its turn at a box, which answers when it acts."""
+        """Register the servers in the world: a request waits at a box, which answers when it acts."""
         self._site = site
         return self._reaches
 
@@ -182,9 +183,9 @@ class BatchPool(Server):
     def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
         """Return what `arrival` would take beyond execution alone after the requests in `ahead`. Has no side effects.
 
-        A batch that waits for company waits until it is due, or full with those who are known to come; one that would wait
-        for ever does not. Where more wait than `ForeseenServer` says, a balancer that compares servers is taken to compare
-        what they have to do at present, and not at the moment of entry.
+        A batch that waits for company waits until it is due, or full with known arrivals; one that would wait for ever begins
+        at once. If more sentences wait than `ForeseenServer` allows, a balancer that compares servers compares their present
+        work, not that at the moment of entry.
         """
         boxes, balancer, layout = ForeseenServers(self._foreseen), self._balancer.copy(), self._site.layout
         for boxes.now_s, request, row in (*ahead, arrival):
@@ -194,7 +195,7 @@ class BatchPool(Server):
         return boxes[chosen].finish_s(sentence) - boxes.now_s - float(row[layout.execution(self._site.target)])
 
     def close(self) -> bool:
-        """Let go whoever waits for company, as nothing is left to happen; return whether there was anyone."""
+        """Stop waiting for company, since no event is left; return whether a sentence was waiting."""
         holding = [number for number, box in enumerate(self.boxes) if box.holds]
         for number in holding:
             self.boxes[number].close(self._site.clock.now_s)
@@ -202,7 +203,7 @@ class BatchPool(Server):
         return bool(holding)
 
     def account(self) -> BatchAccount:
-        """Return the account of all boxes together."""
+        """Return the account of all boxes."""
         first, *others = (box.account.finished() for box in self.boxes)
         return first.merged(others)
 
@@ -231,7 +232,7 @@ class BatchPool(Server):
         self._arm(box)
 
     def _answer(self, sentence: Sentence, box: int, left: tuple[int, int]) -> None:
-        """Let the answer of a sentence that is done set out; it reports how many were left in its batch, and wait."""
+        """Send the answer of a finished sentence; it reports how many sentences were left in its batch, and wait."""
         event, site, finish_s = self._events.pop(sentence.request), self._site, sentence.finish_s
         site.trail["execution_s"][event.request] = finish_s - sentence.begin_s
         site.trail["first_token_s"][event.request] = sentence.first_s - event.entry_s
@@ -243,25 +244,25 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of the sentences; columns in the order in which they were given, shape (sentences,), seconds."""
+    """The times of decoded sentences; columns in the order given, shape (sentences,), seconds."""
 
     finish_s: Column
-    """When each was done."""
+    """When each sentence was done."""
     first_token_s: Column
     """From its arrival to the end of its first step; NaN without one."""
     begin_s: Column
     """When its encoding began."""
     account: BatchAccount
     total_s: float
-    """When the last was done; 0 without a sentence."""
+    """When the last sentence was done; 0 without sentences."""
 
 
 def decode_all(
     batching: Batching, cost: ServerCost, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None = None
 ) -> Decoded:
-    """Let one server decode sentences, which are all at hand at 0, or arrive at `arrival_s`, in order of time.
+    """Let one server decode sentences that are all there at 0, or arrive at `arrival_s`, in order of time.
 
-    The server knows when no more will come. Lengths in tokens; `tgt_len`: the steps that each takes, 0 or more. Raises
+    The server knows when no more will come. Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. Raises
     `ValueError` for columns of different lengths and for arrivals out of order.
     """
     sources, targets = np.asarray(src_len, np.int64).tolist(), np.asarray(tgt_len, np.int64).tolist()

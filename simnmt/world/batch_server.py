@@ -15,45 +15,46 @@ from simnmt.results.device_accounts import RunningBatchAccount
 
 
 class ServerCost(Protocol):
-    """How long a server's work takes; `simnmt.profile.DecodingCost` is one."""
+    """The times of a server's work; `simnmt.profile.DecodingCost` is one."""
 
     @property
     def leave_s(self) -> float:
-        """Seconds added to a step at whose end some are done, who are done after it."""
+        """Seconds added to a step at whose end some sentences are done, which are done after it."""
         ...
 
     def steps_at(self, batch: int) -> Callable[[int, int], float]:
-        """Seconds of the steps at positions first..last, both included, of so many sentences; 0 where last < first.
+        """Return the function that gives the seconds of steps first..last, both included, of `batch` sentences; 0 if last <
+        first.
 
         The position of a step is that of the sentence that has been active longest.
         """
         ...
 
     def source_s(self, batch: int, longest: int) -> float:
-        """Seconds added to each step of so many sentences, of which the longest active source has so many tokens."""
+        """Return the seconds added to each step of `batch` sentences whose longest active source has `longest` tokens."""
         ...
 
     def encode_s(self, src_lens: Sequence[int]) -> float:
-        """Seconds of encoding sentences of so many tokens together."""
+        """Return the seconds of encoding sentences of these lengths together."""
         ...
 
     def refill_s(self, joining: int) -> float:
-        """Seconds until so many encoded sentences have joined."""
+        """Return the seconds until `joining` encoded sentences have joined."""
         ...
 
 
 StepsTake = Callable[[int, int], float]
-"""Seconds of the steps at positions first..last, both included, of one batch size: a closed form."""
+"""Returns the seconds of steps first..last, both included, of one batch size: a closed form."""
 
 
 class StepTimes:
-    """What steps take by batch size and longest source, each asked for once."""
+    """The times of steps by batch size and longest source, each computed once."""
 
     __slots__ = ("_cost", "_of", "_source_s", "weighs_sources")
 
     def __init__(self, cost: ServerCost) -> None:
         self.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
-        """Whether sources count at all: what they add is in proportion to their tokens beyond some number."""
+        """True if sources matter: they add time in proportion to their tokens beyond some number."""
         self._cost = cost
         self._of: dict[int, StepsTake] = {}
         self._source_s: dict[tuple[int, int], float] = {}
@@ -92,25 +93,25 @@ class Sentence:
 
 
 class BatchServer:
-    """Encoder and decoder of one device, which share it: nothing is decoded while sentences are encoded or join.
+    """The encoder and decoder of one device, which share it: nothing is decoded while sentences are encoded or join.
 
-    It is told of arrivals by `arrive` and to be called, by `act`, at `next_s`, which arrivals bring forward; of one moment,
-    arrivals come first. Nothing is done per step: the sentences under way lie in a heap by the step after which each is
-    done, and the server jumps from completion to completion. While no more than the threshold are under way, an arrival
-    lets it look at the end of the step that is then running. A step's end is the moment of the last change plus the closed
-    form of the steps since, never a sum under way, so a server that takes each step has the same times to the bit. Whoever
-    is done leaves before anything else happens, which is part of the step that ends so.
+    The caller announces arrivals by `arrive` and calls `act` at `next_s`, which arrivals may bring forward; of one moment,
+    arrivals come first. The cost is not per step: the active sentences are in a heap by the step after which each is done, and
+    the server jumps from completion to completion. While no more than the threshold are active, an arrival makes it act at the
+    end of the running step. A step's end is the moment of the last change plus the closed form of the steps since, never a
+    running sum, so a server that takes each step has the same times to the bit. Finished sentences leave before anything else
+    happens, as part of the step that ends.
     """
 
     def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None, foretells: bool = False) -> None:
-        """`times`: of the same cost, shared by servers. `foretells`: see there."""
+        """`times`: of the same cost, shared by servers; `foretells`: see the attribute."""
         self.foretells = foretells
-        """Whether `act` may return sentences before they are done, as soon as it is certain when that will be: while more than
-        the threshold are active nobody can join, so these completions need no moment of their own."""
+        """True if `act` may return sentences before they are done, as soon as that moment is certain: while more than the
+        threshold are active no sentence can join, so these completions need no events."""
         self.next_s = inf
-        """When something is to be done next; infinity while nothing is."""
+        """When to act next; infinity if there is nothing to do."""
         self.left = (0, 0)
-        """Sentences that were left active and waiting when some were last done."""
+        """Active and waiting sentences at the last completion."""
         self._batcher = Batcher(batching)
         self._threshold = batching.threshold
         self._cost = cost
@@ -120,54 +121,54 @@ class BatchServer:
         self._keeps_sources = times.weighs_sources or batching.padded_tokens is not None
         self._sentences: dict[int, Sentence] = {}
         self._waiting = 0
-        """Of those, the ones that are neither active nor joining."""
+        """Number of sentences that are neither active nor joining."""
         self._active: list[tuple[int, int]] = []
         """A heap of (step after which it is done, request)."""
         self._sources: list[tuple[int, int]] = []
-        """A heap of (source tokens below 0, step after which it is done), of the active and some that are done; empty where no
-        source counts."""
+        """A heap of (negative source tokens, step after which it is done), of the active and some finished sentences; empty if
+        sources do not matter."""
         self._joined: deque[tuple[int, int]] = deque()
-        """(Step before which some joined, last step of any of them), oldest first; those at the front may be done."""
+        """(Step before which sentences joined, last step of any of them), oldest first; those at the front may be done."""
         self._joining: tuple[int, ...] | None = None
-        """Who is joining now; empty while some are encoded, or run down."""
+        """Sentences that are joining now; empty while some are encoded, or run down."""
         self._step = 0
         """Steps taken up to the last change."""
         self._base_s = 0.0
-        """When that was."""
+        """Moment of the last change."""
         self._position = 0
-        """Of the first step after it."""
+        """Position of the first step after it."""
         self._take_s: StepsTake = _no_batch
-        """Of the present batch."""
+        """Step times of the present batch."""
         self._more_s = 0.0
-        """What its longest source adds to each step."""
+        """Seconds that its longest source adds to each step."""
         self._to_completion = 0
-        """Its steps from the last change to the next completion."""
+        """Steps from the last change to the next completion."""
         self._until = 0
         """Steps from the last change to `next_s`; 0: no step is under way."""
         self._awaiting_first: list[Sentence] = []
-        """Those that have joined and whose first step comes next."""
+        """Sentences that have joined and have not taken their first step."""
         self._waiting_tokens, self._finish_sum = 0, 0
-        """The steps that those take who have not joined; the sum of the steps after which each of the active is done."""
+        """Steps of the sentences that have not joined; sum of the steps after which the active ones are done."""
         self._account: RunningBatchAccount | None = RunningBatchAccount(batching.size)
 
     @property
     def account(self) -> RunningBatchAccount:
-        """What was done so far, up to the last change."""
+        """The account up to the last change."""
         assert self._account is not None
         return self._account
 
     @property
     def queued(self) -> int:
-        """Sentences that wait for their encoding and are in no collection yet."""
+        """Number of sentences that wait for their encoding and are in no collection yet."""
         return self._batcher.queued
 
     @property
     def holds(self) -> bool:
-        """Whether a sentence is here that is not done."""
+        """True if an unfinished sentence is here."""
         return bool(self._sentences)
 
     def work_left(self, now_s: float) -> int:
-        """Steps that those here still take, one by one, at a moment not after `next_s`."""
+        """Return the steps that the sentences here still take, one by one, at a moment not after `next_s`."""
         taken = self._step
         if self._until:
             # Of the steps under way, those that have ended.
@@ -176,7 +177,7 @@ class BatchServer:
         return self._waiting_tokens + self._finish_sum - len(self._active) * taken
 
     def arrive(self, request: int, src_len: int, tgt_len: int, now_s: float) -> None:
-        """A sentence arrives; arrivals come in order of time and none after `next_s`."""
+        """Add a sentence; arrivals are in order of time and none is after `next_s`."""
         sentence = Sentence()
         sentence.request, sentence.src_len, sentence.tgt_len = request, src_len, tgt_len
         sentence.entry_s = now_s
@@ -191,7 +192,7 @@ class BatchServer:
             self.next_s = now_s
 
     def close(self, now_s: float) -> None:
-        """Nobody will arrive for now: who waits does not wait for company any longer."""
+        """Stop waiting for company, since no sentence will arrive for now."""
         self._batcher.close()
         if self._until:
             if len(self._active) <= self._threshold:
@@ -200,9 +201,9 @@ class BatchServer:
             self.next_s = now_s
 
     def act(self) -> list[Sentence]:
-        """Do what is to be done at `next_s`, which becomes later; returns the sentences that are done then.
+        """Act at `next_s`, which becomes later; return the sentences that are done then.
 
-        One who foretells returns some before.
+        A server that foretells returns some sentences earlier.
         """
         now_s, active = self.next_s, self._active
         done: list[Sentence] = []
@@ -271,7 +272,7 @@ class BatchServer:
         self.next_s = now_s + taken_s
 
     def _join(self, now_s: float, done: list[Sentence]) -> None:
-        """Those who were joining have joined; whoever has no output is done."""
+        """Let the joining sentences join; those without output are done."""
         joining, step, last, first = self._joining, self._step, 0, not done
         self._joining = None
         if not joining:
@@ -298,7 +299,7 @@ class BatchServer:
             self.left = len(self._active), self._waiting
 
     def _settle(self, now_s: float) -> None:
-        """The steps up to now have been taken by the present batch, which changes now."""
+        """Count the steps up to now for the present batch, which changes now."""
         steps = self._until
         if self._account is not None:
             self._account.stepped(self._step, len(self._active), steps, now_s - self._base_s)
@@ -306,7 +307,7 @@ class BatchServer:
         self._until = 0
 
     def _go_on(self, now_s: float) -> None:
-        """Step until the next completion; where the batch has changed, from now on as it is."""
+        """Schedule the steps until the next completion; a changed batch begins now."""
         active = self._active
         if self._until:
             self._until = active[0][0] - self._step
@@ -360,19 +361,19 @@ class BatchServer:
         self.next_s = now_s
 
     def _end_s(self, steps: int) -> float:
-        """When so many steps since the last change have ended."""
+        """Return when `steps` steps since the last change have ended."""
         taken_s = self._take_s(self._position, self._position + steps - 1) + steps * self._more_s
         return self._base_s + (taken_s + self._leave_s if steps == self._to_completion else taken_s)
 
     def _longest(self, step: int) -> int:
-        """Tokens of the longest source that is active after so many steps; 0 where nobody is."""
+        """Return the tokens of the longest active source after a step; 0 if no sentence is active."""
         sources = self._sources
         while sources and sources[0][1] <= step:
             heappop(sources)
         return -sources[0][0] if sources else 0
 
     def _running_at(self, moment_s: float) -> int:
-        """The step since the last change that runs at a moment: the first that ends then or later, up to `_until`."""
+        """Return the step since the last change that runs at a moment: the first that ends then or later, up to `_until`."""
         most, base_s, next_s = self._until, self._base_s, self.next_s
         if most == 1 or moment_s >= next_s:
             return most
@@ -390,7 +391,7 @@ class BatchServer:
             self.next_s = self._end_s(steps)
 
     def copy(self) -> BatchServer:
-        """A server in the same state, for asking what would happen; it keeps no account."""
+        """Return a server in the same state, to foresee finishes; it keeps no account."""
         other = copy(self)
         other._batcher = self._batcher.copy()
         # Of a sentence that is held only times are set that nobody asks a guess for.

@@ -1,9 +1,9 @@
 """SimPy's clock, driven by slotted events instead of processes.
 
 SimPy keeps its heap in `Environment._queue` as (time, priority, sequence, event) and on each step sets `event.callbacks` to
-None, calls each callback, then looks at `event._ok`. simnmt puts entries there itself: the kind of event stands in the
-priority's place and the request id in the sequence's, so that events order by (time, kind, request id) and insertion order
-decides nothing. `tests/world/test_clock.py` is the canary for what this relies on; pyproject.toml pins SimPy's minor version.
+None, calls each callback, then looks at `event._ok`. simnmt puts entries there itself, with the kind of event as the priority
+and the request id as the sequence, so that events order by (time, kind, request id) and insertion order decides nothing.
+`tests/world/test_clock.py` is the canary for this; pyproject.toml pins SimPy's minor version.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import simpy
 
 REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS = range(4)
-"""Kinds of event, in the order in which those of one moment happen. Each kind has numbers of its own.
+"""Kinds of event, in the order in which those of one moment happen. Each kind numbers its own events.
 
-A server that batches acts when all who come to it in that moment are there, whether over a link or none.
+A server that batches acts after all requests of that moment have arrived, over a link or not.
 """
 
 
 class Event:
-    """What SimPy's `step` needs of an event; derived classes add what happens then. May be put on the clock again.
+    """The attributes of an event that SimPy's `step` needs; derived classes add data. An event may be put on the clock again.
 
-    It has no constructor, whose call would cost as much as all the rest: whoever makes one sets its `callbacks`.
+    It has no constructor, whose call would cost as much as all the rest: the code that creates one sets its `callbacks`.
     """
 
     __slots__ = ("callbacks",)
@@ -34,7 +34,7 @@ class Event:
 
 
 class Clock:
-    """Lets events happen in the order of (time, kind, request id)."""
+    """Runs events in the order of (time, kind, request id)."""
 
     __slots__ = ("_environment", "heap")
 
@@ -44,10 +44,10 @@ class Clock:
         """Entries (time in seconds, kind, request id, event)."""
 
     def follow(self, moments: Iterator[float], kind: int, request: int = -1) -> None:
-        """Run a generator as a process: it yields the time of its next event, seconds, and goes on when that has come.
+        """Run a generator as a process: it yields the time of its next event, seconds, and continues at that time.
 
-        One re-armed event serves it all its life (0.18 us a time; a SimPy process with a timeout each costs 1.75), and a
-        moment before all that is on the clock needs none: nothing could happen in between.
+        One re-armed event serves the whole process (0.18 us a time; a SimPy process with a timeout each costs 1.75). A moment
+        before everything on the clock needs no event, since nothing could happen in between.
         """
         heap, environment = self.heap, self._environment
         event = Event()
@@ -68,7 +68,8 @@ class Clock:
             heappush(heap, (begin_s, kind, request, event))
 
     def passes(self, at_s: float) -> bool:
-        """Let time pass to a moment, if that is before all that is on the clock; not from within a process's own turn."""
+        """Advance to a moment if nothing is on the clock up to then, and return whether it was so; not from within a
+        process."""
         heap = self.heap
         if heap and heap[0][0] <= at_s:
             return False
@@ -77,10 +78,10 @@ class Clock:
 
     @property
     def now_s(self) -> float:
-        """When the last event was."""
+        """Time of the last event."""
         return float(self._environment.now)
 
     def run(self) -> float:
-        """Run until nothing is left to happen; returns the time of the last event, seconds."""
+        """Run until no event is left; return the time of the last one, seconds."""
         self._environment.run()
         return float(self._environment.now)

@@ -1,4 +1,4 @@
-"""What a decider knows of its targets: its own queue, estimates of the others, and the answers that update them (CNMT-11)."""
+"""A decider's knowledge of its targets: its own queue, estimates of the others, and the answers that update them (CNMT-11)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from simnmt.policies.estimates import StateView, TransferEstimate, View
 
 Answer = tuple[float, int, int, float, int, float]
-"""When it is received, request, target, the transfer time it measures, what the view of the backlog knows the request by, and
-the true start of the execution; of a batched target its end, since executions there do not end in the order of their starts."""
+"""When it is received, request, target, its measured transfer time, the request's number in the view of the backlog, and the
+true start of the execution; for a batched target its end, since executions there do not end in the order of their starts."""
 
 
 class _Far:
-    """Answers of one server that lie far ahead, in the order in which their executions start; 41 bytes each."""
+    """Answers of one server in the far future, in the order of the starts of their executions; 41 bytes each."""
 
     __slots__ = ("first", "received_s", "request", "sent_as", "start_s", "target", "transfer_s")
 
@@ -42,7 +42,7 @@ class _Far:
         return self.start_s[self.first] if self.first < len(self.start_s) else inf
 
     def take(self, count: int) -> Iterator[Answer]:
-        """Takes out the next so many, or as many as there are."""
+        """Remove and return the next `count` answers, or all if there are fewer."""
         part = slice(self.first, self.first + count)
         taken = zip(
             self.received_s[part],
@@ -62,30 +62,30 @@ class _Far:
 
 
 class Answers:
-    """Measurements of the transfer time, to be had once the answer that carries them has been received.
+    """Measurements of the transfer time, available once their answers have been received.
 
-    Nobody but the decider's next decision hears of an answer, so none needs an event of its own (0.35 us each): the decider
-    collects what has come in since it last decided.
+    Only the decider's next decision needs an answer, so no answer needs an event (0.35 us each): the decider collects those
+    received since its last decision.
 
-    Behind a backlogged server most answers lie far ahead. No answer comes before its execution starts, and executions of a
-    first-in first-out server start in order: so those far ahead wait in flat columns, one set for each server, and only the
-    nearest stand in a heap. One heap as deep as the backlog made a request 1.2 times as dear at 100,000 requests as at
-    10,000, at load 1.9.
+    Behind a backlogged server most answers are in the far future. No answer comes before its execution starts, and executions
+    of a first-in first-out server start in order: so far answers wait in flat columns, one set for each server, and only the
+    nearest are in a heap. One heap as deep as the backlog made a request 1.2 times as slow at 100,000 requests as at 10,000, at
+    load 1.9.
     """
 
     __slots__ = ("_far", "_near", "next_s")
 
     NEAR = 64
-    """Answers kept in the heap while others lie further ahead."""
+    """Answers kept in the heap while others are further ahead."""
 
     def __init__(self) -> None:
         self.next_s = inf
-        """Nothing can be collected before this moment."""
+        """No answer can be collected before this moment."""
         self._near: list[Answer] = []
         self._far: dict[tuple[int, int], _Far] = {}
 
     def add(self, answer: Answer, server: int = 0) -> None:
-        """An answer on its way; the starts of one target's `server` come in order."""
+        """Add an answer on its way; the starts of one target's `server` are in order."""
         if len(self._near) < self.NEAR:
             heappush(self._near, answer)
             if answer[0] < self.next_s:
@@ -99,7 +99,7 @@ class Answers:
             self.next_s = answer[5]
 
     def collect(self, now_s: float) -> list[Answer]:
-        """The answers received by now that were not collected yet, in the order in which they were received."""
+        """Return the answers received by now that were not collected yet, in order of reception."""
         near, received = self._near, []
         if not self._far:
             while near and near[0][0] <= now_s:
@@ -119,26 +119,26 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """How a policy's deciders come by the delays of their targets."""
+    """How a policy's deciders estimate the delays of their targets."""
 
     estimate: Callable[[int, int], TransferEstimate]
-    """A new belief about the transfer time of (decider, target)."""
+    """Returns a new estimate of the transfer time of (decider, target)."""
     probes: bool = False
-    """Whether the beliefs renew themselves by probes."""
+    """True if the estimates send probes."""
     views: tuple[Callable[[], View] | None, ...] = ()
-    """Per target, a new belief about what is under way there, where the decider counts what it keeps and sends, and what
-    answers report of it. Empty: nowhere."""
+    """Per target, a factory of views of the requests under way, if the decider counts its requests and uses reports. Empty:
+    nowhere."""
     plan_views: tuple[Callable[[], StateView] | None, ...] = ()
-    """Per target, a new belief about its state, where the target streams its model and the decider counts that; the state of
-    its own device the decider knows. Empty: nowhere."""
+    """Per target, a factory of views of its state, if the target streams its model and the decider estimates that; it knows the
+    state of its own device. Empty: nowhere."""
     true_transfer: bool = False
-    """Whether it is handed the present transfer times themselves, as the oracle is."""
+    """True if it knows the present transfer times, as the oracle does."""
     true_backlog: bool = False
-    """Whether it is handed the true waits."""
+    """True if it knows the true waits."""
 
     @property
     def only_heard(self) -> bool:
-        """Whether the delays change only when an answer arrives, as in the paper."""
+        """True if the delays change only when an answer arrives, as in the paper."""
         return not (self.probes or any(self.views) or any(self.plan_views) or self.true_transfer or self.true_backlog)
 
 
@@ -162,22 +162,23 @@ class Decider:
     def __init__(
         self, number: int, targets: int, device: Device, beliefs: Beliefs, device_state: StateView | None = None
     ) -> None:
-        """`device`: which executes what the decider keeps, unless that is a server; `device_state`: what it knows of that."""
+        """`device`: executes the requests that the decider keeps, unless a server does; `device_state`: the state of that
+        device."""
         self.number, self.device = number, device
         self.answers = Answers()
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]
-        """The transfer time that is believed of each target; the list that a policy is shown."""
+        """Estimated transfer time of each target; the list that a policy is shown."""
         self.views = [None if view is None else view() for view in beliefs.views]
         self.plans = {target: view() for target, view in enumerate(beliefs.plan_views) if view is not None}
-        """By target, what is believed of its state; of its own device, what it knows."""
+        """By target, the estimate of its state; for its own device, the known state."""
         if 0 in self.plans and device_state is not None:
             self.plans[0] = device_state
         self.watches = bool(self.views or any(self.plans))
-        """Whether it is to note what it sends."""
+        """True if it notes the requests that it sends."""
         self.reports: dict[int, Any] = {}
-        """By request, what the answer on its way reports of its server, where a view takes that in."""
+        """By request, the server's report in its answer, if a view uses it."""
 
     def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
         """Learn from the answers received since the last decision; `waited_s`: by request, the reported wait."""
@@ -194,13 +195,13 @@ class Decider:
                     plans[target].reported(request, report, received_s - transfer_s / 2)
 
     def learn(self, target: int, transfer_s: float, at_s: float) -> None:
-        """Take in a transfer time that was measured."""
+        """Take in a measured transfer time."""
         estimate = self.estimates[target]
         estimate.learn(transfer_s, at_s)
         self.delay_s[target] = estimate.value_s
 
     def probe(self, now_s: float) -> None:
-        """Learn from the probes that came back by now."""
+        """Learn from the probes answered by now."""
         for target, estimate in enumerate(self.estimates):
             if estimate.next_s <= now_s:
                 estimate.refresh(now_s)

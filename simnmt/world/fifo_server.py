@@ -1,6 +1,6 @@
-"""First-in first-out servers: one box, and the boxes of a tier behind their balancer.
+"""First-in first-out servers: one box, and the boxes of a target behind their balancer.
 
-Service times are known on entry, so no queue is kept: a box remembers when each of its workers comes free.
+Service times are known on entry, so no queue is kept: a box stores when each of its workers comes free.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from simnmt.world.server import Arrival, Balancer, ByNode, CopiedOnUse, Serve, S
 
 
 class FifoServer:
-    """`workers` parallel workers before one queue, analytically.
+    """`workers` parallel workers behind one queue, computed analytically.
 
-    Entries must come in order of time. The heap holds the workers that have worked, and one that has not while there is one: of
+    Entries must be in order of time. The heap holds the workers that have worked, and one that has not if there is one: of
     10,000 workers most may never work. Measured: SimPy's `Resource` costs 2.8 us a use and grows with the backlog; this costs
     0.2 us and does not.
     """
@@ -30,7 +30,7 @@ class FifoServer:
         """Workers that have never worked, without the one in the heap."""
 
     def serve(self, entry_s: float, service_s: float) -> float:
-        """Return when a request that enters now starts: at once, or when the worker comes free that does so first.
+        """Return when a request that enters now starts: at once, or when the first worker comes free.
 
         It completes `service_s` later.
         """
@@ -50,33 +50,34 @@ class FifoServer:
         return free_s - now_s if free_s > now_s else 0.0
 
     def copy(self) -> FifoServer:
-        """Return a server in the same state, for asking what would happen."""
+        """Return a server in the same state, to foresee waits."""
         other = FifoServer(self._unused + 1)
         other.free_at_s = self.free_at_s.copy()
         return other
 
 
 class FifoPool(Server):
-    """First-in first-out boxes of one target, of `workers` each. They decide at the moment of entry, so no queue is kept."""
+    """First-in first-out boxes of one target, of `workers` each. The start is known on entry, so no queue is kept."""
 
     def __init__(self, boxes: int = 1, workers: int = 1, balancer: Balancer | None = None) -> None:
-        """`balancer`: None: as the nodes are attached."""
+        """Create idle boxes; without a `balancer` each end node has its box."""
         self.boxes: Sequence[FifoServer] = [FifoServer(workers) for _ in range(boxes)]
         self._balancer = ByNode() if balancer is None else balancer
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
-        """Let a request enter; return when it starts to execute, and at which box."""
+        """Let a request enter; return when it starts to execute, and the number of its box."""
         box = self._balancer.chosen(self.boxes, entry_s, request, node)
         return self.boxes[box].serve(entry_s, service_s), box
 
     def copy(self) -> Self:
-        """Return boxes in the same state, for asking what would happen."""
+        """Return a pool in the same state, to foresee waits."""
         other = copy(self)
         other.boxes, other._balancer = CopiedOnUse(self.boxes), self._balancer.copy()
         return other
 
     def open(self, site: Site) -> Serve:
-        """Take the place in the world. The answer's time is known on entry, and one box, or a balancer, is asked directly."""
+        """Register the boxes in the world. The answer's time is known on entry, and a single box or a balancer is called
+        directly."""
         self._execution, downlink, target = site.layout.execution(site.target), site.layout.downlink(site.target), site.target
         execution, queue_s, servers, answered = self._execution, site.trail["queue_s"], site.trail["server"], site.answered
         boxes, chosen, enter = self.boxes, self._balancer.chosen, None if self.boxes else self.enter
@@ -107,7 +108,7 @@ class FifoPool(Server):
         return reaches
 
     def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
-        """Return how long a request would wait that enters after those `ahead` have entered. Has no side effects."""
+        """Return the wait of `arrival` if it entered after the requests in `ahead`. Has no side effects."""
         trial = self.copy()
         for entry_s, request, row in (*ahead, arrival):
             start_s, _ = trial.enter(entry_s, row[self._execution], request, row[1])
@@ -115,17 +116,17 @@ class FifoPool(Server):
 
 
 class LeastWork(FifoPool):
-    """The box on which the request starts soonest; among idle ones, that which has been idle longest.
+    """A pool that takes the box on which the request starts soonest; among idle ones, the one that has been idle longest.
 
-    With one worker a box that is the one with the least work left, and the tier behaves as one queue before all workers.
-    One heap of (time at which a worker comes free, its box) serves any number of boxes in logarithmic time.
+    With one worker a box that is the one with the least work left, and the tier behaves as one queue before all workers. One
+    heap of (time at which a worker comes free, its box) serves any number of boxes in logarithmic time.
     """
 
     def __init__(self, boxes: int = 1, workers: int = 1) -> None:
         super().__init__(0)
         self._free_at_s = [(0.0, box) for box in range(boxes)]
         self._unused = [workers - 1] * boxes if workers > 1 else []
-        """By box, workers that have never worked beside the one in the heap; empty where there are none."""
+        """By box, workers that have never worked beside the one in the heap; empty if there are none."""
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Enter at the first worker to come free, of all boxes."""
@@ -138,7 +139,7 @@ class LeastWork(FifoPool):
         return start_s, box
 
     def copy(self) -> Self:
-        """Return the same state."""
+        """Return a pool in the same state, to foresee waits."""
         other = copy(self)
         other._free_at_s, other._unused = self._free_at_s.copy(), self._unused.copy()
         return other

@@ -1,8 +1,8 @@
-"""One protocol for servers of every kind: what the world asks of the boxes of a target, and what a box needs of the world.
+"""The protocol for servers of every kind: what the world needs from the boxes of a target, and what a box gets from the world.
 
-A kind implements `Server` and touches no other file of the world: it lets requests enter, foresees what one would wait without
-side effects, reports what the decider may see with each answer, and gives its account at the end. Balancers, which choose the
-box of a target that a request enters, stand here once for all kinds.
+A kind implements `Server` and touches no other file of the world: it lets requests enter, foresees a request's wait without
+side effects, reports what the decider may see with each answer, and returns its account at the end. Balancers, which choose the
+box of a target that a request enters, are here once for all kinds.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from simnmt.world.clock import Clock, Event
 from simnmt.world.deciders import Decider
 
 Row = tuple[Any, ...]
-"""One request as plain numbers: when it is decided on, its end node, seconds of execution per target, then uplink and downlink
-per remote target, then source and target tokens where a server needs them, then what servers add. See `RowLayout`."""
+"""One request as plain numbers: when it is decided on, its end node, seconds of execution per target, uplink and downlink per
+remote target, source and target tokens if a server needs them, and the columns that servers add. See `RowLayout`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where a row holds what, for a number of targets; target 0 is the decider's own device and needs no link."""
+    """The position of each number in a row, for a number of targets; target 0 is the decider's own device and needs no link."""
 
     targets: int
     has_lengths: bool = False
 
     def execution(self, target: int) -> int:
-        """Return where the seconds of execution on a target stand."""
+        """Return the position of the seconds of execution on a target."""
         return 2 + target
 
     def uplink(self, target: int) -> int:
-        """Return where the seconds to a remote target stand."""
+        """Return the position of the seconds to a remote target."""
         return 1 + self.targets + target
 
     def downlink(self, target: int) -> int:
-        """Return where the seconds back from a remote target stand."""
+        """Return the position of the seconds back from a remote target."""
         return 2 * self.targets + target
 
     @property
     def lengths(self) -> int:
-        """Where source tokens stand, and after them target tokens."""
+        """Position of the source tokens, which the target tokens follow."""
         return 3 * self.targets
 
     @property
     def added(self) -> int:
-        """Where the columns begin that servers add."""
+        """Position of the first column that servers add."""
         return self.lengths + 2 * self.has_lengths
 
     def routed(self, row: Row, now_s: float, uplink_s: Row, downlink_s: Row) -> Row:
-        """Return the row with the links as they are now."""
+        """Return the row with the present times of the links."""
         return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s, *row[self.lengths :])
 
     def rows(self, block: Block, added: Sequence[list[float]] = ()) -> Iterator[Row]:
-        """Return the requests of a block as plain numbers; the time of the decision is 0 where the world sets the pace."""
+        """Return the requests of a block as rows; the time of the decision is 0 if the world sets the pace."""
         lengths = (block.src_len, block.tgt_len) if self.has_lengths and block.tgt_len is not None else ()
         columns = (*block.execution_s, *block.uplink_s, *block.downlink_s, *lengths)
         times = repeat(0.0) if block.arrival_s is None else block.arrival_s.tolist()
@@ -82,7 +82,7 @@ class RequestEvent(Event):
     entry_s: float
     """When it reaches the server."""
     sent_as: int
-    """The number that the decider's view of the target knows it by."""
+    """Its number in the decider's view of the target."""
 
 
 Serve = Callable[[Any], None]
@@ -90,33 +90,38 @@ Serve = Callable[[Any], None]
 Arrival = tuple[float, int, Row]
 """When a request reaches a target, its number, and its row."""
 Alone = Callable[[float, int, Row], tuple[float, float, Any, int]]
-"""`alone(entry_s, request, row)`: execute a request while no other is under way; return when it begins and finishes, what its
-answer reports, and the number of its box."""
+"""`alone(entry_s, request, row)`: execute a request while no other is under way; return when it begins and finishes, the report
+in its answer, and the number of its box."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a server stands in the world, and what it has there."""
+    """The place of a server in the world."""
 
     target: int
-    """Number of the target; 0 is the deciders' own device, of which each decider has its box."""
+    """Number of the target; 0 is the deciders' own device, of which each decider has one box."""
     layout: RowLayout
     added: int
-    """Where rows hold the server's own columns."""
+    """Position of the server's own columns in rows."""
     first_box: int
-    """Number of its first box among all on the clock."""
+    """Number of its first box among all boxes on the clock."""
     clock: Clock
     trail: Recorder
     answered: Callable[[int, float], None] | None
-    """Called with each request and when its decider has the answer; None where nothing waits for it."""
+    """Called with each request and when its decider has the answer; None if nothing waits for it."""
 
     def answer(
         self, event: RequestEvent, begin_s: float, finish_s: float, box: int, ordered_s: float, report: Any = None
     ) -> None:
-        """Let the answer of a request set out, which was executed from `begin_s` to `finish_s`.
+        """Send the answer of a request that was executed from `begin_s` to `finish_s`.
 
-        `ordered_s`: a moment, not after the end, in whose order the answers of a box are handed in; a decider hears at this
-        moment of a request on its own device. `report`: what the answer tells a decider that views the target.
+        Args:
+            event: the request.
+            begin_s, finish_s: its execution.
+            box: number of the box.
+            ordered_s: a moment, not after the end, in whose order the answers of a box are handed in; a decider learns at this
+                moment of a request on its own device.
+            report: information for a decider that views the target.
         """
         request, decider, row, target = event.request, event.decider, event.row, self.target
         self.trail["queue_s"][request] = begin_s - event.entry_s
@@ -137,66 +142,66 @@ class Site:
 class Server(Protocol):
     """All boxes of one target, idle at first; requests enter in order of time.
 
-    A kind that subclasses it inherits the answers of one that batches nothing, remembers nothing and adds no column.
+    A subclass inherits the methods of a server that batches nothing, has no state and adds no column.
     """
 
     records: frozenset[str] = frozenset()
-    """Optional columns of the `Trail` that it fills in."""
+    """Optional columns of the `Trail` that it fills."""
     needs_tgt_len: bool = False
-    """Whether rows must hold lengths."""
+    """True if rows must hold lengths."""
     boxes: Sequence[Any]
     columns: int = 0
-    """How many columns `row_columns` returns."""
+    """Number of columns that `row_columns` returns."""
     alone: Alone | None = None
-    """Set by `open` where an execution depends on those before it even if nothing waits; None: it takes the row's seconds."""
+    """Set by `open` if an execution depends on earlier ones even if nothing waits; None: it takes the row's seconds."""
 
     def row_columns(self, block: Block, execution_s: NDArray[np.float64]) -> list[list[float]]:
-        """Return the columns that rows of a block hold for this server; `execution_s`: of its target."""
+        """Return the columns of a block's rows for this server; `execution_s`: of its target."""
         return []
 
     def open(self, site: Site) -> Serve:
-        """Take the place in the world; return what is called with each request that reaches the target."""
+        """Register the server in the world; return the function to call with each request that reaches the target."""
         ...
 
     def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
         """Return the seconds beyond execution alone of `arrival` if it entered after the requests in `ahead`.
 
-        Has no side effects. What comes later is not foreseen.
+        Has no side effects. Later arrivals are not foreseen.
         """
         ...
 
     def state_view(self, box: int) -> StateView | None:
-        """Return what the device that has this box knows of its state; None where there is none to know."""
+        """Return the state of a box as its own device knows it; None for a server without states."""
         return None
 
     def close(self) -> bool:
-        """Let go whoever waits for company, as nothing is left to happen; return whether there was anyone."""
+        """Stop waiting for company, since no event is left; return whether a request was waiting."""
         return False
 
     def account(self) -> BatchAccount | BoxesUntil | None:
-        """Return what the boxes did all together; None where the trail says it all."""
+        """Return the account of all boxes; None if the trail holds everything."""
         return None
 
 
 class ServerSpec(Protocol):
-    """How the boxes of a target work: what makes a `Server`."""
+    """A specification of a target's boxes, which creates a `Server`."""
 
     def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> Server:
-        """Return so many idle boxes; `balancer`: None: as the nodes are attached."""
+        """Return idle boxes; without a `balancer` each end node has its box."""
         ...
 
 
 class BalancedBox(Protocol):
-    """A box, as far as a balancer looks at it."""
+    """A box as a balancer sees it."""
 
     def work_left(self, now_s: float) -> float:
-        """Return what is left to do at a moment: of a box that batches the steps that its sentences still take, one by one, of
-        any other the seconds until a worker comes free."""
+        """Return the work left at a moment: for a box that batches, the steps that its sentences still take, one by one; for
+        any other box, the seconds until a worker comes free."""
         ...
 
 
 class Balancer(Protocol):
-    """Chooses which of some boxes a request enters; a balancer that compares boxes knows how much work each has left.
+    """Chooses which box a request enters; a balancer that compares boxes knows how much work each has left.
 
     This is an ideal: a real balancer would have to estimate how long a translation takes.
     """
@@ -206,12 +211,12 @@ class Balancer(Protocol):
         ...
 
     def copy(self) -> Balancer:
-        """Return a balancer in the same state, for asking what would happen."""
+        """Return a balancer in the same state, to foresee choices."""
         ...
 
 
 class ByNode:
-    """Each end node has its box: number node modulo boxes, however long its queue."""
+    """A balancer by which each end node has its box: number node modulo boxes, however long its queue."""
 
     __slots__ = ()
 
@@ -220,12 +225,12 @@ class ByNode:
         return node % len(boxes)
 
     def copy(self) -> Self:
-        """Return the balancer: only `InTurn` has a state."""
+        """Return this balancer: only `InTurn` has a state."""
         return self
 
 
 class InTurn(ByNode):
-    """One box after another, whatever they have to do."""
+    """A balancer that takes one box after another."""
 
     __slots__ = ("_next",)
 
@@ -233,27 +238,28 @@ class InTurn(ByNode):
         self._next = 0
 
     def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
-        """Return the box whose turn it is."""
+        """Return the next box."""
         box = self._next
         self._next = (box + 1) % len(boxes)
         return box
 
     def copy(self) -> Self:
-        """Return the same turn."""
+        """Return a balancer in the same state."""
         return copy(self)
 
 
 class FewestTokens(ByNode):
-    """The box that has least left to do; of equal ones the first, so that the first boxes do more at a low load.
+    """A balancer that takes the box with the least work left; among equals the first, so that the first boxes do more at a low
+    load.
 
-    First-in first-out boxes have a heap instead (`fifo_server.LeastWork`), which takes of idle boxes that which has been idle
-    longest, in logarithmic time.
+    First-in first-out boxes have a heap instead (`fifo_server.LeastWork`), which takes among idle boxes the one that has been
+    idle longest, in logarithmic time.
     """
 
     __slots__ = ()
 
     def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
-        """Look at all of them."""
+        """Return the box with the least work left."""
         left = [box.work_left(now_s) for box in boxes]
         return left.index(min(left))
 
@@ -270,7 +276,7 @@ class LeastLoadedOfDrawn(ByNode):
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
 
     def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
-        """Return the box drawn first if it does not matter."""
+        """Return the box with the least work left; the box drawn first among equals."""
         best: int = self._first[request]
         if self._others and (least := boxes[best].work_left(now_s)):
             for column in self._others:
@@ -288,7 +294,7 @@ BoxT = TypeVar("BoxT", bound=_Copyable)
 
 
 class CopiedOnUse(Sequence[BoxT]):
-    """Boxes in the same state as others, of which only those are copied that are looked at: a guess looks at a few."""
+    """Copies of boxes, made on first access: a look ahead accesses only a few."""
 
     __slots__ = ("_copies", "_originals")
 

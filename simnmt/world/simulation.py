@@ -1,9 +1,9 @@
-"""The simulation: requests in, the record of the run out; back to back, open loop or closed loop.
+"""The simulation: requests in, the trail of the run out; back to back, open loop or closed loop.
 
-A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and
-executed on exactly one device: there, or on a server of a tier behind it (CNMT-01). Three disciplines set the pace. Back to
-back, each request is issued when the one before it has been answered, so nothing ever waits; this is the paper's (CNMT-02).
-In the open loop requests arrive by themselves. In the closed loop clients think between requests and obey the interactive
+A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and executed
+on exactly one device: there, or on a server of a tier behind it (CNMT-01). Three disciplines set the pace. Back to back, each
+request is issued when the one before it has been answered, so nothing ever waits; this is the paper's (CNMT-02). In the open
+loop requests arrive independently of answers. In the closed loop clients think between requests and obey the interactive
 response-time law: clients = throughput * (response time + think time).
 """
 
@@ -28,16 +28,16 @@ from simnmt.world.traffic import Prepared, Traffic
 
 Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
 """`route(request, node, moment_s)`: seconds up and down per remote target at that moment, and from the end node to its decider
-and back: the links as time goes by."""
+and back."""
 
 
 def back_to_back(
     traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
 ) -> Iterator[float]:
-    """Yield the moments at which requests end; `route`: the links as time goes by, where that depends on the answers.
+    """Yield the moments at which requests end; `route`: looks links up, if their times depend on the answers.
 
-    Nothing waits, so an estimate is one request old at best; but a box that streams its model remembers when it last had
-    something to do.
+    Nothing waits, so an estimate is one request old at best; but a box that streams its model depends on the time since its
+    last request.
     """
     trail, deciders, count, layout = traffic.trail, traffic.deciders, len(traffic.deciders), traffic.layout
     arrivals_s, targets, estimates_s, measured_at_s = (
@@ -87,9 +87,10 @@ def back_to_back(
 
 
 def open_loop(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> Iterator[float]:
-    """One decision per arrival, in one re-armed event for all end nodes; a source for each would cost 60 % more at 1,000.
+    """Yield the moments of arrival and decide at each, in one re-armed event for all end nodes; a source for each would cost 60
+    % more at 1,000.
 
-    What a decider keeps needs no event, since nothing else hears of it.
+    A request that a decider keeps needs no event, since nothing else depends on it.
     """
     handle = traffic.handler()
     assert requests.arrival_s is not None
@@ -105,13 +106,14 @@ def open_loop(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who asks, and how long they think."""
+    """The clients of a closed loop, with their think times."""
 
     count: int
     nodes: int
-    """End nodes; client c sits at node c modulo nodes."""
+    """End nodes; client c is at node c modulo nodes."""
     think_s: NDArray[np.float64]
-    """Shape (clients + requests,), seconds: each client's thinking before it begins, then the thinking after each request."""
+    """Shape (clients + requests,), seconds: each client's thinking before its first request, then the thinking after each
+    request."""
 
 
 class _Client(Event):
@@ -132,9 +134,10 @@ class _RequestInTransit(Event):
 
 
 class ClosedLoop:
-    """Puts the clients on the clock; request i is the i-th that is issued, whoever asks, so that every policy meets the same.
+    """The clients on the clock; request i is the i-th that is issued by any client, so that every policy meets the same
+    requests.
 
-    It is to be told of every answer by `answered`.
+    The traffic reports every answer by `answered`.
     """
 
     def __init__(self, clock: Clock, clients: Clients, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> None:
@@ -143,7 +146,7 @@ class ClosedLoop:
         self._requests = requests
         self._prepare = prepare
         self._client_of: dict[int, tuple[_Client, float]] = {}
-        """Client, and how long the answer travels from decider to end node, by request under way."""
+        """Client, and travel time of the answer from decider to end node, by request under way."""
         self._issued = 0
         self._node, self._decided_s = array("i", [0]) * len(requests), array("d", [0.0]) * len(requests)
 
@@ -202,12 +205,12 @@ class ClosedLoop:
         return next(self._rows)
 
     def completed(self, trail: Trail) -> Trail:
-        """The trail with what the loop alone knows."""
+        """Return the trail with the columns that only the loop knows."""
         node, decided_s = np.frombuffer(self._node, np.int32), np.frombuffer(self._decided_s, np.float64)
         return replace(trail, node=node, decided_s=decided_s)
 
     def answered(self, request: int, received_s: float) -> None:
-        """The decider has the answer; the client that asked has it a little later, thinks, and asks again."""
+        """Let the client receive the answer a little after the decider, think, and ask again."""
         client, back_s = self._client_of.pop(request)
         number = self._clients.count + request
         self._will_ask(client, number, received_s + back_s + float(self._clients.think_s[number]))
@@ -235,22 +238,22 @@ def simulate(
     """Run every request through the world, and return its trail.
 
     Args:
-        requests: with a `tgt_len` where a server takes a step for each token; `execution_s` is the time of a request alone, of
-            a streamed model with nothing to be read.
+        requests: with a `tgt_len` if a server takes a step for each token; `execution_s` is the time of a request alone, for a
+            streamed model with nothing to be read.
         decide_for: prepares the policy for a block.
-        beliefs: what its deciders know of delays. To be told true delays of a streamed model, an oracle needs the true backlog
-            back to back as well. With queues true delays hold unless a later request overtakes this one or joins its batch.
-        servers: of every target but the first, new for each run. Back to back nothing meets, so nothing batches.
+        beliefs: how its deciders estimate delays. For true delays of a streamed model, an oracle needs the true backlog back to
+            back as well. With queues true delays hold unless a later request overtakes this one or joins its batch.
+        servers: of every target but the first, new for each run. Back to back requests never meet, so nothing batches.
         deciders: devices that decide; end node n's is n modulo their number.
-        workers: requests that each decider executes side by side, where no `local` is given.
-        expected_for: per target, what the policy expects of each request of a block in the unit of the target's view: seconds
-            of execution, or tokens where it batches; needed where `beliefs` has views.
-        route: the links as time goes by, where the requests' own columns do not hold them.
+        workers: requests that each decider executes side by side, without `local`.
+        expected_for: per target, the policy's expectation of each request of a block in the unit of the target's view: seconds
+            of execution, or tokens if it batches; needed if `beliefs` has views.
+        route: looks links up during the run, if the requests' columns do not hold their times.
         clients: closed loop; it needs a `route`.
-        local: how each decider's own device works if it is no first-in first-out server.
-        plan_beyond_for: by target and state, the seconds that the policy expects beyond its plane, where it views states.
-        judged_share: of the requests, for which the trail holds `lost_s`, each as dear as an oracle's decision; back to back
-            all or none, and only where a target streams.
+        local: specification of each decider's own device, if it is no first-in first-out server.
+        plan_beyond_for: by target and state, the seconds that the policy expects beyond its plane, if it views states.
+        judged_share: share of the requests for which the trail holds `lost_s`, each as expensive as an oracle's decision; back
+            to back all or none, and only if a target streams.
     """
     clock = Clock()
 

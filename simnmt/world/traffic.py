@@ -1,6 +1,6 @@
-"""The traffic of one run: each request is decided on and sent to a server of its target, and what an oracle foresees of it.
+"""The traffic of one run: how each request is decided on and sent to a server of its target, and what an oracle foresees of it.
 
-Servers of every kind are met through `Server` alone.
+Servers of every kind are used through `Server` alone.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ Handle = Callable[[int, int, Row, float], None]
 
 
 class Prepared(NamedTuple):
-    """A policy prepared for one block of requests, with what it expects of each."""
+    """A policy prepared for one block of requests, with its expectations of each."""
 
     decide: Decide
     expected: Sequence[Sequence[float]] = ()
-    """Per target, what the view of the target counts: seconds of execution, or tokens where it batches; needed with views."""
+    """Per target, the quantity that the view of the target counts: seconds of execution, or tokens if it batches; needed with
+    views."""
     beyond: Sequence[Sequence[Sequence[float]] | None] = ()
-    """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed where the policy
+    """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed if the policy
     views states."""
 
 
 class Traffic:
-    """The deciders and the servers of one run, and what passes between them."""
+    """The deciders and the servers of one run, with the requests between them."""
 
     def __init__(
         self,
@@ -47,9 +48,19 @@ class Traffic:
         local: Server | None = None,
         judged_share: float = 0.0,
     ) -> None:
-        """`servers`: of every target but the first. `answered`: called with each request and when its decider has the answer.
-        `local`: the deciders' devices, in their order; None: each executes by first in, first out on `workers` workers.
-        `judged_share`: share of the requests for which the trail holds `lost_s`."""
+        """Create the deciders and register the servers.
+
+        Args:
+            clock: the clock of the run.
+            requests: the requests of the run.
+            servers: of every target but the first.
+            deciders: number of deciders.
+            workers: workers of each decider's device, without `local`.
+            beliefs: how deciders estimate delays.
+            answered: called with each request and when its decider has the answer.
+            local: the deciders' devices, in their order; None: each executes first in, first out.
+            judged_share: share of the requests for which the trail holds `lost_s`.
+        """
         by_target = dict(enumerate(servers, start=1)) | ({} if local is None else {0: local})
         self._servers = dict(sorted(by_target.items()))
         for target, server in self._servers.items():
@@ -67,7 +78,7 @@ class Traffic:
         self._beliefs, self._clock, self._answered, self._judged_share = beliefs, clock, answered, judged_share
         self._local = local
         self._last: tuple[int, list[float]] = (-1, [])
-        """The request whose totals were returned last, and its waits, for an oracle that decides on it by the same totals."""
+        """The last request whose totals were computed, with its waits, for an oracle that decides on it by the same totals."""
         self._serve: dict[int, tuple[Serve]] = {}
         """By target, the callbacks of an event whose request reaches it."""
         added, first_box = layout.added, 0
@@ -77,31 +88,31 @@ class Traffic:
             added, first_box = added + server.columns, first_box + len(server.boxes)
 
     def prepare(self, prepared: Prepared) -> None:
-        """Decide by a policy prepared for one block from now on."""
+        """Decide by this prepared policy from now on."""
         self.prepared, self.decide = prepared, prepared.decide
 
     @property
     def alone(self) -> dict[int, Alone]:
-        """By target, what executes a request back to back, where that depends on the requests before."""
+        """By target, the function that executes a request back to back, if that depends on the requests before."""
         return {target: server.alone for target, server in self._servers.items() if server.alone is not None}
 
     def rows(self, block: Block) -> Iterator[Row]:
-        """Return the requests of a block as plain numbers, with what servers need to know of them."""
+        """Return the requests of a block as rows, with the columns of the servers."""
         added = (server.row_columns(block, block.execution_s[target]) for target, server in self._servers.items())
         return self.layout.rows(block, [column for columns in added for column in columns])
 
     def close(self) -> bool:
-        """Let go whoever waits for company anywhere, as nothing is left to happen; return whether there was anyone."""
+        """Stop waiting for company everywhere, since no event is left; return whether a request was waiting."""
         return sum(server.close() for server in self._servers.values()) > 0
 
     def finished(self) -> Trail:
-        """Return what became of the requests."""
+        """Return the trail of the run."""
         probes = sum(decider.probes_sent for decider in self.deciders)
         accounts = {target: server.account() for target, server in self._servers.items()}
         return Trail.recorded(self.trail, probes, tuple(map(accounts.get, range(self.layout.targets))))
 
     def handler(self) -> Handle:
-        """Return the function that every request is handed to, in the order of the decisions."""
+        """Return the function that handles every request, in the order of the decisions."""
         heap, deciders, answered = self._clock.heap, self.deciders, self._answered
         targets, queue_s = self.trail["target"], self.trail["queue_s"]
         estimates_s, measured_at_s = self.trail["estimate_s"], self.trail["measured_at_s"]
@@ -151,7 +162,7 @@ class Traffic:
         return self._judging(handle) if self._judged_share > 0.0 else handle
 
     def _judging(self, handle: Handle) -> Handle:
-        """Return the handler that also holds the decisions on a share of the requests against what an oracle foresees."""
+        """Return the handler that also compares the decisions on a share of the requests with an oracle's foresight."""
         deciders, targets, totals_s = self.deciders, self.trail["target"], self.totals_s
         lost_s, limit = self.trail["lost_s"], round(self._judged_share * 2**32)
 
@@ -167,7 +178,7 @@ class Traffic:
         return handle_and_judge
 
     def _announced(self, decider: Decider, target: int, request: int, in_block: int, now_s: float) -> int:
-        """Note in the decider's views what it sends, as it expects it: half the transfer before the execution."""
+        """Note a sent request in the decider's views, with half of the estimated transfer time before the execution."""
         view, plan = decider.views[target] if decider.views else None, decider.plans.get(target)
         entry_s, sent_as = now_s + decider.estimates[target].value_s / 2, 0
         if view is not None:
@@ -180,13 +191,13 @@ class Traffic:
         return sent_as
 
     def _beyond_s(self, plan: StateView, target: int, in_block: int, entry_s: float) -> float:
-        """Return what a target's state is believed to add to the plane, for a request that reaches it at a moment."""
+        """Return the estimated seconds that a target's state adds to the plane, for a request that reaches it at a moment."""
         by_state_s = self.prepared.beyond[target]
         assert by_state_s is not None
         return plan.added_s(entry_s, by_state_s, in_block)
 
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
-        """Return what each target costs beside execution, as the policy is allowed to know it."""
+        """Return the delay of each target beside execution, as far as the policy may know it."""
         beliefs = self._beliefs
         if beliefs.probes:
             decider.probe(now_s)
@@ -219,8 +230,8 @@ class Traffic:
         return [0.0] + [row[layout.uplink(k)] + row[layout.downlink(k)] for k in range(1, layout.targets)]
 
     def _waits_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:
-        """Return, by target, what a request would take beyond execution there alone: the wait, what company costs where servers
-        batch, and what a streamed model's state adds."""
+        """Return, by target, the seconds of a request beyond execution alone: the wait, the delay by company in a batch, and
+        the delay by a streamed model's state."""
         if self._last[0] == request:
             return self._last[1]
         waits_s = [decider.device.work_left(now_s)] if self._local is None else []
@@ -232,8 +243,8 @@ class Traffic:
     def _ahead(self, target: int, entry_s: float, request: int) -> list[Arrival]:
         """Return the requests on their way to a target that will reach it before `request` does.
 
-        What is on the clock and bound for that tier is on its uplink, all of it; of those that reach it in one moment the
-        request of the lower number goes first.
+        All requests on the clock for that tier are on its uplink; of those that reach it in one moment the lower number goes
+        first.
         """
         reaching = self._serve[target]
         return sorted(

@@ -160,4 +160,4 @@ def test_variants_loads_and_gaps_are_printed() -> None:
     lines = text[text.index("What wrong beliefs") :].splitlines()
     assert lines[0] == "What wrong beliefs cost, w on n:"
     assert lines[4].split() == ["stale", "transfer", "time", "99", "-2.0", "[-3.0,", "-1.0]", "50"]
-    assert "Told the present transfer time alone, it would be 2.0 % faster [1.0, 3.0], 50 % of the gap." in lines
+    assert "With the present transfer time alone, it would be 2.0 % faster [1.0, 3.0], 50 % of the gap." in lines

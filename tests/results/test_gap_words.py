@@ -24,21 +24,21 @@ def test_each_source_is_given_its_share_of_the_gap() -> None:
         gaps(length_regression=(-3.0, -3.5, -2.5), stale_transfer_time=(-1.0, -1.2, -0.8), everything=(-4.0, -4.4, -3.6))
     )
     assert said == [
-        "Told the truth of all that it must guess, cnmt would be 4.00 % faster [3.60, 4.40]: that is the whole gap.",
-        "Told the true target lengths alone, it would be 3.0 % faster [2.5, 3.5], 75 % of the gap.",
-        "Told the present transfer time alone, it would be 1.00 % faster [0.80, 1.20], 25 % of the gap.",
+        "With the truth of all that it must estimate, cnmt would be 4.00 % faster [3.60, 4.40]: that is the whole gap.",
+        "With the true target lengths alone, it would be 3.0 % faster [2.5, 3.5], 75 % of the gap.",
+        "With the present transfer time alone, it would be 1.00 % faster [0.80, 1.20], 25 % of the gap.",
     ]
 
 
 def test_a_truth_that_makes_it_worse_is_said_to_and_given_a_reason() -> None:
     said = gap_sentences(gaps(length_regression=(2.0, 1.0, 3.0), everything=(-4.0, -4.4, -3.6)))
-    assert said[1] == "Told the true target lengths alone, it would be 2.0 % slower [1.0, 3.0]."
-    assert said[2] == "A truth alone makes things worse where two wrong beliefs had made up for each other."
+    assert said[1] == "With the true target lengths alone, it would be 2.0 % slower [1.0, 3.0]."
+    assert said[2] == "A single truth makes things worse if two wrong beliefs had compensated each other."
 
 
 def test_what_is_not_distinguishable_has_no_share() -> None:
     said = gap_sentences(gaps(unseen_queues=(-0.5, -1.5, 0.5), everything=(-4.0, -4.4, -3.6)))
-    assert said[1] == "Told the true waits alone, it would be no different beyond the interval (-0.5 % [-1.5, +0.5])."
+    assert said[1] == "With the true waits alone, it would be no different beyond the interval (-0.5 % [-1.5, +0.5])."
     assert len(said) == 2
 
 
@@ -72,8 +72,8 @@ def test_one_replication_has_no_interval() -> None:
         gaps(length_regression=(-3.0, None, None), stale_transfer_time=(0.0, None, None), everything=(-4.0, None, None))
     )
     assert said[1:] == [
-        "Told the true target lengths alone, it would be 3.00 % faster [one replication: no interval], 75 % of the gap.",
-        "Told the present transfer time alone, it would be exactly as fast [one replication: no interval].",
+        "With the true target lengths alone, it would be 3.00 % faster [one replication: no interval], 75 % of the gap.",
+        "With the present transfer time alone, it would be exactly as fast [one replication: no interval].",
     ]
 
 
