@@ -47,12 +47,6 @@ QUICK_SPAN_S = 2.5
 """Longest span of a quick calibration, however coarse the counter."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    seconds: float
-    joules: float
-
-
 def measure_energy(
     engine: Engine,
     meter: EnergyMeter,
@@ -72,7 +66,7 @@ def measure_energy(
         span_s = min(span_s, QUICK_SPAN_S)
     works = corner_cells(settings)
     listener.measured("energy", 0.0, (2 + len(works)) * span_s)
-    idle = _span(meter, lambda: sleep(2 * span_s), clock)
+    idle_s, idle_j = _span(meter, lambda: sleep(2 * span_s), clock)
     rows: list[tuple[Work, float, float]] = []
     for done, work in enumerate(works, start=1):
         times = 0
@@ -84,12 +78,12 @@ def measure_energy(
                 engine.run(work)
                 times += 1
 
-        active = _span(meter, repeat, clock)
-        if active is None:
+        active_s, active_j = _span(meter, repeat, clock)
+        if active_j is None:
             return None
-        rows.append((work, active.seconds / times, active.joules / times))
+        rows.append((work, active_s / times, active_j / times))
         listener.measured("energy", (2 + done) * span_s, (len(works) - done) * span_s)
-    if idle is None or min(joules for _, _, joules in rows) <= 0.0 or idle.joules <= 0.0:
+    if idle_j is None or min(joules for _, _, joules in rows) <= 0.0 or idle_j <= 0.0:
         return None
     src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]
     joules = [run_joules for _, _, run_joules in rows]
@@ -98,19 +92,17 @@ def measure_energy(
         tgt_len,
         joules,
         source=meter.source,
-        idle_w=idle.joules / idle.seconds,
+        idle_w=idle_j / idle_s,
         active_w=sum(joules) / sum(seconds for _, seconds, _ in rows),
     )
 
 
-def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], float]) -> _Span | None:
-    """Measure time and energy of an activity; None if the counter fails."""
+def _span(meter: EnergyMeter, doing: Callable[[], None], clock: Callable[[], float]) -> tuple[float, float | None]:
+    """Measure the seconds and the joules of an activity; no joules if the counter fails."""
     before_j, begin_s = meter.read_j(), clock()
     doing()
     seconds, after_j = clock() - begin_s, meter.read_j()
-    if before_j is None or after_j is None:
-        return None
-    return _Span(seconds, after_j - before_j)
+    return seconds, None if before_j is None or after_j is None else after_j - before_j
 
 
 MB = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -98,50 +98,38 @@ class Settings:
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise CalibrationError(f"{self.threads} threads", remedy="give 1 or more")
-        if self.beam < 1:
-            raise CalibrationError(f"a beam of {self.beam}", remedy="give 1 or more")
-        for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
-            if not 8 <= length <= MOST_LENGTH:
-                remedy = f"give 8 to {MOST_LENGTH} tokens"
-                raise CalibrationError(f"a longest {name} of {length} tokens cannot make a grid", remedy=remedy)
-        if self.max_batch is not None and not LEAST_BATCH <= self.max_batch <= MOST_BATCH:
-            remedy = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
-            raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
-        if self.inferences < 6:
-            raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
-        self._check_vocabulary()
-        rounds = self.backend == "sharp" and "decoder" in self.parts
-        searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
-        if self.text is not None and not self.vocabulary and not rounds and not searches:
-            remedy = (
-                "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
-            )
-            what = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
-            raise CalibrationError(what, remedy=remedy)
-        if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
-            reads = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
-            raise CalibrationError(f"{reads} would take too long", remedy="give 1MB/s or more")
+        for possible, what, remedy in self._conditions():
+            if not possible:
+                raise CalibrationError(what, remedy=remedy)
 
-    def _check_vocabulary(self) -> None:
-        """Raise `CalibrationError` for a restricted vocabulary that could not be measured."""
-        if self.direction is not None and not self.vocabulary:
-            raise CalibrationError("a direction without a bundle of clusters", remedy="give --vocabulary, or leave it out")
-        if not self.vocabulary:
-            return
-        if self.text is None:
-            raise CalibrationError(
-                "the active share of a vocabulary depends on a text", remedy="give --text, with one sentence per line"
-            )
-        if self.backend != "torch" or "decoder" not in self.parts:
-            remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
-            raise CalibrationError("a restricted vocabulary is only measured with torch's decoder", remedy=remedy)
-        if self.compute_type not in (None, "float32"):
-            raise CalibrationError(
-                f"a restricted vocabulary is measured in float32, not in {self.compute_type}",
-                remedy="leave --compute-type out, or --vocabulary",
-            )
+    def _conditions(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield whether each condition holds, with the message and the remedy if it does not."""
+        yield self.threads is None or self.threads >= 1, f"{self.threads} threads", "give 1 or more"
+        yield self.beam >= 1, f"a beam of {self.beam}", "give 1 or more"
+        for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
+            what = f"a longest {name} of {length} tokens cannot make a grid"
+            yield 8 <= length <= MOST_LENGTH, what, f"give 8 to {MOST_LENGTH} tokens"
+        fits = self.max_batch is None or LEAST_BATCH <= self.max_batch <= MOST_BATCH
+        yield fits, f"a largest batch of {self.max_batch}", f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
+        yield self.inferences >= 6, f"{self.inferences} inferences do not determine a plane", "give 6 or more"
+        restricted, decoder = bool(self.vocabulary), "decoder" in self.parts
+        named = self.direction is None or restricted
+        yield named, "a direction without a bundle of clusters", "give --vocabulary, or leave it out"
+        what, remedy = "the active share of a vocabulary depends on a text", "give --text, with one sentence per line"
+        yield not restricted or self.text is not None, what, remedy
+        what = "a restricted vocabulary is only measured with torch's decoder"
+        remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
+        yield not restricted or (self.backend == "torch" and decoder), what, remedy
+        what = f"a restricted vocabulary is measured in float32, not in {self.compute_type}"
+        yield not restricted or self.compute_type in (None, "float32"), what, "leave --compute-type out, or --vocabulary"
+        searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
+        useful = restricted or searches or (self.backend == "sharp" and decoder)
+        what = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
+        remedy = "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
+        yield self.text is None or useful, what, remedy
+        pace = math.nan if self.disk_bytes_per_s is None else self.disk_bytes_per_s
+        fits = self.disk_bytes_per_s is None or LEAST_PACE_BYTES_PER_S <= pace < math.inf
+        yield fits, f"reads at {pace / 1e6:g} MB/s would take too long", "give 1MB/s or more"
 
     @property
     def whole(self) -> bool:
