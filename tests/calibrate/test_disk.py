@@ -28,13 +28,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_size_is_read_as_often_as_asked_and_nothing_stays(folder: Path) -> None:
-    told: list[tuple[int, int]] = []
-    found = measure_disk(folder, SIZES, repeats=4, progress=lambda done, total: told.append((done, total)))
-    assert {size: len(times_s) for size, times_s in found.read_s.items()} == dict.fromkeys(SIZES, 4)
-    assert min(min(times_s) for times_s in found.read_s.values()) > 0.0
-    if found.file_system is not None and found.file_system.startswith(("ext4", "xfs", "btrfs", "overlay")):
-        assert found.cold
-    assert told == [(done, 12) for done in range(1, 13)]
+    calls: list[tuple[int, int]] = []
+    reads = measure_disk(folder, SIZES, repeats=4, progress=lambda done, total: calls.append((done, total)))
+    assert {size: len(times_s) for size, times_s in reads.read_s.items()} == dict.fromkeys(SIZES, 4)
+    assert min(min(times_s) for times_s in reads.read_s.values()) > 0.0
+    if reads.file_system is not None and reads.file_system.startswith(("ext4", "xfs", "btrfs", "overlay")):
+        assert reads.cold
+    assert calls == [(done, 12) for done in range(1, 13)]
     assert list(folder.iterdir()) == []
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "kind", "cold", "told"),
+    ("left", "kind", "cold", "doubt"),
     [
         (0, "ext4", True, "mincore found nothing"),
         (3, "ext4", False, "before 4 of 4 reads"),
@@ -64,14 +64,14 @@ def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
     ],
 )
 def test_cold_is_claimed_only_where_it_was_seen(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, left: int | None, kind: str, cold: bool, told: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, left: int | None, kind: str, cold: bool, doubt: str
 ) -> None:
     monkeypatch.setattr(page_cache, "drop", lambda file: left)
     monkeypatch.setattr(disk, "mount_of", lambda folder: Mount(kind, "/dev/x", "/"))
-    found = measure_disk(folder, (4096, 8192), repeats=2)
-    assert found.cold is cold
-    assert told in found.cold_check
-    assert found.file_system == f"{kind} on /dev/x"
+    reads = measure_disk(folder, (4096, 8192), repeats=2)
+    assert reads.cold is cold
+    assert doubt in reads.cold_check
+    assert reads.file_system == f"{kind} on /dev/x"
 
 
 def test_sizes_are_interleaved_at_aligned_places_within_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +91,8 @@ def test_sizes_are_interleaved_at_aligned_places_within_the_file(folder: Path, m
 
 
 def test_a_paced_read_is_never_faster_than_its_pace(folder: Path) -> None:
-    found = measure_disk(folder, (30_000, 70_000, 140_000), repeats=2, pace=5e6)
-    for size, times_s in found.read_s.items():
+    reads = measure_disk(folder, (30_000, 70_000, 140_000), repeats=2, pace=5e6)
+    for size, times_s in reads.read_s.items():
         assert min(times_s) >= size / 5e6
     free = measure_disk(folder, (140_000,), repeats=3)
     assert min(free.read_s[140_000]) < 140_000 / 5e6
@@ -149,7 +149,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.parametrize(
-    ("patch", "told"),
+    ("patch", "message"),
     [
         (lambda patch: patch.setattr(disk, "mount_of", lambda folder: Mount("tmpfs", "tmpfs", "/x")), "tmpfs is memory"),
         (lambda patch: patch.setattr(shutil, "disk_usage", small), "1 MB free, 64 needed"),
@@ -159,10 +159,10 @@ Patch = Callable[[pytest.MonkeyPatch], None]
     ids=["memory", "full", "closed", "not Linux"],
 )
 def test_a_folder_without_a_fit_disk_is_refused_before_anything_is_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, told: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, message: str
 ) -> None:
     patch(monkeypatch)
-    with pytest.raises(DiskError, match=told):
+    with pytest.raises(DiskError, match=message):
         measure_disk(folder, SIZES)
     assert list(folder.iterdir()) == []
 

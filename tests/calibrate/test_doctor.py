@@ -21,7 +21,7 @@ from tests.calibrate.trees import container, graviton, laptop, orin, tx2, x86_se
 
 
 def said(findings: Iterable[Finding], topic: str) -> list[tuple[str, str]]:
-    return [(each.verdict, f"{each.what} ({each.remedy})") for each in findings if each.topic == topic]
+    return [(finding.verdict, f"{finding.what} ({finding.remedy})") for finding in findings if finding.topic == topic]
 
 
 def quiet_server(root: Path) -> Path:
@@ -87,12 +87,12 @@ def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> N
 @pytest.mark.parametrize("boxes", [graviton, tx2, lambda root: root])
 def test_no_box_makes_it_fail(tmp_path: Path, boxes: Callable[[Path], Path]) -> None:
     examination = examine(boxes(tmp_path))
-    assert {each.topic for each in examination.findings} >= {"threads", "simd", "memory", "clock", "load", "energy"}
-    assert all(each.verdict in ("can", "cannot", "warning") and "\n" not in str(each) for each in examination.findings)
+    assert {finding.topic for finding in examination.findings} >= {"threads", "simd", "memory", "clock", "load", "energy"}
+    assert all(finding.verdict in ("can", "cannot", "warning") and "\n" not in str(finding) for finding in examination.findings)
 
 
 def test_a_disk_is_looked_at_without_being_written_to(tmp_path: Path) -> None:
-    assert [each.topic for each in doctor.disk(tmp_path)] == ["disk"]
+    assert [finding.topic for finding in doctor.disk(tmp_path)] == ["disk"]
     assert list(tmp_path.iterdir()) == []
     (missing,) = doctor.disk(tmp_path / "nowhere")
     assert (missing.verdict, missing.what) == ("cannot", f"{tmp_path}/nowhere: no such folder")
@@ -119,16 +119,16 @@ def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "message"),
     [
         ({}, "torch is not installed (pip install 'simnmt[models]'"),
         ({"torch": "2.9"}, "torch 2.9 is installed, but does not load: x"),
     ],
 )
-def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], told: str) -> None:
+def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], message: str) -> None:
     monkeypatch.setattr(doctor, "loaded", lambda name: "x.so: cannot open")
     (finding,) = doctor.torch_finding(box(versions=versions))
-    assert told in str(finding)
+    assert message in str(finding)
     (finding,) = doctor.ctranslate2_finding(box())
     assert finding.verdict == "cannot" and "simnmt[ctranslate2]" in str(finding)
 

@@ -69,10 +69,10 @@ def test_rapl_counts_on_where_its_counter_begins_anew(server: Path) -> None:
     assert meter.read_j() - before == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("told", ["", "500\n"], ids=["no range", "a range below the counter"])
-def test_rapl_that_goes_back_without_telling_its_range_is_unknown_from_then_on(server: Path, told: str) -> None:
+@pytest.mark.parametrize("range_text", ["", "500\n"], ids=["no range", "a range below the counter"])
+def test_rapl_that_goes_back_without_telling_its_range_is_unknown_from_then_on(server: Path, range_text: str) -> None:
     for package in (0, 1):
-        (server / f"sys/class/powercap/intel-rapl:{package}/max_energy_range_uj").write_text(told)
+        (server / f"sys/class/powercap/intel-rapl:{package}/max_energy_range_uj").write_text(range_text)
     meter = opened(server)
     counter(server, 0).write_text("0")
     assert meter.read_j() is None
@@ -81,9 +81,9 @@ def test_rapl_that_goes_back_without_telling_its_range_is_unknown_from_then_on(s
 
 
 def test_a_counter_that_stands_still_is_no_counter(server: Path) -> None:
-    found = find_energy_meter("cpu", server, sleep=no_sleep)
-    assert found.meter is None
-    (obstacle,) = found.obstacles  # that it is no Jetson either explains nothing
+    search = find_energy_meter("cpu", server, sleep=no_sleep)
+    assert search.meter is None
+    (obstacle,) = search.obstacles  # that it is no Jetson either explains nothing
     assert "do not move" in str(obstacle)
 
 
@@ -91,11 +91,11 @@ def test_a_counter_that_only_root_may_read_is_explained_with_the_remedy(server: 
     counter(server, 0).chmod(0)
     if os.access(counter(server, 0), os.R_OK):  # we are root ourselves
         _refuse(monkeypatch, counter(server, 0))
-    found = find_energy_meter("cpu", server, sleep=no_sleep)
+    search = find_energy_meter("cpu", server, sleep=no_sleep)
     counter(server, 0).chmod(stat.S_IRUSR | stat.S_IWUSR)
-    assert found.meter is None
-    assert "CVE-2020-8694" in found.obstacles[0].why
-    assert found.obstacles[0].remedy is not None and "chmod a+r" in found.obstacles[0].remedy
+    assert search.meter is None
+    assert "CVE-2020-8694" in search.obstacles[0].why
+    assert search.obstacles[0].remedy is not None and "chmod a+r" in search.obstacles[0].remedy
 
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, closed: Path) -> None:
@@ -124,15 +124,15 @@ def test_a_vanished_counter_makes_the_sum_unknown_not_smaller(server: Path) -> N
     ],
 )
 def test_why_there_is_no_rapl(tmp_path: Path, boxes: Callable[[Path], Path], why: str) -> None:
-    found = find_energy_meter("cpu", boxes(tmp_path), sleep=no_sleep)
-    assert found.meter is None
-    assert why in found.obstacles[0].why
+    search = find_energy_meter("cpu", boxes(tmp_path), sleep=no_sleep)
+    assert search.meter is None
+    assert why in search.obstacles[0].why
 
 
 def test_a_device_of_another_kind_has_no_meter_and_says_so(tmp_path: Path) -> None:
-    found = find_energy_meter("xpu:0", x86_server(tmp_path), sleep=no_sleep)
-    assert found.meter is None
-    assert "xpu" in str(found.obstacles[0])
+    search = find_energy_meter("xpu:0", x86_server(tmp_path), sleep=no_sleep)
+    assert search.meter is None
+    assert "xpu" in str(search.obstacles[0])
 
 
 def test_the_area_under_a_line_is_exact_and_under_a_parabola_nearly() -> None:
@@ -189,20 +189,20 @@ def test_a_module_that_measures_its_supply_needs_no_sum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 def test_both_devices_of_a_jetson_are_on_the_same_rails(tmp_path: Path, device: str) -> None:
-    found = find_energy_meter(device, orin(tmp_path), sleep=no_sleep)
-    assert found.meter is not None
-    first = found.meter.read_j()
-    second = found.meter.read_j()
-    found.meter.close()
+    search = find_energy_meter(device, orin(tmp_path), sleep=no_sleep)
+    assert search.meter is not None
+    first = search.meter.read_j()
+    second = search.meter.read_j()
+    search.meter.close()
     assert first is not None and second is not None and second > first > 0.0
-    assert found.meter.source == "ina3221"
+    assert search.meter.source == "ina3221"
 
 
 def test_rails_that_show_no_power_or_no_number_are_no_meter(tmp_path: Path) -> None:
     dark = tx2(tmp_path / "dark")
     plant(dark, {"sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1/in_current0_input": "0\n"})
-    found = open_ina3221(Tree.at(dark))
-    assert isinstance(found, Obstacle) and "no power" in found.why
+    obstacle = open_ina3221(Tree.at(dark))
+    assert isinstance(obstacle, Obstacle) and "no power" in obstacle.why
     garbled = tx2(tmp_path / "garbled")
     for rail in (0, 1):
         plant(garbled, {f"sys/bus/i2c/drivers/ina3221x/0-0041/iio:device1/in_current{rail}_input": "?\n"})
@@ -267,8 +267,8 @@ def test_a_gpu_whose_counter_stands_still_falls_back_to_its_power() -> None:
 @pytest.mark.parametrize(("index", "power_mw", "why"), [(0, None, "neither"), (0, 0, "no power"), (3, None, "know cuda:3")])
 def test_a_gpu_that_tells_nothing(index: int, power_mw: int | None, why: str) -> None:
     nvml = Nvml(energy_mj=None, step_mj=0, power_mw=power_mw)
-    found = open_nvml(index, no_sleep, nvml)
-    assert isinstance(found, Obstacle) and why in found.why
+    obstacle = open_nvml(index, no_sleep, nvml)
+    assert isinstance(obstacle, Obstacle) and why in obstacle.why
     assert not nvml.open
 
 

@@ -75,8 +75,8 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
 
 @pytest.mark.parametrize("tells_steps", [True, False])
 def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_steps: bool) -> None:
-    found = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
-    block = cost_blocks.step_block(found.cells["step"], [], 1)
+    timings = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
+    block = cost_blocks.step_block(timings.cells["step"], [], 1)
     assert block is not None
     assert block.batch == FITTED[:13]
     assert block.judged_batch == JUDGING[:4]
@@ -89,19 +89,19 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
             assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
     assert block.heldout_error is not None
     assert block.heldout_error < 0.1
-    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
+    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
     assert encoder is not None
     for batch, src_len in ((4, 12), (16, 50)):
         # By splitting, the encoder bears what happens once a call.
         truth_s = truth.encode_s(batch, src_len) + (0.0 if tells_steps else PLANE[2])
         assert float(encoder.cost.seconds(batch, src_len)) == pytest.approx(truth_s, rel=0.05)
-    said = " ".join((*block.notes, *encoder.notes))
-    assert ("does not report" in said) == (not tells_steps)
+    notes = " ".join((*block.notes, *encoder.notes))
+    assert ("does not report" in notes) == (not tells_steps)
 
 
 def test_what_memory_left_out_is_told(measured: Any) -> None:
-    found = measured(Settings("gru", parts=("step",)), most_batch=4)
-    block = cost_blocks.step_block(found.cells["step"], found.too_large["step"], 1)
+    timings = measured(Settings("gru", parts=("step",)), most_batch=4)
+    block = cost_blocks.step_block(timings.cells["step"], timings.too_large["step"], 1)
     assert block is not None
     assert block.batch == (1, 2, 3, 4)
     assert sum("out of memory" in note for note in block.left_out) == 13
@@ -117,9 +117,9 @@ def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measu
 
 def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measured: Any) -> None:
     """Every time is up to some 6 % too long; differences of least times then err by as much as a step."""
-    found = measured(Settings("marian", parts=("step",)), tells_steps=False, noise=0.03)
-    block = cost_blocks.step_block(found.cells["step"], [], 1)
-    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
+    timings = measured(Settings("marian", parts=("step",)), tells_steps=False, noise=0.03)
+    block = cost_blocks.step_block(timings.cells["step"], [], 1)
+    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
     assert block is not None and encoder is not None
     truth, cost = FakeEngine(), block.cost
     for batch in (1, 2, 3, 4, 7, 20):
@@ -129,19 +129,19 @@ def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measu
 
 
 def test_an_encoder_that_drowns_in_its_step_is_told(measured: Any) -> None:
-    found = measured(Settings("marian", parts=("step",)), tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
-    block = cost_blocks.step_block(found.cells["step"], [], 1)
-    encoder = cost_blocks.encoder_block(found.cells["encoder"], [], 1, block)
+    timings = measured(Settings("marian", parts=("step",)), tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
+    block = cost_blocks.step_block(timings.cells["step"], [], 1)
+    encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
     lost = [note for note in encoder.left_out if "took no longer than its decode step" in note] if encoder else None
     assert encoder is None or lost
 
 
 def test_the_first_step_stands_by_itself(measured: Any) -> None:
     """A first step twice as long as the others is told of position 0 and of no other."""
-    found = measured(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
+    timings = measured(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
     cells = [
         Cell(cell.work, tuple(replace(t, steps_s=(2 * t.steps_s[0], *t.steps_s[1:])) for t in cell.timings), False)
-        for cell in found.cells["step"]
+        for cell in timings.cells["step"]
     ]
     block = cost_blocks.step_block(cells, [], 1)
     assert block is not None and block.seconds is not None
@@ -151,17 +151,17 @@ def test_the_first_step_stands_by_itself(measured: Any) -> None:
 
 
 def test_one_batch_size_makes_no_cost(measured: Any) -> None:
-    found = measured(Settings("gru", parts=("step",)), most_batch=1)
-    assert cost_blocks.step_block(found.cells["step"], [], 1) is None
-    assert cost_blocks.encoder_block(found.cells["encoder"], [], 1, None) is None
+    timings = measured(Settings("gru", parts=("step",)), most_batch=1)
+    assert cost_blocks.step_block(timings.cells["step"], [], 1) is None
+    assert cost_blocks.encoder_block(timings.cells["encoder"], [], 1, None) is None
 
 
 @pytest.mark.parametrize("gap_s", [0.0, 0.0005])
 def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, gap_s: float) -> None:
     """And not what a call costs once."""
     settings = Settings("gru", mode="quick", parts=("execution",))
-    found = cost_blocks.gap_of_singles_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
-    assert found == pytest.approx(gap_s, abs=1e-12)
+    gap_s_fitted = cost_blocks.gap_of_singles_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
+    assert gap_s_fitted == pytest.approx(gap_s, abs=1e-12)
 
 
 def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
@@ -172,8 +172,8 @@ def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(measured: Any) -> None:
     """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
     settings = Settings("gru", parts=("step",), beam=5, max_batch=96)
-    found = measured(settings, noise=0.0, growth=0.01)
-    block = cost_blocks.step_block(found.cells["step"], [], 5)
+    timings = measured(settings, noise=0.0, growth=0.01)
+    block = cost_blocks.step_block(timings.cells["step"], [], 5)
     assert block is not None and block.seconds is not None
     assert (block.batch[-1], block.position[-1]) == (96, 63)
     truth = FakeEngine(growth=0.01)
@@ -186,7 +186,7 @@ def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(me
 
 def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any) -> None:
     """One step in sixteen takes nine times as long: medians do not see it, runs take one and a half times as long."""
-    found = measured(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
+    timings = measured(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
     spoilt = [
         Cell(
             cell.work,
@@ -196,9 +196,9 @@ def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any)
             ),
             False,
         )
-        for cell in found.cells["step"]
+        for cell in timings.cells["step"]
     ]
-    calm, block = (cost_blocks.step_block(cells, [], 1) for cells in (found.cells["step"], spoilt))
+    calm, block = (cost_blocks.step_block(cells, [], 1) for cells in (timings.cells["step"], spoilt))
     assert calm is not None and block is not None
     assert calm.run_over_told == pytest.approx(1.0, rel=1e-3)
     assert block.run_over_told == pytest.approx(1.5, rel=0.15)

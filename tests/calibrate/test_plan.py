@@ -64,8 +64,8 @@ def test_every_round_does_each_cell_once_in_an_order_of_its_own(mode: str) -> No
     plan = plan_execution(settings(mode=mode))
     cells = len(set(plan.works))
     rounds = [plan.works[start : start + cells] for start in range(0, len(plan.works), cells)]
-    assert all(Counter(each) == Counter(rounds[0]) for each in rounds)
-    assert len({tuple(each) for each in rounds}) == len(rounds) >= 3
+    assert all(Counter(works) == Counter(rounds[0]) for works in rounds)
+    assert len({tuple(works) for works in rounds}) == len(rounds) >= 3
 
 
 def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
@@ -83,10 +83,10 @@ def test_the_paper_takes_the_drawn_lengths_as_they_come() -> None:
 
 
 def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengths() -> None:
-    told, untold = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
+    reported, unreported = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
     for batch in (1, 64):
-        assert len({work.tgt_len for work in told if work.batch == batch}) == 1
-        assert len({work.tgt_len for work in untold if work.batch == batch}) >= 3
+        assert len({work.tgt_len for work in reported if work.batch == batch}) == 1
+        assert len({work.tgt_len for work in unreported if work.batch == batch}) >= 3
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
 
 
 def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
-    told, untold = (encoder_cells(settings(), tells_steps=tells) for tells in (True, False))
-    assert min(work.src_len for work in told) < 8 <= min(work.src_len for work in untold)
+    reported, unreported = (encoder_cells(settings(), tells_steps=tells) for tells in (True, False))
+    assert min(work.src_len for work in reported) < 8 <= min(work.src_len for work in unreported)
 
 
 @pytest.mark.parametrize("mode", ["quick", "full"])
@@ -201,7 +201,7 @@ def test_unknown_parts_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"threads": 0}, "0 threads"),
         ({"beam": 0}, "a beam of 0"),
@@ -212,8 +212,8 @@ def test_unknown_parts_are_refused() -> None:
         ({"max_batch": 2_000}, "a largest batch of 2000"),
     ],
 )
-def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(CalibrationError, match=said):
+def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(CalibrationError, match=message):
         settings(**keys)
 
 

@@ -78,15 +78,15 @@ def test_names_and_units_are_as_given(measured: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "message"),
     [
         ({"governor": "powersave"}, "the clock governor is powersave"),
         ({"governor": "performance+schedutil"}, "the clock governor is performance+schedutil"),
     ],
 )
-def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, facts: dict[str, Any], said: str) -> None:
+def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, facts: dict[str, Any], message: str) -> None:
     box(**facts)
-    assert any(said in warning for warning in measured().warnings)
+    assert any(message in warning for warning in measured().warnings)
 
 
 def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured: Any, box: Any) -> None:
@@ -134,15 +134,15 @@ def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any)
 
 
 @pytest.mark.parametrize(
-    ("decoder", "said"),
+    ("decoder", "message"),
     [({"beam": 5}, "decoder.beam: unknown key"), ({"candidate": 5}, "decoder.candidate: ")],
 )
 def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
-    measured: Any, decoder: dict[str, Any], said: str
+    measured: Any, decoder: dict[str, Any], message: str
 ) -> None:
     content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
     content["engine"]["decoder"] = decoder
-    with pytest.raises(InputError, match=re.escape(said)):
+    with pytest.raises(InputError, match=re.escape(message)):
         checked_profile(content)
 
 
@@ -205,8 +205,8 @@ def test_a_damaged_tokeniser_spoils_nothing_else(measured: Any, tmp_path: Path) 
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "source.model").write_bytes(b"not a model")
     done = measured(replace(QUICK, model=str(tmp_path / "model"), parts=("execution", "overheads")))
-    told = done.profile.overheads.tokenisation_s_fixed
-    assert (told.value, told.note.startswith("sentencepiece cannot use it")) == (None, True)
+    fixed = done.profile.overheads.tokenisation_s_fixed
+    assert (fixed.value, fixed.note.startswith("sentencepiece cannot use it")) == (None, True)
     assert any(warning.startswith("no times of the tokeniser: ") for warning in done.warnings)
 
 
@@ -249,7 +249,7 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
 
 
 @pytest.mark.parametrize(
-    ("make", "out", "keys", "said"),
+    ("make", "out", "keys", "message"),
     [
         ((), "none/box.json", {}, "its folder does not exist"),
         (("box.json/",), "box.json", {}, "not a file"),
@@ -261,13 +261,13 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
     ],
 )
 def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
-    box: Any, tmp_path: Path, make: tuple[str, ...], out: str, keys: dict[str, Any], said: str
+    box: Any, tmp_path: Path, make: tuple[str, ...], out: str, keys: dict[str, Any], message: str
 ) -> None:
     for name in make:
         (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("dear diary")
     with pytest.raises(InputError) as refused:
         calibrate(replace(QUICK, **keys), tmp_path / out, load=nothing_is_loaded)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("keys", [{"max_tgt_len": 65}, {"mode": "paper"}])

@@ -30,16 +30,16 @@ def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
     return run
 
 
-def gaps(found: Measured) -> dict[str, Overhead]:
-    return gap_overheads(found.cells["step"], found.cells["encoder"])
+def gaps(timings: Measured) -> dict[str, Overhead]:
+    return gap_overheads(timings.cells["step"], timings.cells["encoder"])
 
 
 def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(measured: Any) -> None:
     """A call takes 3 ms once: over 64 steps a fifth of the gap, had it stayed in."""
-    found = gaps(measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
-    assert found["step_gap_s"].value == pytest.approx(0.0002, rel=1e-6)
-    assert found["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
-    assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in found["step_gap_s"].note
+    overheads = gaps(measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert overheads["step_gap_s"].value == pytest.approx(0.0002, rel=1e-6)
+    assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
+    assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in overheads["step_gap_s"].note
 
 
 def test_a_gap_that_grows_otherwise_is_told_by_its_error(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,58 +55,58 @@ def test_a_gap_that_grows_otherwise_is_told_by_its_error(measured: Any, monkeypa
 
 def test_runs_that_were_shortened_tell_the_same_gap(measured: Any) -> None:
     wide = Settings("gru", parts=("step",), max_batch=128, beam=5)
-    found = gaps(measured(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
-    assert found["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
+    overheads = gaps(measured(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
 
 
 def test_a_batch_whose_encoder_had_no_room_tells_no_gap(measured: Any) -> None:
     """What a translation of one token takes beside its own is not known: the whole over the steps would be too much."""
-    found = measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
-    encoders = [cell for cell in found.cells["encoder"] if cell.work.batch < 24]
-    gap = gap_overheads(found.cells["step"], encoders)["step_gap_s_per_sentence"]
+    timings = measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
+    encoders = [cell for cell in timings.cells["encoder"] if cell.work.batch < 24]
+    gap = gap_overheads(timings.cells["step"], encoders)["step_gap_s_per_sentence"]
     assert gap.value == pytest.approx(3e-5, rel=1e-6)
     assert "batch 1 to 20" in gap.note
 
 
 def test_where_steps_are_not_told_no_gap_is_known(measured: Any) -> None:
-    found = gaps(measured(tells_steps=False))
-    assert [each.value for each in found.values()] == [None, None]
-    assert "does not report its steps" in found["step_gap_s"].note
+    overheads = gaps(measured(tells_steps=False))
+    assert [overhead.value for overhead in overheads.values()] == [None, None]
+    assert "does not report its steps" in overheads["step_gap_s"].note
 
 
 def test_single_sentences_tell_nothing_of_the_growth(measured: Any) -> None:
     alone = Settings("gru", mode="quick", parts=("execution",))
-    found = lone_gap_overheads(measured(alone, noise=0.0, gap_s=0.0005).cells["execution"])
-    assert found["step_gap_s"].value == pytest.approx(0.0005, abs=1e-12)
-    assert found["step_gap_s_per_sentence"].value is None
-    assert "single sentences" in found["step_gap_s_per_sentence"].note
+    overheads = lone_gap_overheads(measured(alone, noise=0.0, gap_s=0.0005).cells["execution"])
+    assert overheads["step_gap_s"].value == pytest.approx(0.0005, abs=1e-12)
+    assert overheads["step_gap_s_per_sentence"].value is None
+    assert "single sentences" in overheads["step_gap_s_per_sentence"].note
 
 
 def test_refilling_is_measured_up_to_the_largest_batch() -> None:
     engine = FakeEngine(refill_s=REFILL)
-    found = refill_overheads(engine, STEPS, 32)
-    assert found["refill_s_fixed"].value == pytest.approx(0.0007)
-    assert found["refill_s_per_sentence"].value == pytest.approx(3e-5), "each leaves as it joined"
-    assert found["leave_s"].value == pytest.approx(0.0003), "in each step with which some leave"
+    overheads = refill_overheads(engine, STEPS, 32)
+    assert overheads["refill_s_fixed"].value == pytest.approx(0.0007)
+    assert overheads["refill_s_per_sentence"].value == pytest.approx(3e-5), "each leaves as it joined"
+    assert overheads["leave_s"].value == pytest.approx(0.0003), "in each step with which some leave"
     assert set(engine.joinings) == {(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 0)}, "never more than the batch"
-    assert "1 to 32 sentences" in found["refill_s_fixed"].note
+    assert "1 to 32 sentences" in overheads["refill_s_fixed"].note
 
 
 def test_refilling_without_the_memory_for_all_tells_of_what_fits() -> None:
-    found = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=9), STEPS, 32)
-    assert "1 to 4 sentences" in found["refill_s_fixed"].note
+    overheads = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=9), STEPS, 32)
+    assert "1 to 4 sentences" in overheads["refill_s_fixed"].note
     nothing = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=1), STEPS, 32)
     assert (nothing["refill_s_fixed"].value, nothing["refill_s_fixed"].note) == (None, "out of memory")
 
 
 def test_a_backend_that_never_refills_says_so() -> None:
-    found = refill_overheads(FakeEngine(), STEPS, 32)
-    assert {(each.value, each.note) for each in found.values()} == {(None, "never refills a batch")}
+    overheads = refill_overheads(FakeEngine(), STEPS, 32)
+    assert {(overhead.value, overhead.note) for overhead in overheads.values()} == {(None, "never refills a batch")}
 
 
 def test_a_slow_model_is_refilled_in_one_pass_and_a_fast_one_in_three() -> None:
     for each_s, passes in ((40.0, 1), (0.1, 3)):
         engine, readings = FakeEngine(refill_s=REFILL), count()
-        found = refill_overheads(engine, STEPS, 32, clock=lambda: each_s * next(readings))  # noqa: B023
+        overheads = refill_overheads(engine, STEPS, 32, clock=lambda: each_s * next(readings))  # noqa: B023
         assert engine.joinings.count((1, 1)) == passes
-        assert found["refill_s_fixed"].value == pytest.approx(0.0007)
+        assert overheads["refill_s_fixed"].value == pytest.approx(0.0007)

@@ -41,15 +41,15 @@ def silent(*_: object) -> None:
 def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
     """A busy box may make them later, so that only this bound holds anywhere; T_io does not fall with the bits (STI-07)."""
     with stored(made_weights(), tmp_path / "store") as store:
-        found = measure_reads(store, StiSettings(pace_bytes_per_s=PACE, repeats=1))
-        for each in found.reads:
-            own = [record.size for record in store.index.records if record.bits == each.bits]
-            assert each.bytes == round(store.mean_size(each.bits))
-            assert each.min_s >= min(own) / PACE
-            assert each.repeats == 3
-    times = [found.io_s[bits] for bits in BITS]
+        reads = measure_reads(store, StiSettings(pace_bytes_per_s=PACE, repeats=1))
+        for read in reads.reads:
+            sizes = [record.size for record in store.index.records if record.bits == read.bits]
+            assert read.bytes == round(store.mean_size(read.bits))
+            assert read.min_s >= min(sizes) / PACE
+            assert read.repeats == 3
+    times = [reads.io_s[bits] for bits in BITS]
     assert times == sorted(times)
-    assert found.paced_bytes_per_s == PACE
+    assert reads.paced_bytes_per_s == PACE
 
 
 def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
@@ -101,21 +101,21 @@ class _Timed:
 
 def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() -> None:
     encoder: Any = _Timed()
-    found = measure_layers(encoder, random_shards(GEOMETRY, 6), StiSettings(lengths=(4, 12), repeats=3), clock=encoder.clock)
-    for each in found.lengths:
-        taken_s = [0.001 * width + 0.00025 * each.length for width in (1, 2, 3, 4)]
-        assert each.seconds == pytest.approx(taken_s, abs=3e-6)
-        assert each.unpack_s == pytest.approx([1e-6] * 4)
-        assert (each.embed_s, each.head_s) == pytest.approx((1e-6, 0.003001))
-    assert found.heldout_error is not None and found.heldout_error < 0.002
-    assert found.heldout_how is not None and found.heldout_how.startswith("8 whole submodels")
+    compute = measure_layers(encoder, random_shards(GEOMETRY, 6), StiSettings(lengths=(4, 12), repeats=3), clock=encoder.clock)
+    for times in compute.lengths:
+        taken_s = [0.001 * width + 0.00025 * times.length for width in (1, 2, 3, 4)]
+        assert times.seconds == pytest.approx(taken_s, abs=3e-6)
+        assert times.unpack_s == pytest.approx([1e-6] * 4)
+        assert (times.embed_s, times.head_s) == pytest.approx((1e-6, 0.003001))
+    assert compute.heldout_error is not None and compute.heldout_error < 0.002
+    assert compute.heldout_how is not None and compute.heldout_how.startswith("8 whole submodels")
 
 
 class _Disturbed(_Timed):
     """By its own clock a layer takes 2 ms, and 3 while another thread reads."""
 
     def layer(self, hidden: Tensor, mask: Tensor, layer: int, slices: Sequence[int], buffer: Any) -> Tensor:
-        self.now_s += 0.003 if any(each.name.startswith(THREAD) for each in threading.enumerate()) else 0.002
+        self.now_s += 0.003 if any(thread.name.startswith(THREAD) for thread in threading.enumerate()) else 0.002
         return hidden
 
 
@@ -190,10 +190,10 @@ def test_noise_makes_no_plane_that_falls_below_0() -> None:
     assert plane.s_per_src_token > 0.0
 
 
-def _translator(**told: Any) -> TransformerArchitecture:
+def _translator(**sizes_changed: Any) -> TransformerArchitecture:
     sizes: dict[str, Any] = {"kind": "transformer", "encoder_layers": 2, "decoder_layers": 3, "d_model": 16, "heads": 4}
     tokens = {"ffn": 32, "vocab": 60, "eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59, "max_positions": 80}
-    return TransformerArchitecture.model_validate(sizes | tokens | told)
+    return TransformerArchitecture.model_validate(sizes | tokens | sizes_changed)
 
 
 def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_records_of_a_model_that_was_not_sharded_are_as_large_as_stores_have
 
 
 @pytest.mark.parametrize(
-    ("told", "lengths", "says"),
+    ("changed", "lengths", "says"),
     [
         ({}, (8, 200), "--lengths: 200 tokens where the model takes 80"),
         ({}, (8,), "--lengths: one length does not determine a plane"),
@@ -230,15 +230,15 @@ def test_the_records_of_a_model_that_was_not_sharded_are_as_large_as_stores_have
     ],
 )
 def test_a_translator_that_cannot_be_measured_is_refused_at_once(
-    told: dict[str, Any], lengths: tuple[int, ...], says: str
+    changed: dict[str, Any], lengths: tuple[int, ...], says: str
 ) -> None:
     with pytest.raises(CalibrationError) as caught:
-        check_translator(_translator(**told), StiSettings(lengths=lengths))
+        check_translator(_translator(**changed), StiSettings(lengths=lengths))
     assert caught.value.what.startswith(says)
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("changed", "says"),
     [
         ({"lengths": ()}, "no lengths"),
         ({"lengths": (32, 16)}, "no lengths, or some twice or out of order"),
@@ -249,7 +249,7 @@ def test_a_translator_that_cannot_be_measured_is_refused_at_once(
         ({"pace_bytes_per_s": float("nan")}, "--pace: not a rate"),
     ],
 )
-def test_settings_that_make_no_measurement_are_refused(told: dict[str, Any], says: str) -> None:
+def test_settings_that_make_no_measurement_are_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(CalibrationError) as caught:
-        StiSettings(**told)
+        StiSettings(**changed)
     assert caught.value.what.startswith(says)

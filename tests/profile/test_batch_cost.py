@@ -11,7 +11,7 @@ from simnmt.calibrate.fits import fit_grid
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 
-BATCH, POSITION = (each.ravel() for each in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
+BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
 
 
 @st.composite
@@ -103,7 +103,7 @@ def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:
 def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     """FNI-18's point: small batches cost no less. No line is flat and then steep; the held-out batch sizes say so."""
     sizes = [1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64]
-    batch, position = (each.ravel() for each in np.meshgrid(sizes, [0, 16, 64]))
+    batch, position = (axis.ravel() for axis in np.meshgrid(sizes, [0, 16, 64]))
     block = fit_grid(StepBlock, batch, position, np.maximum(0.004, 0.00025 * batch))
     assert block.form == "table"
     assert block.heldout_error is not None and block.heldout_error_linear is not None
@@ -120,7 +120,7 @@ KERNELS_MS = {1: 25, 2: 46, 3: 64, 4: 40, 8: 48, 16: 64, 32: 96, 64: 160}
 
 def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     ms = KERNELS_MS | judged
-    batch, position = (each.ravel() for each in np.meshgrid(list(ms), [0, 16, 64]))
+    batch, position = (axis.ravel() for axis in np.meshgrid(list(ms), [0, 16, 64]))
     return batch, position, np.array([1e-3 * ms[int(size)] for size in batch]) + 1e-5 * position
 
 
@@ -190,7 +190,7 @@ def test_judges_beyond_what_was_fitted_judge_nothing() -> None:
 
 def test_the_first_step_is_a_position_like_others() -> None:
     """It starts from the encoder's output and may take longer than those after it."""
-    batch, position = (each.ravel() for each in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
+    batch, position = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
     block = fit_grid(StepBlock, batch, position, np.where(position == 0, 0.009, 0.003) + 0.0001 * batch, notes=("how",))
     assert (block.position, block.notes, block.left_out) == ((0, 1, 8, 63), ("how",), ())
     cost = block.model_copy(update={"form": "table"}).cost
@@ -201,7 +201,7 @@ def test_the_first_step_is_a_position_like_others() -> None:
 def test_repeats_count_by_their_quantile() -> None:
     time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6))
     block = fit_grid(
-        StepBlock, *(np.tile(each, 3) for each in (BATCH, POSITION)), np.concatenate([time_s, 1.1 * time_s, 5 * time_s])
+        StepBlock, *(np.tile(column, 3) for column in (BATCH, POSITION)), np.concatenate([time_s, 1.1 * time_s, 5 * time_s])
     )
     assert block.repeats == 3
     assert block.coefficients is not None
@@ -220,7 +220,7 @@ def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_
 
 @pytest.mark.parametrize("batches", [[4], [1, 4]])
 def test_few_batch_sizes_are_judged_on_positions_and_tell_no_slope_that_they_cannot_know(batches: list[int]) -> None:
-    batch, position = (each.ravel() for each in np.meshgrid(batches, [0, 10, 20, 30]))
+    batch, position = (axis.ravel() for axis in np.meshgrid(batches, [0, 10, 20, 30]))
     block = fit_grid(StepBlock, batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
     assert block.heldout_how is not None and "lengths left out" in block.heldout_how

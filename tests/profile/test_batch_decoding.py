@@ -48,15 +48,15 @@ def test_a_server_takes_what_steps_take_on_the_average() -> None:
 
 @given(st.integers(1, 200), st.integers(0, 150), st.integers(0, 60), st.integers(0, 60))
 def test_steps_taken_at_a_stretch_cost_what_they_cost_one_by_one(batch: int, first: int, some: int, more: int) -> None:
-    for own in (cost(), cost(step=BatchCost(TABLE, (1, 32), (4, 100)))):
-        steps_s, middle, last = own.steps_at(batch), first + some, first + some + more
+    for decoding in (cost(), cost(step=BatchCost(TABLE, (1, 32), (4, 100)))):
+        steps_s, middle, last = decoding.steps_at(batch), first + some, first + some + more
         assert steps_s(first, last) == pytest.approx(steps_s(first, middle) + steps_s(middle + 1, last), rel=1e-9)
 
 
 def test_without_packing_all_are_as_long_as_the_longest() -> None:
-    own = cost()
-    assert own.encode_s([3, 50, 9]) == pytest.approx(0.002 + 50 * (0.0001 + 3 * 2e-5), rel=1e-12)
-    assert own.encode_s([3, 50, 9]) == own.encode_s([50, 50, 50])
+    decoding = cost()
+    assert decoding.encode_s([3, 50, 9]) == pytest.approx(0.002 + 50 * (0.0001 + 3 * 2e-5), rel=1e-12)
+    assert decoding.encode_s([3, 50, 9]) == decoding.encode_s([50, 50, 50])
 
 
 def test_packed_the_batch_shrinks_as_sentences_end() -> None:
@@ -67,7 +67,7 @@ def test_packed_the_batch_shrinks_as_sentences_end() -> None:
 
 def test_of_what_padding_costs_a_packed_encoder_pays_its_share() -> None:
     padded_s, packed_s, own_s = (
-        own.encode_s([9, 50, 3]) for own in (cost(), cost(packs=True), cost(packs=True, padding_share=0.25))
+        decoding.encode_s([9, 50, 3]) for decoding in (cost(), cost(packs=True), cost(packs=True, padding_share=0.25))
     )
     assert own_s == pytest.approx(packed_s + 0.25 * (padded_s - packed_s))
     assert cost(packs=True, padding_share=0.25).encode_s([9, 9]) == pytest.approx(cost().encode_s([9, 9]))
@@ -86,56 +86,60 @@ def test_packing_never_costs_more_than_padding_and_nothing_where_all_are_alike(l
 def test_noise_between_neighbouring_cells_makes_no_longer_sentence_cheaper() -> None:
     """Measured: at batch 1 twelve tokens took less than four."""
     noisy = TableSurface(TABLE.batches, TABLE.lengths, np.array([[2, 1, 9], [3, 5, 30], [9, 20, 99.0]]))
-    own = cost(encoder=BatchCost(noisy, (1, 32), (4, 100)), packs=True)
-    assert own.encode_s([4, 12]) >= own.encode_s([4, 4])
+    decoding = cost(encoder=BatchCost(noisy, (1, 32), (4, 100)), packs=True)
+    assert decoding.encode_s([4, 12]) >= decoding.encode_s([4, 4])
 
 
 def test_steps_under_longer_sources_take_longer() -> None:
     """Sixty tokens more than measured, of the longest of eight: 8 x 60 x 0.5 us a step; where nothing is known, nothing."""
-    own = cost(src_len=20, s_per_row_src_token=5e-7)
-    assert own.source_s(8, 80) == pytest.approx(8 * 60 * 5e-7)
-    assert own.source_s(8, 20) == 0.0
-    assert own.source_s(8, 10) == pytest.approx(-8 * 10 * 5e-7)
+    decoding = cost(src_len=20, s_per_row_src_token=5e-7)
+    assert decoding.source_s(8, 80) == pytest.approx(8 * 60 * 5e-7)
+    assert decoding.source_s(8, 20) == 0.0
+    assert decoding.source_s(8, 10) == pytest.approx(-8 * 10 * 5e-7)
     assert cost().source_s(8, 80) == cost(src_len=20).source_s(8, 80) == cost(s_per_row_src_token=5e-7).source_s(8, 80) == 0.0
 
 
 def test_no_step_takes_time_back_under_short_sources() -> None:
-    own = cost(src_len=20, s_per_row_src_token=1.0)
-    assert own.steps_at(8)(0, 0) + own.source_s(8, 1) == pytest.approx(0.5 * own.steps_at(8)(0, 0))
-    assert own.solo_s(1, 9) > own.solo_s(1, 1) > 0.0
+    decoding = cost(src_len=20, s_per_row_src_token=1.0)
+    assert decoding.steps_at(8)(0, 0) + decoding.source_s(8, 1) == pytest.approx(0.5 * decoding.steps_at(8)(0, 0))
+    assert decoding.solo_s(1, 9) > decoding.solo_s(1, 1) > 0.0
 
 
 def test_a_cost_that_was_asked_can_be_handed_to_another_process() -> None:
-    own = cost(packs=True, leave_s=0.003)
-    asked_s = own.encode_s([3, 9])
-    for other in (pickle.loads(pickle.dumps(own)), deepcopy(own)):
-        assert (other, other.encode_s([3, 9])) == (own, asked_s)
+    decoding = cost(packs=True, leave_s=0.003)
+    asked_s = decoding.encode_s([3, 9])
+    for other in (pickle.loads(pickle.dumps(decoding)), deepcopy(decoding)):
+        assert (other, other.encode_s([3, 9])) == (decoding, asked_s)
 
 
 def test_nobody_who_joins_costs_nothing() -> None:
-    own = cost()
-    assert (own.refill_s(0), own.encode_s([])) == (0.0, 0.0)
-    assert own.refill_s(10) == pytest.approx(0.0009)
+    decoding = cost()
+    assert (decoding.refill_s(0), decoding.encode_s([])) == (0.0, 0.0)
+    assert decoding.refill_s(10) == pytest.approx(0.0009)
 
 
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("step", [STEP, BatchCost(TABLE, (1, 32), (4, 100))])
 def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: BatchCost) -> None:
     """XP-01: dropped with its last step; of an output without a token the encoder and the joining are left."""
-    own = cost(packs=packs, step=step, leave_s=0.0007, src_len=20, s_per_row_src_token=2e-6)
+    decoding = cost(packs=packs, step=step, leave_s=0.0007, src_len=20, s_per_row_src_token=2e-6)
     src_len, tgt_len = np.array([1, 4, 20, 100, 130]), np.array([0, 1, 23, 64, 200])
-    steps_s = own.steps_at(1)
+    steps_s = decoding.steps_at(1)
     served = [
-        own.encode_s([src]) + own.refill_s(1) + steps_s(0, tgt - 1) + tgt * own.source_s(1, src) + 0.0007 * (tgt > 0)
+        decoding.encode_s([src])
+        + decoding.refill_s(1)
+        + steps_s(0, tgt - 1)
+        + tgt * decoding.source_s(1, src)
+        + 0.0007 * (tgt > 0)
         for src, tgt in zip(src_len.tolist(), tgt_len.tolist(), strict=True)
     ]
-    assert own.solo_s(src_len, tgt_len) == pytest.approx(served, rel=1e-12)
+    assert decoding.solo_s(src_len, tgt_len) == pytest.approx(served, rel=1e-12)
 
 
 def test_beyond_the_measured_batches_costs_go_on_and_the_bound_is_told() -> None:
-    own = cost()
-    assert own.most_batch == 32, "the encoder's, which is the smaller"
-    assert own.steps_at(200)(0, 0) == pytest.approx(0.004 + 0.02 + 0.0002 + 0.006)
+    decoding = cost()
+    assert decoding.most_batch == 32, "the encoder's, which is the smaller"
+    assert decoding.steps_at(200)(0, 0) == pytest.approx(0.004 + 0.02 + 0.0002 + 0.006)
     table = cost(step=BatchCost(TABLE, (1, 32), (4, 100)))
     assert table.steps_at(200)(4, 4) > table.steps_at(32)(4, 4)
 
@@ -157,12 +161,12 @@ def profile_with(kind: str | None = None, **overheads: float) -> dict[str, Any]:
 
 
 def test_a_profile_tells_what_decoding_takes() -> None:
-    told = {"step_gap_s": 1e-4, "step_gap_s_per_sentence": 2e-5, "refill_s_fixed": 3e-4, "refill_s_per_sentence": 4e-5}
-    own = checked_profile(profile_with(**told, leave_s=5e-4)).decoding_cost
-    assert own.leave_s == 5e-4
-    assert own.gap_s(3) == pytest.approx(1.6e-4)
-    assert own.refill_s(3) == pytest.approx(4.2e-4)
-    assert (own.most_batch, own.beam) == (32, 1)
+    overheads_s = {"step_gap_s": 1e-4, "step_gap_s_per_sentence": 2e-5, "refill_s_fixed": 3e-4, "refill_s_per_sentence": 4e-5}
+    decoding = checked_profile(profile_with(**overheads_s, leave_s=5e-4)).decoding_cost
+    assert decoding.leave_s == 5e-4
+    assert decoding.gap_s(3) == pytest.approx(1.6e-4)
+    assert decoding.refill_s(3) == pytest.approx(4.2e-4)
+    assert (decoding.most_batch, decoding.beam) == (32, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +174,9 @@ def test_a_profile_tells_what_decoding_takes() -> None:
     [("gru", True), ("bilstm", True), ("attentional", True), ("transformer", False), (None, False)],
 )
 def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: bool) -> None:
-    own = checked_profile(profile_with(kind)).decoding_cost
-    assert own.packs == packs
-    mixed_s, padded_s = own.encode_s([3, 9, 50]), own.encode_s([50, 50, 50])
+    decoding = checked_profile(profile_with(kind)).decoding_cost
+    assert decoding.packs == packs
+    mixed_s, padded_s = decoding.encode_s([3, 9, 50]), decoding.encode_s([50, 50, 50])
     assert mixed_s < padded_s if packs else mixed_s == padded_s
 
 
@@ -185,11 +189,11 @@ def test_a_profile_without_steps_or_encoder_says_what_is_missing(block: str) -> 
 
 def test_what_was_not_measured_counts_nothing_and_the_summary_says_so() -> None:
     profile = checked_profile(whole() | {"overheads": None})
-    own = profile.decoding_cost
-    assert own.gap_s(64) == own.refill_s(64) == own.leave_s == 0.0
-    told = dict(facts(profile))
+    decoding = profile.decoding_cost
+    assert decoding.gap_s(64) == decoding.refill_s(64) == decoding.leave_s == 0.0
+    lines = dict(facts(profile))
     for what in ("gap between steps", "refilling a batch", "leaving a batch"):
-        assert told[what] == "not measured; counts as 0 s"
+        assert lines[what] == "not measured; counts as 0 s"
     alone = dict(facts(checked_profile(profile_with(step_gap_s=1e-4))))
     assert alone["gap between steps"].startswith("measured: 0.1 ms; how it grows with the batch: not measured")
     both = dict(facts(checked_profile(profile_with(step_gap_s=1e-4, step_gap_s_per_sentence=2e-6, leave_s=0.0003))))

@@ -47,20 +47,20 @@ def test_effects_multiply_within_a_stage_and_stages_add() -> None:
     )
     moved, choice = with_decoder(profile(decoder_block(RUNGS)), BOTH)
     assert choice.how == "composed"
-    assert [each.variant.step_s for each in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
+    assert [step.variant.step_s for step in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
     assert (moved.execution.kind, moved.step and moved.step.kind) == ("inferred", "inferred")
 
 
 def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None:
     """With more hypotheses 16 bits pay otherwise: what they pay with a single one must not blur it."""
-    of_five = {each: each.model_copy(update={"beam": 5}) for each in (PLAIN, INT16, MERGED, BOTH)}
+    of_five = {settings: settings.model_copy(update={"beam": 5}) for settings in (PLAIN, INT16, MERGED, BOTH)}
     pay_less = variant(of_five[INT16], times=1.5)
-    others = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN], of_five[MERGED])]
+    others = [variant(settings) for settings in (PLAIN, INT16, of_five[PLAIN], of_five[MERGED])]
     content = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [*others, pay_less]}
     composition = compose(block_of(content).at(1), of_five[BOTH])
     assert composition is not None
     assert composition.step_s == pytest.approx(1.5 * sum(stages_s(of_five[BOTH])))
-    content["variants"] = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN])]
+    content["variants"] = [variant(settings) for settings in (PLAIN, INT16, of_five[PLAIN])]
     composition = compose(block_of(content).at(1), of_five[INT16])
     assert composition is not None, "else by those of all beams"
     assert composition.step_s == pytest.approx(sum(stages_s(of_five[INT16])))
@@ -70,7 +70,11 @@ def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None
 def test_least_squares_spread_what_does_not_multiply(off: float, other: float) -> None:
     """Of a full 2 x 2 the fitted logarithms miss all four alike, by a quarter of the interaction."""
     corners = [(PLAIN, 1.0), (INT16, off), (MERGED, other), (BOTH, 1.0)]
-    block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [variant(each, times=t) for each, t in corners]}
+    block = {
+        "kind": "measured",
+        "base": PLAIN.model_dump(),
+        "variants": [variant(options, times=t) for options, t in corners],
+    }
     composition = compose(block_of(block).at(1), BOTH)
     assert composition is not None
     body_s = stages_s(BOTH)[0]
@@ -129,7 +133,7 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
 
 def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart() -> None:
     """All of a sharp profile's variants have one: what rounds is held against the exact decoder with the same list."""
-    listed = {each: each.model_copy(update={"candidates": 500}) for each in (PLAIN, MERGED, INT16, RUNGS[3])}
+    listed = {settings: settings.model_copy(update={"candidates": 500}) for settings in (PLAIN, MERGED, INT16, RUNGS[3])}
     variants = [variant(listed[PLAIN]), variant(listed[MERGED]), variant(listed[INT16], agreement=0.999)]
     with_lists = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
 

@@ -43,10 +43,10 @@ def test_a_profile_keeps_its_decoder_in_the_file_and_needs_none(tmp_path: Path) 
 @pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.describe)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_measured_variant_multiplies_a_step_with_its_gap_by_the_measured_ratio(settings: DecoderSettings, batch: int) -> None:
-    own = profile()
-    moved, choice = with_decoder(own, settings)
+    calibrated = profile()
+    moved, choice = with_decoder(calibrated, settings)
     assert (choice.how, choice.exact, choice.error) == ("measured", True, None)
-    before, after = own.decoding_cost, moved.decoding_cost
+    before, after = calibrated.decoding_cost, moved.decoding_cost
     ratio = sum(stages_s(settings, batch)) / sum(stages_s(PLAIN, batch))
     for position in (0, 16, 40):
         assert after.steps_at(batch)(position, position) == pytest.approx(ratio * before.steps_at(batch)(position, position))
@@ -54,28 +54,30 @@ def test_a_measured_variant_multiplies_a_step_with_its_gap_by_the_measured_ratio
 
 
 def test_a_fused_search_makes_the_gap_between_steps_shorter() -> None:
-    own = profile()
-    moved, _ = with_decoder(own, FUSED)
+    calibrated = profile()
+    moved, _ = with_decoder(calibrated, FUSED)
     for batch in BATCHES:
         share = (stages_s(PLAIN, batch)[2] - stages_s(FUSED, batch)[2]) / sum(stages_s(PLAIN, batch))
-        saved_s = own.decoding_cost.gap_s(batch) - moved.decoding_cost.gap_s(batch)
-        assert saved_s == pytest.approx(share * own.decoding_cost.steps_at(batch)(0, 0), rel=0.02), "a line over the batch"
+        saved_s = calibrated.decoding_cost.gap_s(batch) - moved.decoding_cost.gap_s(batch)
+        assert saved_s == pytest.approx(share * calibrated.decoding_cost.steps_at(batch)(0, 0), rel=0.02), (
+            "a line over the batch"
+        )
 
 
 def test_single_sentences_take_the_ratio_at_batch_1_for_each_target_token() -> None:
-    own = profile()
-    moved, choice = with_decoder(own, FUSED)
+    calibrated = profile()
+    moved, choice = with_decoder(calibrated, FUSED)
     ratio = sum(stages_s(FUSED)) / sum(stages_s(PLAIN))
-    assert moved.plane.s_per_tgt_token == pytest.approx(ratio * own.plane.s_per_tgt_token)
-    assert choice.pace == pytest.approx(own.plane.s_per_tgt_token / sum(stages_s(PLAIN)))
-    assert (moved.plane.s_per_src_token, moved.plane.s_fixed) == (own.plane.s_per_src_token, own.plane.s_fixed)
-    assert moved.residual == own.residual
+    assert moved.plane.s_per_tgt_token == pytest.approx(ratio * calibrated.plane.s_per_tgt_token)
+    assert choice.pace == pytest.approx(calibrated.plane.s_per_tgt_token / sum(stages_s(PLAIN)))
+    assert (moved.plane.s_per_src_token, moved.plane.s_fixed) == (calibrated.plane.s_per_src_token, calibrated.plane.s_fixed)
+    assert moved.residual == calibrated.residual
 
 
 def test_the_base_is_the_profile_itself() -> None:
-    own = profile()
-    moved, choice = with_decoder(own, PLAIN)
-    assert (moved, choice.how) == (own, "base")
+    calibrated = profile()
+    moved, choice = with_decoder(calibrated, PLAIN)
+    assert (moved, choice.how) == (calibrated, "base")
     assert choice.describe() == "decoder beam 1, plain: as calibrated, exact, with which the profile's costs were measured"
 
 
@@ -101,18 +103,18 @@ def test_beyond_the_greatest_batch_of_a_variant_its_steps_count_as_not_measured(
 
 
 def test_a_profile_without_steps_has_its_plane_moved_alone() -> None:
-    own = profile(step=None, encoder=None)
-    moved, _ = with_decoder(own, FUSED)
-    assert moved.plane.s_per_tgt_token < own.plane.s_per_tgt_token
-    assert (moved.step, moved.overheads) == (None, own.overheads)
+    calibrated = profile(step=None, encoder=None)
+    moved, _ = with_decoder(calibrated, FUSED)
+    assert moved.plane.s_per_tgt_token < calibrated.plane.s_per_tgt_token
+    assert (moved.step, moved.overheads) == (None, calibrated.overheads)
 
 
 def test_energy_of_a_token_goes_with_its_time() -> None:
     energy = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.0}
-    own = profile(energy=energy)
-    moved, _ = with_decoder(own, FUSED)
+    calibrated = profile(energy=energy)
+    moved, _ = with_decoder(calibrated, FUSED)
     assert moved.energy is not None
-    assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / own.plane.s_per_tgt_token)
+    assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / calibrated.plane.s_per_tgt_token)
 
 
 OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
@@ -120,19 +122,19 @@ OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")
 
 def test_a_profile_tells_the_decoder_that_its_own_costs_are_of() -> None:
     """With variants or without, and not where no engine is recorded."""
-    told = as_calibrated(profile())
-    assert told is not None
-    assert (told.how, told.exact, told.short) == ("base", True, "decoder beam 1, plain: as calibrated, exact")
+    choice = as_calibrated(profile())
+    assert choice is not None
+    assert (choice.how, choice.exact, choice.short) == ("base", True, "decoder beam 1, plain: as calibrated, exact")
     sharp = {"backend": "sharp", "decoder": {"gemm": "float32", "candidates": 500}}
-    told = as_calibrated(checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | sharp}))
-    assert told is not None
-    assert told.short == "decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates"
-    assert not told.exact
-    told = as_calibrated(
+    choice = as_calibrated(checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | sharp}))
+    assert choice is not None
+    assert choice.short == "decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates"
+    assert not choice.exact
+    choice = as_calibrated(
         checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | {"compute_type": "int8", "fused": True}})
     )
-    assert told is not None
-    assert told.short == "decoder beam 1, fused: as calibrated, exact but for rounding in int8"
+    assert choice is not None
+    assert choice.short == "decoder beam 1, fused: as calibrated, exact but for rounding in int8"
     assert as_calibrated(checked_profile(EVERYTHING | {"engine": None})) is None
 
 
@@ -156,7 +158,7 @@ def test_a_beam_other_than_the_profiles_is_said_in_short() -> None:
 
 
 def of_beam_5() -> DeviceProfile:
-    variants = [variant(each, times=0.1) for each in BEAMS_BY_FUSED]
+    variants = [variant(settings, times=0.1) for settings in BEAMS_BY_FUSED]
     block = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
     return profile(block, **OF_BEAM_5)
 
@@ -176,7 +178,7 @@ LISTED = DecoderSettings(candidates=500)
 
 
 def of_500_candidates(*others: DecoderSettings) -> DeviceProfile:
-    kept = [each.model_copy(update={"candidates": 500}) for each in (FUSED, *others)]
+    kept = [settings.model_copy(update={"candidates": 500}) for settings in (FUSED, *others)]
     return profile(decoder_block([LISTED, *kept]))
 
 
@@ -253,11 +255,11 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
-    block, settings, said = case
-    own = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
+    block, settings, message = case
+    calibrated = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
     with pytest.raises(ProfileError) as refused:
-        with_decoder(own, settings)
-    assert str(refused.value) == said
+        with_decoder(calibrated, settings)
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize("pace", [0.1, 10.0])
@@ -265,13 +267,13 @@ def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] |
 def test_the_pace_at_which_variants_were_measured_moves_nothing(settings: DecoderSettings, pace: float) -> None:
     """Variants measured on a busy box were once to save more than the profile's own steps took."""
     calibrated, quiet = (
-        with_variants(*(variant(each, batch, times=times) for each in (PLAIN, settings) for batch in BATCHES))
+        with_variants(*(variant(settings, batch, times=times) for settings in (PLAIN, settings) for batch in BATCHES))
         for times in (pace, 1.0)
     )
     (moved, choice), (expected, _) = with_decoder(calibrated, settings), with_decoder(quiet, settings)
     assert moved.plane.s_per_tgt_token == pytest.approx(expected.plane.s_per_tgt_token)
     for batch in BATCHES:
-        before, after, right = (each.decoding_cost for each in (calibrated, moved, expected))
+        before, after, right = (changed.decoding_cost for changed in (calibrated, moved, expected))
         assert after.gap_s(batch) == pytest.approx(right.gap_s(batch))
         assert after.steps_at(batch)(5, 5) == pytest.approx(right.steps_at(batch)(5, 5))
         slower = after.steps_at(batch)(5, 5) > before.steps_at(batch)(5, 5)
@@ -314,32 +316,32 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tuple[dict[str, Any], str]) -> None:
-    block, said = case
+    block, message = case
     with pytest.raises(ProfileError) as refused:
         checked_profile(EVERYTHING | {"decoder": block})
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_well_they_compose() -> None:
     """FNI-17: shares sum to 100 %."""
-    said = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
-    assert said["decoder"] == (
+    lines = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
+    assert lines["decoder"] == (
         "measured: 5 variants, batch 1, 8, 32, 7 timings each, taken in turn, under sources of 20 tokens; the other costs "
         "are of beam 1, plain"
     )
-    assert said["decoder beam 1, plain"].startswith(
+    assert lines["decoder beam 1, plain"].startswith(
         "batch 1: 3.6 ms (body 55 %, product 28 %, bias, softmax and search 17 %); batch 8: 4.86 ms (body"
     )
-    assert said["decoder beam 5, fused"].startswith("batch 1: 6.1 ms, 1.69 times the base's (body")
-    assert said["decoder beam 5, fused"].endswith("exact")
-    assert said["decoder beam 1, int16"].endswith("; not exact (gemm), agreement not measured")
-    for line in said.values():
+    assert lines["decoder beam 5, fused"].startswith("batch 1: 6.1 ms, 1.69 times the base's (body")
+    assert lines["decoder beam 5, fused"].endswith("exact")
+    assert lines["decoder beam 1, int16"].endswith("; not exact (gemm), agreement not measured")
+    for line in lines.values():
         for shares in re.findall(r"body (\d+) %, product (\d+) %, bias, softmax and search (\d+) %", line):
             assert sum(map(int, shares)) == 100
     assert re.fullmatch(
-        r"off by \S+ % on average, \S+ % at most, on 12 measured steps, each left out in turn", said["decoder composed"]
+        r"off by \S+ % on average, \S+ % at most, on 12 measured steps, each left out in turn", lines["decoder composed"]
     )
-    assert "at batch 1, " in said["decoder against step"]
+    assert "at batch 1, " in lines["decoder against step"]
     assert as_json(profile())["cost_models"]["decoder"]["base"]["beam"] == 1
     assert "decoder" not in dict(facts(checked_profile(EVERYTHING)))
 
@@ -347,10 +349,10 @@ def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_wel
 def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> None:
     """The base's own step is known twice; where both differ, so will whatever rests on a difference to it."""
     alike = against_step(profile())
-    slow = [variant(each, batch, times=3.0) for each in (PLAIN, FUSED) for batch in BATCHES]
+    slow = [variant(settings, batch, times=3.0) for settings in (PLAIN, FUSED) for batch in BATCHES]
     assert against_step(with_variants(*slow)) == {batch: pytest.approx(3 * ratio) for batch, ratio in alike.items()}
     (doubt,) = [doubt for doubt in profile_doubts(with_variants(*slow)) if "decoder's base" in doubt.message]
-    told = r"took [\d.]+ at batch 1, .* times as long as step and gap: variants were not measured under"
-    assert re.search(told, doubt.message)
-    fitting = [variant(each, 1, times=1.0 / alike[1]) for each in (PLAIN, FUSED)]
+    message = r"took [\d.]+ at batch 1, .* times as long as step and gap: variants were not measured under"
+    assert re.search(message, doubt.message)
+    fitting = [variant(settings, 1, times=1.0 / alike[1]) for settings in (PLAIN, FUSED)]
     assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]

@@ -86,9 +86,9 @@ def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -
 
 @pytest.mark.parametrize(("drift", "expected"), [(0.4, 0), (1.6, 1)])
 def test_a_box_whose_speed_drifts_by_half_is_doubtful_though_no_cell_stayed_disturbed(drift: float, expected: int) -> None:
-    found = doubts(conditions=QUIET | {"drift": drift})
-    assert len(found) == expected
-    assert all("the speed of the box drifted" in message and "160 %" in message for _, _, message in found)
+    drift_doubts = doubts(conditions=QUIET | {"drift": drift})
+    assert len(drift_doubts) == expected
+    assert all("the speed of the box drifted" in message and "160 %" in message for _, _, message in drift_doubts)
 
 
 @pytest.mark.parametrize("block", ["step", "encoder", "disk"])
@@ -161,8 +161,8 @@ def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtfu
     block = sti_block()
     for accuracy, doubtful in ((0.52, True), (0.9, False)):
         ranked = block["importance"] | {"majority": 0.5, "full_accuracy": accuracy}
-        found = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
-        assert any("commonest class alone gives 50.0 %" in message for message in found) is doubtful
+        messages = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
+        assert any("commonest class alone gives 50.0 %" in message for message in messages) is doubtful
 
 
 @pytest.mark.parametrize(

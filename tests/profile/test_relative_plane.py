@@ -20,7 +20,7 @@ from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
 
 PLANE = ExecutionPlane(0.0004, 0.003, 0.005)
-SRC, TGT = (each.ravel() for each in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
+SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
 
 
 def coefficients(plane: ExecutionPlane) -> tuple[float, float, float]:
@@ -39,10 +39,10 @@ def test_bounded_least_squares_agree_with_scipy(seed: int, rows: int, columns: i
     random = np.random.default_rng(seed)
     design, target = random.normal(size=(rows, columns)), random.normal(size=rows)
     bounded = random.random(columns) < 0.7
-    found = bounded_least_squares(design, target, bounded.tolist())
+    bounded_fit = bounded_least_squares(design, target, bounded.tolist())
     scipys = scipy.optimize.lsq_linear(design, target, (np.where(bounded, 0.0, -np.inf), np.inf), method="bvls").x
-    assert (found[bounded] >= 0.0).all()
-    np.testing.assert_allclose(found, scipys, rtol=1e-6, atol=1e-8)
+    assert (bounded_fit[bounded] >= 0.0).all()
+    np.testing.assert_allclose(bounded_fit, scipys, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("offset", [0.005, 0.0, -0.0001])
@@ -62,11 +62,11 @@ def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentence
     weighted, ordinary, ours = [], [], []
     for seed in range(40):
         src, tgt, time_s = repeated(1, 0.05, seed)
-        own = fit_relative_plane(src, tgt, time_s).plane
+        plane = fit_relative_plane(src, tgt, time_s).plane
         truth = PLANE.seconds(SRC, TGT)
-        weighted.append(np.abs(own.seconds(SRC, TGT) / truth - 1.0).mean())
+        weighted.append(np.abs(plane.seconds(SRC, TGT) / truth - 1.0).mean())
         ordinary.append(np.abs(fit_plane(src, tgt, time_s).plane.seconds(SRC, TGT) / truth - 1.0).mean())
-        ours.append(coefficients(own))
+        ours.append(coefficients(plane))
     assert np.mean(weighted) < 0.6 * np.mean(ordinary)
     assert np.mean(weighted) < 0.05 * np.sqrt(3 / 36) * 1.3, "three coefficients of 36 cells' noise"
     assert np.mean(ours, axis=0) == pytest.approx(coefficients(PLANE), rel=0.05)
@@ -108,7 +108,7 @@ def test_six_cells_are_judged_by_the_others() -> None:
 
 
 def test_left_out_a_tenth_at_a_time_where_there_are_many_cells() -> None:
-    src, tgt = (each.ravel() for each in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
+    src, tgt = (axis.ravel() for axis in np.meshgrid(np.arange(1, 40), np.arange(1, 40)))
     noisy = PLANE.seconds(src, tgt) * np.random.default_rng(2).lognormal(0.0, 0.1, src.size)
     error = heldout_plane_error(src, tgt, noisy)
     assert error == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.1), "the mean of a half-normal of that spread"
@@ -120,9 +120,9 @@ def test_r2_of_means_is_that_of_the_weighted_line() -> None:
     assert r2_of_means_per_tgt_len(tgt, time_s) == pytest.approx(1.0)
     time_s[2] = 3.6
     # Means 2, 3.6, 4 of 2, 1, 3 inferences, by numpy's own least squares over every single mean.
-    each = np.array([2.0, 2.0, 3.6, 4.0, 4.0, 4.0])
-    off = each - np.polynomial.Polynomial.fit(tgt, each, 1)(np.array(tgt))
-    assert r2_of_means_per_tgt_len(tgt, time_s) == pytest.approx(1 - off.var() / each.var())
+    mean_s = np.array([2.0, 2.0, 3.6, 4.0, 4.0, 4.0])
+    off = mean_s - np.polynomial.Polynomial.fit(tgt, mean_s, 1)(np.array(tgt))
+    assert r2_of_means_per_tgt_len(tgt, time_s) == pytest.approx(1 - off.var() / mean_s.var())
     assert r2_of_means_per_tgt_len([1, 2, 2], [1.0, 2.0, 3.0]) is None
     assert r2_of_means_per_tgt_len([1, 2, 3], [1.0, 1.0, 1.0]) is None
 
@@ -130,26 +130,26 @@ def test_r2_of_means_is_that_of_the_weighted_line() -> None:
 @pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("paper", 0.01), ("paper", 0.2)])
 def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relative_sd: float) -> None:
     src, tgt, time_s = repeated(30, relative_sd)
-    found = fit_execution(src, tgt, time_s, mode=mode)
+    block = fit_execution(src, tgt, time_s, mode=mode)
     normal = np.random.default_rng(9).standard_normal(src.size)
-    drawn_s = ExecutionPlane(**found.plane.model_dump()).seconds(src, tgt) * LognormalResidual(
-        found.residual_relative_sd
+    drawn_s = ExecutionPlane(**block.plane.model_dump()).seconds(src, tgt) * LognormalResidual(
+        block.residual_relative_sd
     ).factor(normal)
     assert drawn_s.mean() == pytest.approx(time_s.mean(), rel=0.02 if relative_sd < 0.1 else 0.03)
-    spread = [(each / PLANE.seconds(src, tgt)).std() for each in (drawn_s, time_s)]
+    spread = [(seconds / PLANE.seconds(src, tgt)).std() for seconds in (drawn_s, time_s)]
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
-    assert found.fit.r2_of_means_per_tgt_len > 0.99
-    assert found.fit.heldout_error < relative_sd
+    assert block.fit.r2_of_means_per_tgt_len > 0.99
+    assert block.fit.heldout_error < relative_sd
 
 
 def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
     src, tgt, quiet_s = repeated(20, 0.01)
     stolen = np.random.default_rng(3).random(src.size) < 0.05
-    found = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
-    assert found.fit.disturbed_share == pytest.approx(stolen.mean())
-    assert found.residual_relative_sd == pytest.approx(0.01, rel=0.3)
-    assert found.fit.residual_relative_sd_all > 0.15
-    assert tuple(found.plane.model_dump().values()) == pytest.approx(coefficients(PLANE), rel=0.03)
+    block = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
+    assert block.fit.disturbed_share == pytest.approx(stolen.mean())
+    assert block.residual_relative_sd == pytest.approx(0.01, rel=0.3)
+    assert block.fit.residual_relative_sd_all > 0.15
+    assert tuple(block.plane.model_dump().values()) == pytest.approx(coefficients(PLANE), rel=0.03)
 
 
 def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
@@ -157,10 +157,10 @@ def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
     src, tgt, quiet_s = repeated(12, 0.01)
     random = np.random.default_rng(7)
     slowed = np.where(random.random(src.size) < 2 / 3, random.uniform(1.0, 2.0, src.size), 1.0)
-    found = fit_execution(src, tgt, slowed * quiet_s, mode="full_grid")
-    assert found.fit.disturbed_share == pytest.approx((slowed > 1.24).mean(), abs=0.03)
-    assert found.fit.level < 1.1
-    assert found.residual_relative_sd < 0.1 < found.fit.residual_relative_sd_all
+    block = fit_execution(src, tgt, slowed * quiet_s, mode="full_grid")
+    assert block.fit.disturbed_share == pytest.approx((slowed > 1.24).mean(), abs=0.03)
+    assert block.fit.level < 1.1
+    assert block.residual_relative_sd < 0.1 < block.fit.residual_relative_sd_all
 
 
 def test_unsteady_steps_are_fitted_by_their_medians() -> None:
@@ -183,14 +183,14 @@ def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
     factor = np.tile([1.0, 1.06, 1.09], SRC.size) * 1.0
     late = np.repeat(np.arange(SRC.size) % 4 == 0, 3)
     factor[late] = np.tile([1.0, 1.20, 1.25], SRC.size // 4)
-    found = fit_execution(src, tgt, factor * PLANE.seconds(src, tgt), mode="full_grid")
-    assert found.fit.heldout_error == pytest.approx(0.0, abs=1e-10)
-    assert found.fit.heldout_how == "least times of cells left out in turn"
-    assert found.fit.disturbed_share == 0.0
+    block = fit_execution(src, tgt, factor * PLANE.seconds(src, tgt), mode="full_grid")
+    assert block.fit.heldout_error == pytest.approx(0.0, abs=1e-10)
+    assert block.fit.heldout_how == "least times of cells left out in turn"
+    assert block.fit.disturbed_share == 0.0
     # By hand: the level without a cell, against the means 1.15 and 1.05 of the two kinds.
     means = np.where(np.arange(36) % 4 == 0, 1.15, 1.05)
     by_hand = np.mean([abs(np.delete(means, at).mean() / means[at] - 1.0) for at in range(36)])
-    assert found.fit.heldout_error_of_means == pytest.approx(by_hand)
+    assert block.fit.heldout_error_of_means == pytest.approx(by_hand)
     time_s = factor * PLANE.seconds(src, tgt)
     # The judges' own repeats make no level: of the early ones alone it is 1.05.
     judged = fit_execution(src, tgt, time_s, mode="six_cells", fitted=~late).fit
@@ -200,7 +200,7 @@ def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
 def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
     """Ordinary least squares over single inferences, folds by cell, against a loop over numpy's own."""
     src, tgt, time_s = repeated(5, 0.2)
-    found = fit_execution(src, tgt, time_s, mode="paper")
+    block = fit_execution(src, tgt, time_s, mode="paper")
     single, of_means = [], []
     design = np.column_stack([src, tgt, np.ones(src.size)])
     for cell in set(zip(src.tolist(), tgt.tolist(), strict=True)):
@@ -208,14 +208,14 @@ def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
         expected = design[judges] @ np.linalg.lstsq(design[~judges], time_s[~judges], rcond=None)[0]
         single += np.abs(expected / time_s[judges] - 1.0).tolist()
         of_means.append(abs(expected[0] / time_s[judges].mean() - 1.0))
-    assert found.fit.heldout_error == pytest.approx(np.mean(single))
-    assert found.fit.heldout_error_of_means == pytest.approx(np.mean(of_means))
-    assert found.fit.heldout_how == "single inferences of cells left out in turn"
+    assert block.fit.heldout_error == pytest.approx(np.mean(single))
+    assert block.fit.heldout_error_of_means == pytest.approx(np.mean(of_means))
+    assert block.fit.heldout_how == "single inferences of cells left out in turn"
 
 
 def test_single_inferences_are_summed_up_by_target_length() -> None:
     samples = samples_by_tgt_len([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0])
-    assert [(each.src_len, each.src_len_mean, each.tgt_len, each.repeats) for each in samples] == [
+    assert [(sample.src_len, sample.src_len_mean, sample.tgt_len, sample.repeats) for sample in samples] == [
         (9, 9.0, 2, 3),
         (4, 4.0, 7, 1),
     ]
@@ -225,7 +225,7 @@ def test_single_inferences_are_summed_up_by_target_length() -> None:
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:
     samples = cell_samples([5, 3, 5, 5, 5], [2, 2, 2, 2, 2], [4.0, 7.0, 1.0, 2.0, 3.0], beam=4)
-    assert [(each.src_len, each.tgt_len, each.repeats, each.beam) for each in samples] == [
+    assert [(sample.src_len, sample.tgt_len, sample.repeats, sample.beam) for sample in samples] == [
         (3, 2, 1, 4),
         (5, 2, 4, 4),
     ]

@@ -85,9 +85,9 @@ def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callabl
     assert profile.sti is not None
     assert profile.sti.io.reads[1].median_s == 0.0001
     assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
-    said = dict(facts(profile))["sti read"]
-    assert "3 bits 0.1 ms, " in said
-    assert f"; planned as 3 bits {1e3 * profile.sti_cost.t_io(2):.4g} ms, since more bits never read faster; " in said
+    line = dict(facts(profile))["sti read"]
+    assert "3 bits 0.1 ms, " in line
+    assert f"; planned as 3 bits {1e3 * profile.sti_cost.t_io(2):.4g} ms, since more bits never read faster; " in line
     assert "planned as" not in dict(facts(streamed()))["sti read"]
 
 
@@ -111,16 +111,16 @@ def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile]
     profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6)
     write_profile(tmp_path / "p.json", profile)
     assert read_profile(tmp_path / "p.json") == profile
-    said = dict(facts(profile))
-    assert said["sti"].startswith("synthetic: made up, 6 layers of 8 shards")
-    assert "2 bits" in said["sti read"]
-    assert "2 % held out" in said["sti layer error"]
-    assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
+    lines = dict(facts(profile))
+    assert lines["sti"].startswith("synthetic: made up, 6 layers of 8 shards")
+    assert "2 bits" in lines["sti read"]
+    assert "2 % held out" in lines["sti layer error"]
+    assert lines["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
     assert as_json(profile)["heldout_error"]["sti"] == 0.02
     layers, reads = (panel.chart.marks for panel in profile_panels(profile)[-2:])
     assert [mark.name for mark in layers] == ["16 tokens", "32 tokens"]
     assert layers[0].y == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
-    assert reads[1].y == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
+    assert reads[1].y == pytest.approx([1e3 * read.median_s for read in profile.sti.io.reads])
 
 
 WRONG = [
@@ -170,13 +170,13 @@ def test_a_mutated_block_is_refused_in_one_line_or_plans(
         return
     assert profile.sti_cost.layers >= 2
     pack(profile_panels(profile))
-    assert all("\n" not in said for _, said in facts(profile))
+    assert all("\n" not in value for _, value in facts(profile))
 
 
 def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable[..., DeviceProfile]) -> None:
-    assert "sti" not in str([said for what, said in facts(streamed()) if what == "warning"])
-    said = str([told for what, told in facts(streamed(("compute", "heldout_error"), 0.25)) if what == "warning"])
-    assert "a held-out error of 25 % on whole submodels" in said
+    assert "sti" not in str([message for what, message in facts(streamed()) if what == "warning"])
+    message = str([message for what, message in facts(streamed(("compute", "heldout_error"), 0.25)) if what == "warning"])
+    assert "a held-out error of 25 % on whole submodels" in message
     measured = streamed().model_copy(update={"sti": streamed(("io", "r2"), 0.5).sti.model_copy(update={"kind": "measured"})})
     assert "R2 of reads by bits 0.50" in str(facts(measured))
 
