@@ -52,10 +52,10 @@ class Torchlike(FakeEngine):
         return Output(body, product, 0.1 * three, 0.6 * three, 0.3 * three, BY_BLOCKS * product, 0.2 * three)
 
     def run(self, work: Work) -> Timing:
-        told = self.output_stages_s(work.batch, work.beam)
-        three = told.fused_s if self.account.fused else told.bias_s + told.softmax_s + told.search_s
-        product = told.fused_product_s if self.account.fused else told.product_s
-        step_s = told.body_s + product + three + BOOKKEEPING_S
+        stages = self.output_stages_s(work.batch, work.beam)
+        three = stages.fused_s if self.account.fused else stages.bias_s + stages.softmax_s + stages.search_s
+        product = stages.fused_product_s if self.account.fused else stages.product_s
+        step_s = stages.body_s + product + three + BOOKKEEPING_S
         return Timing(0.1 + work.tgt_len * step_s, 0.05, None)
 
 
@@ -93,10 +93,10 @@ class Sharplike:
 
 
 def block_of(engine: Any, settings: Settings = QUICK, most: int = 16) -> DecoderBlock:
-    found, remarks = decoder_block(engine, settings, most, Silent)
+    block, remarks = decoder_block(engine, settings, most, Silent)
     assert remarks == []
-    assert found is not None
-    return found
+    assert block is not None
+    return block
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -104,7 +104,7 @@ def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: b
     block = block_of(Torchlike(fused=fused))
     assert block.base == DecoderSettings(fused=fused)
     assert block.batches == (1, 4, 16)
-    assert {each.describe() for each in block.measured} == {
+    assert {settings.describe() for settings in block.measured} == {
         "beam 1, plain", "beam 1, fused", "beam 5, plain", "beam 5, fused",
     }  # fmt: skip
     for variant in block.variants:
@@ -119,28 +119,28 @@ def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: b
 def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
     block = block_of(Torchlike(), replace(QUICK, beam=3))
     assert block.base == DecoderSettings(beam=3)
-    assert {each.beam for each in block.measured} == {1, 3, 5}
+    assert {settings.beam for settings in block.measured} == {1, 3, 5}
 
 
-def test_larger_batches_than_memory_has_room_for_are_left_out_and_named() -> None:
+def test_batches_without_memory_are_left_out_and_named() -> None:
     block = block_of(Torchlike(most_rows=16))
-    assert {each.batch for each in block.variants if each.settings.beam == 5} == {1}
+    assert {variant.batch for variant in block.variants if variant.settings.beam == 5} == {1}
     assert block.left_out == ("beam 5, batch 4: out of memory",)
     engine = Torchlike(most_rows=0)
     assert decoder_block(engine, QUICK, 16, Silent) == (None, ["no variants of the decoder: out of memory"])
 
 
-def test_rungs_are_told_to_the_digits_though_the_box_slows_down() -> None:
+def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
     """Each variant is timed in turn with the base: a box that ends at half its speed changes no ratio."""
     block = block_of(Sharplike(lambda call: 1.0 + call / 600), FULL)
     base = block.at(1)[PLAIN]
     for variant in block.variants:
-        told, made = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
-        assert told == pytest.approx(made, rel=0.02), variant.settings.describe()
+        measured, expected = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
+        assert measured == pytest.approx(expected, rel=0.02), variant.settings.describe()
         assert variant.shares == pytest.approx([part / sum(stages_s(variant.settings)) for part in stages_s(variant.settings)])
 
 
-def test_the_sharp_ladder_tells_enough_to_judge_how_effects_compose() -> None:
+def test_the_sharp_ladder_shows_how_effects_compose() -> None:
     for mode in ("quick", "full"):
         block = block_of(Sharplike(), replace(FULL, mode=mode))
         error = composition_error(block)
@@ -160,34 +160,34 @@ def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> Non
     assert changed == [["gemm"], ["embeddings"], ["attention"], ["activations"], ["merge"], ["fused"]]
 
 
-def test_a_variant_without_room_is_left_out_and_the_others_are_told() -> None:
+def test_a_variant_without_memory_is_left_out_and_the_others_are_measured() -> None:
     kept = PLAIN.model_copy(update={"activations": "table"})
     block = block_of(Sharplike(lacks=kept), FULL)
     assert kept not in block.measured
     assert block.left_out == (f"{kept.describe()}: out of memory",)
 
 
-def test_backends_without_stages_have_no_variants_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "no variants of the decoder: the backend does not time the stages of a step"
-    assert decoder_block(FakeEngine(), QUICK, 16, Silent) == (None, [said])
+def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "no variants of the decoder: the backend does not time the stages of a step"
+    assert decoder_block(FakeEngine(), QUICK, 16, Silent) == (None, [message])
 
     def refuses(*_: object, **__: object) -> Sentence:
         raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
 
     engine = Sharplike()
     monkeypatch.setattr(engine, "stages_s", refuses)
-    found, remarks = decoder_block(engine, QUICK, 16, Silent)
-    assert found is None
+    block, remarks = decoder_block(engine, QUICK, 16, Silent)
+    assert block is None
     assert remarks == [
         "no variants of the decoder: the stages of a step are told by compiled kernels alone (install with a C compiler)"
     ]
 
 
-def test_timings_that_others_disturbed_change_no_ratio() -> None:
+def test_disturbed_timings_change_no_ratio() -> None:
     """Most of them: another process takes turns on the CPU, as on a box that was not left alone."""
     disturbed = Sharplike(lambda call: 1.0 if call % 5 == 0 else 5.0)
     plain, busy = (
-        {each.settings: each.step_s for each in block_of(engine, FULL).variants} for engine in (Sharplike(), disturbed)
+        {variant.settings: variant.step_s for variant in block_of(engine, FULL).variants} for engine in (Sharplike(), disturbed)
     )
     for settings, step_s in plain.items():
         assert busy[settings] / busy[PLAIN] == pytest.approx(step_s / plain[PLAIN]), settings.describe()

@@ -32,30 +32,30 @@ def model(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_both_mixes_and_beams_are_decoded_both_ways_to_the_same_words(model: str) -> None:
+def test_fused_and_plain_decoding_give_the_same_words_for_all_mixes_and_beams(model: str) -> None:
     seen: list[tuple[int, int]] = []
-    found = fused_speeds(model, 6, (1, 5), rounds=2, batch=3, progress=lambda done, of: seen.append((done, of)))
-    assert [(each.test_set, each.beam) for each in found] == [
+    speeds = fused_speeds(model, 6, (1, 5), rounds=2, batch=3, progress=lambda done, of: seen.append((done, of)))
+    assert [(speed.test_set, speed.beam) for speed in speeds] == [
         ("europarl", 1), ("europarl", 5), ("opensubtitles", 1), ("opensubtitles", 5),
     ]  # fmt: skip
     assert seen[0] == (0, 4) and seen[-1] == (4, 4)
-    for each in found:
-        assert len(each.plain_s) == len(each.fused_s) == 2 and each.batch == 3 and each.vocab == 60
-        assert (each.equal, each.near_ties, each.disagreements) == (6, 0, 0), "fusing is exact (FNI-11)"
-        assert each.weights == "random"
-        assert sum(each.shares.values()) == pytest.approx(1.0) and 0.0 < each.three_share < each.layer_share < 1.0
-        assert each.layer_s > 0.0 and each.fused_layer_s > 0.0 and math.isfinite(each.ratio)
-        assert each.layer_s + each.stages_s["body"] < 3 * max(each.plain_s), (
+    for speed in speeds:
+        assert len(speed.plain_s) == len(speed.fused_s) == 2 and speed.batch == 3 and speed.vocab == 60
+        assert (speed.equal, speed.near_ties, speed.disagreements) == (6, 0, 0), "fusing is exact (FNI-11)"
+        assert speed.weights == "random"
+        assert sum(speed.shares.values()) == pytest.approx(1.0) and 0.0 < speed.three_share < speed.layer_share < 1.0
+        assert speed.layer_s > 0.0 and speed.fused_layer_s > 0.0 and math.isfinite(speed.ratio)
+        assert speed.layer_s + speed.stages_s["body"] < 3 * max(speed.plain_s), (
             "stages over all steps are of the size of the whole"
         )
 
 
-def test_no_sentence_is_refused(model: str) -> None:
+def test_zero_sentences_are_refused(model: str) -> None:
     with pytest.raises(CalibrationError, match="0 sentences"):
         fused_speeds(model, 0, (1,))
 
 
-def test_a_fused_layer_that_forgets_the_bias_is_found_out(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fused_layer_without_the_bias_is_detected(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """FNI-11: with forced lengths such a fault could pass as the rounding of a random model."""
 
     def with_bias(name: str) -> LoadedModel:
@@ -64,12 +64,12 @@ def test_a_fused_layer_that_forgets_the_bias_is_found_out(model: str, monkeypatc
         return loaded
 
     monkeypatch.setattr(fused_speeds_module, "load_model", with_bias)
-    assert all(each.equal == 6 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
+    assert all(speed.equal == 6 for speed in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
     monkeypatch.setattr(MaskedBias, "now", lambda masked: torch.zeros_like(masked._bias))
-    assert all(each.disagreements > 0 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
+    assert all(speed.disagreements > 0 for speed in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
 
 
-def test_both_ways_are_warmed_up_before_they_are_timed_and_stages_once_for_all_mixes(
+def test_both_decoders_are_warmed_up_and_stages_are_timed_once_for_all_mixes(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first decoding of all took longer than the second, and a line from 1 to 4 sentences foretold 12 % too little."""
@@ -81,9 +81,9 @@ def test_both_ways_are_warmed_up_before_they_are_timed_and_stages_once_for_all_m
         decoded.append(named["fused"])
         return decode(*given, **named)
 
-    def at(own: Any, batch: int, beam: int, **named: Any) -> Any:
+    def at(decoder: Any, batch: int, beam: int, **named: Any) -> Any:
         timed.append((batch, beam))
-        return stages(own, batch, beam, **named)
+        return stages(decoder, batch, beam, **named)
 
     monkeypatch.setattr(fused_speeds_module, "decode_batched", seen)
     monkeypatch.setattr(fused_speeds_module, "output_stages_s", at)

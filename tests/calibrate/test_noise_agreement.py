@@ -49,34 +49,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_what_rounds_alone_decides_and_it_is_what_the_ladder_finds(folder: Path) -> None:
+def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(folder: Path) -> None:
     """Identities, beam and candidates aside: all are held teacher-forced against the same translations."""
     merged = DecoderSettings(beam=2, gemm="int16", merge=True, candidates=5)
-    found = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
-    (rung,) = [each for each in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if each.key == "int16"]
-    assert found.share[INT16] == found.share[merged] == rung.share
-    assert (found.tokens, found.sentences) == (rung.tokens, 5)
-    assert 0.0 < found.share[POLYNOMIAL] <= 1.0
+    noise = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
+    (rung,) = [rung for rung in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if rung.key == "int16"]
+    assert noise.share[INT16] == noise.share[merged] == rung.share
+    assert (noise.tokens, noise.sentences) == (rung.tokens, 5)
+    assert 0.0 < noise.share[POLYNOMIAL] <= 1.0
 
 
-def test_agreement_stands_beside_each_variant_that_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_variant_that_rounds_has_its_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     """XP-03: and from there in what is composed of them, a candidate list or not."""
     asked: list[DecoderSettings] = []
 
-    def told(model: str, text: Path, variants: list[DecoderSettings], beam: int) -> agreeing.NoiseAgreement:
+    def agreement(model: str, text: Path, variants: list[DecoderSettings], beam: int) -> agreeing.NoiseAgreement:
         assert (model, text.name, beam) == ("fr-en", "t.txt", 1)
         asked.extend(variants)
-        return agreeing.NoiseAgreement({each: 0.999 ** len(each.noise) for each in variants}, 1_234, 5)
+        return agreeing.NoiseAgreement({variant: 0.999 ** len(variant.noise) for variant in variants}, 1_234, 5)
 
-    monkeypatch.setattr(agreeing, "noise_agreement", told)
+    monkeypatch.setattr(agreeing, "noise_agreement", agreement)
     content, remarks = decoder_block(Sharplike(), replace(SHARP, text="t.txt"), 16, Silent)
     assert remarks == []
     assert content is not None
     block = DecoderBlock.model_validate_json(DecoderBlock.model_validate(content, strict=False).model_dump_json())
     assert block.notes[-1] == "agreement: 1,234 words of 5 sentences of t.txt, candidates aside"
-    for each in block.variants:
-        assert each.agreement == (0.999 ** len(each.settings.noise) if each.settings.noise else None)
-        assert (each.settings in asked) == bool(each.settings.noise)
+    for variant in block.variants:
+        assert variant.agreement == (0.999 ** len(variant.settings.noise) if variant.settings.noise else None)
+        assert (variant.settings in asked) == bool(variant.settings.noise)
     unmeasured = PLAIN.model_copy(update={"gemm": "int16", "attention": "precomputed"})
     choice = choose(block, unmeasured, name="box")
     assert (choice.how, choice.fidelity.agreement) == ("composed", pytest.approx(0.999))
@@ -88,12 +88,12 @@ def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_pat
     profile = calibrate(settings, tmp_path / "box.json").profile
     if profile.decoder is None:
         pytest.skip("the stages of a step are told by compiled kernels alone")
-    for each in profile.decoder.variants:
-        assert (each.agreement is None) == (not each.settings.noise)
+    for variant in profile.decoder.variants:
+        assert (variant.agreement is None) == (not variant.settings.noise)
     assert any("words of 5 sentences of text.txt" in note for note in profile.decoder.notes)
 
 
-def test_a_text_that_could_tell_nothing_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
+def test_unusable_texts_are_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
     for wrong in ({"backend": "torch"}, {"parts": ("execution",)}):
         with pytest.raises(CalibrationError, match=r"give --backend sharp and the part decoder, .*, or leave --text out"):
             replace(SHARP, text="t.txt", **wrong)
@@ -104,8 +104,8 @@ def test_a_text_that_could_tell_nothing_is_refused_before_anything_is_measured(f
         (str(folder), str(tmp_path / "none.txt")): "none.txt",
         (str(folder), str(empty)): "no sentence",
     }
-    for (model, text), said in cases.items():
-        with pytest.raises(InputError, match=said):
+    for (model, text), message in cases.items():
+        with pytest.raises(InputError, match=message):
             calibrate(replace(SHARP, model=model, text=text), tmp_path / "box.json")
     assert not list(tmp_path.glob("box.json*"))
     with pytest.raises(InputError, match="text"):

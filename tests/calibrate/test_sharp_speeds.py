@@ -43,11 +43,11 @@ SMALL = AttentionalArchitecture(
 def test_each_rung_adds_one_technique_to_those_before() -> None:
     rungs = list(rung_settings(6, 500, "table").values())
     changed = [
-        {name for name in DecoderSettings.model_fields if getattr(own, name) != getattr(before, name)}
-        for before, own in pairwise(rungs)
+        {name for name in DecoderSettings.model_fields if getattr(rung, name) != getattr(before, name)}
+        for before, rung in pairwise(rungs)
     ]
     assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"merge"}]
-    assert [own.exact for own in rungs] == [False] * 6, "the candidate list is not an identity"
+    assert [rung.exact for rung in rungs] == [False] * 6, "the candidate list is not an identity"
     assert rung_settings(6, None, "table")["baseline"].exact
 
 
@@ -68,34 +68,36 @@ def test_a_sentences_candidates_are_mostly_frequent_and_hold_the_end() -> None:
     assert len(set(candidates.tolist())) == 100 and 0 in candidates and (candidates < 400).mean() == 0.95
 
 
-def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parts_are_timed_with_their_counted_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
     monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")
     monkeypatch.setattr(sharp_speeds, "SYSTEMS", {"S1": ("small", 1), "E1": ("small", 2)})
     monkeypatch.setattr(sharp_cases, "last_cache_bytes", lambda: 4_096)
     small = {"src_len": 4, "tgt_len": 3, "candidates": 12, "vocab": 40, "product_batches": (2,), "product_size": 16}
     setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
-    told: list[tuple[int, int, str]] = []
-    found = sharp_speeds.sharp_speeds(setting, lambda *said: told.append(said))
-    assert told == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)] and "the ladder" in sharp_speeds.STEPS
-    assert [each.key for each in found.ladder["table"]] == list(LADDER)
-    assert found.ladder["table"][0] is found.ladder["polynomial"][0], "timed once for both"
-    counted = [each.multiply_adds for each in found.ladder["polynomial"]]
+    progress: list[tuple[int, int, str]] = []
+    speeds = sharp_speeds.sharp_speeds(setting, lambda *step: progress.append(step))
+    assert (
+        progress == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)] and "the ladder" in sharp_speeds.STEPS
+    )
+    assert [item.key for item in speeds.ladder["table"]] == list(LADDER)
+    assert speeds.ladder["table"][0] is speeds.ladder["polynomial"][0], "timed once for both"
+    counted = [item.multiply_adds for item in speeds.ladder["polynomial"]]
     assert counted[1] == counted[0] and counted[2] < counted[1] and counted[3] < counted[2] and counted[5] < counted[4]
-    single, double = found.systems
+    single, double = speeds.systems
     assert double.multiply_adds == pytest.approx(2 * single.multiply_adds) and double.activations == 2 * single.activations
     assert single.activations == 3 * (3 * 16 + 16) + 2 * 3 * 8 * 4 / 3, "gates and query, and the source side"
-    for each in (*found.ladder["polynomial"], single, double):
-        assert all(0 < source < whole for source, whole in zip(each.source_s, each.sentence_s, strict=True)), "SHARP-11"
-        assert each.decoder_s == tuple(w - s for w, s in zip(each.sentence_s, each.source_s, strict=True))
+    for item in (*speeds.ladder["polynomial"], single, double):
+        assert all(0 < source < whole for source, whole in zip(item.source_s, item.sentence_s, strict=True)), "SHARP-11"
+        assert item.decoder_s == tuple(w - s for w, s in zip(item.sentence_s, item.source_s, strict=True))
     assert single.source_recurrent == 2 * 3 * 8 * 8 * (4 - 1) / 3, "both directions, from the second position on"
     assert len(single.sentence_s) == len(double.sentence_s) >= 2 and double.over(single) < 1.5
-    assert [(each.batch, each.cold) for each in found.products] == [(2, False), (2, True)]
-    assert set(found.products[0].seconds) == {"int16", "float32", "torch", "numpy"}
-    assert set(found.activation_s) == {"library", "table", "polynomial"}
+    assert [(item.batch, item.cold) for item in speeds.products] == [(2, False), (2, True)]
+    assert set(speeds.products[0].seconds) == {"int16", "float32", "torch", "numpy"}
+    assert set(speeds.activation_s) == {"library", "table", "polynomial"}
 
 
-def test_a_quick_look_asks_for_little() -> None:
+def test_the_quick_setting_measures_little() -> None:
     """Half a minute; the paper's own order of figure 1 and its systems take several."""
     quick, usual = sharp_speeds.QUICK, Setting()
     assert set(quick.systems) < set(usual.systems) and set(quick.product_batches) < set(usual.product_batches)
@@ -118,16 +120,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
-    found = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
-    assert [each.key for each in found][:2] == ["baseline", agreeing.IDENTITIES]
-    assert [each.key for each in found].count("merge") == 2, "with the table and with the polynomial"
-    for each in found:
-        assert each.sentences == 5 and 0 < each.tokens_same <= each.tokens and 0.0 < each.distinct_share <= 1.0
-        if each.settings.exact:
-            assert each.share == 1.0 and each.sentences_same == 5 and each.bleu == found[0].bleu is not None, "SHARP-10"
+    rungs = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
+    assert [rung.key for rung in rungs][:2] == ["baseline", agreeing.IDENTITIES]
+    assert [rung.key for rung in rungs].count("merge") == 2, "with the table and with the polynomial"
+    for rung in rungs:
+        assert rung.sentences == 5 and 0 < rung.tokens_same <= rung.tokens and 0.0 < rung.distinct_share <= 1.0
+        if rung.settings.exact:
+            assert rung.share == 1.0 and rung.sentences_same == 5 and rung.bleu == rungs[0].bleu is not None, "SHARP-10"
 
 
-def test_what_is_no_trained_attentional_model_and_an_empty_text_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_other_models_and_empty_texts_are_refused(folder: Path, tmp_path: Path) -> None:
     (empty := tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(CalibrationError, match="no trained attentional model"):
         agreeing.sharp_agreement("gru", empty, 3)

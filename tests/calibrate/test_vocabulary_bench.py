@@ -60,26 +60,26 @@ def benched() -> Iterator[ProjectionBench]:
         yield vocabulary_bench(SMALL)
 
 
-@pytest.mark.parametrize("way", ["row_wise", "gather"])
-def test_every_whole_step_finds_the_same_tokens(way: ProductMethod) -> None:
+@pytest.mark.parametrize("method", ["row_wise", "gather"])
+def test_every_whole_step_finds_the_same_tokens(method: ProductMethod) -> None:
     """Straight into the search, from a copy, and scattered as published (XP-02); with all columns active those of dense."""
     layer = random_layer(900, 24, 30)
     logits = torch.empty(6, 900)
     for share in (0.1, 1.0):
         steps = random_steps(layer, 6, share)
         kept = SubMatrix.of(layer.weight, steps[0].columns)
-        runs = active_steps(layer, steps, way, kept, logits)
-        found = {name: runs[name]() for name in (COLUMNS, KEPT, SCATTERED)}
-        assert torch.equal(found[COLUMNS], found[KEPT]) and torch.equal(found[COLUMNS], found[SCATTERED])
+        runs = active_steps(layer, steps, method, kept, logits)
+        tokens = {name: runs[name]() for name in (COLUMNS, KEPT, SCATTERED)}
+        assert torch.equal(tokens[COLUMNS], tokens[KEPT]) and torch.equal(tokens[COLUMNS], tokens[SCATTERED])
         dense = {name: run().columns for name, run in dense_steps(layer, steps[0].hidden).items()}  # type: ignore[attr-defined]
         assert set(dense) == {"whole", "linear", "pieces"}
         for columns in dense.values():
             assert torch.equal(columns, dense["whole"])
-            assert torch.equal(columns, found[COLUMNS].long()) == (share == 1.0)
+            assert torch.equal(columns, tokens[COLUMNS].long()) == (share == 1.0)
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12), (100, 0.2)])
-def test_drawn_sets_have_the_share_asked_for_and_overlap(rows: int, share: float) -> None:
+def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float) -> None:
     layer = random_layer(20_000, 24, 200)
     for step in random_steps(layer, rows, share):
         assert len(step.columns) == pytest.approx(share * 20_000, rel=0.15)
@@ -90,30 +90,30 @@ def test_drawn_sets_have_the_share_asked_for_and_overlap(rows: int, share: float
         assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
 
 
-def test_a_quick_look_tells_every_stage_of_a_models_own_weights() -> None:
+def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> None:
     weight, bias = torch.randn(700, 16), torch.randn(700)
-    found = measure_projection(16, weight=weight, bias=bias, clusters=20, rounds=2)
-    assert (found.kind, found.vocab, found.width) == ("measured", (700,), (16,))
-    assert found.provenance["how"].startswith("quick")
+    cost = measure_projection(16, weight=weight, bias=bias, clusters=20, rounds=2)
+    assert (cost.kind, cost.vocab, cost.width) == ("measured", (700,), (16,))
+    assert cost.provenance["how"].startswith("quick")
     for rows in (1, 4, 40, 64):
-        assert found.dense_s(vocab=700, width=16, rows=rows) > 0.0
-        for way in ("row_wise", "gather", "kept"):
-            stages = found.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, method=way, scatter=True)
+        assert cost.dense_s(vocab=700, width=16, rows=rows) > 0.0
+        for method in ("row_wise", "gather", "kept"):
+            stages = cost.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, method=method, scatter=True)
             assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
             assert math.isfinite(stages.total_s)
-    assert found.method(70, 1, 16) in ("row_wise", "gather")
+    assert cost.method(70, 1, 16) in ("row_wise", "gather")
     with pytest.raises(ValueError, match="width 16, not 24"):
         measure_projection(24, weight=weight)
 
 
-def test_a_quick_look_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection_timing, "MOST_NUMBERS", 1 << 10)
     monkeypatch.setattr(projection_timing, "MOST_DENSE", 1 << 11)
     most: list[float] = []
     points_of = projection_timing.points_of
 
     def watched(timed: list[projection_timing.Timed], *more: object, **named: object) -> object:
-        most.extend(each.numbers for each in timed if each.stage in ("row_wise", "gather", "kept", "dense"))
+        most.extend(timing.numbers for timing in timed if timing.stage in ("row_wise", "gather", "kept", "dense"))
         return points_of(timed, *more, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(projection_timing, "points_of", watched)
@@ -121,16 +121,16 @@ def test_a_quick_look_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPa
     assert max(most) <= 1 << 11
 
 
-def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
+def test_times_come_only_from_the_clock() -> None:
     """Times come from the clock alone: of one that ticks once a call each stage takes one tick, whatever it walks over."""
     ticks = count()
-    found = measure_projection(16, vocab=500, clusters=20, rounds=1, clock=lambda: float(next(ticks)))
-    stages = found.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
+    cost = measure_projection(16, vocab=500, clusters=20, rounds=1, clock=lambda: float(next(ticks)))
+    stages = cost.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
     assert stages.product_s == pytest.approx(1.0) and stages.union_s == pytest.approx(1.0, rel=0.2)
-    assert found.method(50, 8, 16) == "row_wise", "of two that are alike"
+    assert cost.method(50, 8, 16) == "row_wise", "of two that are alike"
 
 
-def test_a_models_own_product_of_all_columns_is_timed_in_torchs_stead() -> None:
+def test_the_dense_product_of_a_model_replaces_that_of_torch() -> None:
     """Of packed weights torch's would take far longer, and active columns seem to pay where they do not."""
     seen: list[tuple[int, ...]] = []
     ticks = count()
@@ -140,19 +140,19 @@ def test_a_models_own_product_of_all_columns_is_timed_in_torchs_stead() -> None:
         for _ in range(100):
             next(ticks)
 
-    found = measure_projection(
+    cost = measure_projection(
         16, vocab=500, clusters=20, rows=(1, 8), rounds=1, clock=lambda: float(next(ticks)), dense=product
     )
     assert set(seen) == {(1, 16), (8, 16)}
-    assert found.dense.seconds(8, 500 * 16, 500) == pytest.approx(101.0), "by the same clock as all other stages"
+    assert cost.dense.seconds(8, 500 * 16, 500) == pytest.approx(101.0), "by the same clock as all other stages"
 
 
 def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:
     assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
     assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"
     for step in benched.steps:
-        told = {*STAGES, "search_all"} - (set() if step.rows == 1 else {"copy_out"})
-        assert set(step.stages_s) == told and min(step.stages_s.values()) > 0.0
+        stages = {*STAGES, "search_all"} - (set() if step.rows == 1 else {"copy_out"})
+        assert set(step.stages_s) == stages and min(step.stages_s.values()) > 0.0
         assert min(step.dense_s, step.columns_s, step.kept_s, step.scattered_s) > 0.0
         assert step.predicted_s is not None and step.error == step.predicted_s / step.columns_s - 1.0
     errors = [abs(step.error) for step in benched.heldout if step.error is not None]
@@ -160,7 +160,7 @@ def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBenc
     cost = benched.cost(900, 24)
     for name in STAGES:
         assert getattr(cost, name).heldout_points > 0
-    assert [(each.vocab, each.width, each.rows) for each in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
+    assert [(limit.vocab, limit.width, limit.rows) for limit in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
 
 
 @pytest.mark.parametrize(("vocab", "clusters"), [(2, 1), (20, 3)])
@@ -173,7 +173,7 @@ def test_tiny_layers_are_measured_too(vocab: int, clusters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"vocabs": ()}, "no vocabs"),
         ({"rows": (0, 4)}, "row 0"),
@@ -186,17 +186,17 @@ def test_tiny_layers_are_measured_too(vocab: int, clusters: int) -> None:
         ({"vocabs": (1_000_000_000,)}, "GB are free"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_are_refused(changed: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(CalibrationError, match=said) as caught:
+    with pytest.raises(CalibrationError, match=message) as caught:
         vocabulary_bench(Setting(**changed))  # type: ignore[arg-type]
     assert caught.value.remedy
 
 
-def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path) -> None:
+def test_the_verb_prints_tables_and_writes_the_document(tmp_path: Path) -> None:
     sizes = "--vocab 400 --width 8 --rows 1 --rows 6 --share 5 --share 20 --clusters 10 --rounds 1"
     done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
-    told = done.stdout
+    printed = done.stdout
     for words in (
         "Stages in us",
         "Whole steps",
@@ -204,7 +204,7 @@ def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path) -> None:
         "that were not fitted (*) are off by",
         "with the method of multiplying",
     ):
-        assert words in told
+        assert words in printed
     written = read_bench(tmp_path / "bench.json")
     assert written.setting.vocabs == (400,) and written.kind == "measured" and written.cost(400, 8).vocab == (400,)
 
@@ -224,7 +224,7 @@ def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [4_096, 1 << 20])
-def test_no_way_finds_what_the_one_before_it_has_read(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_method_finds_the_data_of_the_previous_one_in_the_cache(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of weights that the last cache holds: else what is timed second seems the faster one."""
     monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: cache_bytes)
     flushed: list[projection_timing.Timed] = []

@@ -13,7 +13,7 @@ from simnmt.kernels.errors import KernelError
 from tests.kernels.each_level import each_level
 
 each_function = pytest.mark.parametrize("function", ["tanh", "sigmoid"])
-each_way = pytest.mark.parametrize("way", ["library", "table", "linear_table", "polynomial"])
+each_method = pytest.mark.parametrize("method", ["library", "table", "linear_table", "polynomial"])
 
 
 def exact(function: Function, x: np.ndarray) -> np.ndarray:
@@ -44,12 +44,12 @@ def reals() -> np.ndarray:
 
 @each_level
 @each_function
-@each_way
+@each_method
 @pytest.mark.filterwarnings("ignore:overflow")  # of the oracle's exp
-def test_no_real_is_off_by_more_than_the_bound(level: str, function: Function, way: Activation) -> None:
+def test_no_real_is_off_by_more_than_the_bound(level: str, function: Function, method: Activation) -> None:
     x = reals()
-    error = np.abs(activate(function, x, way, level=level) - exact(function, x))
-    assert error.max() <= ERROR_BOUNDS[function, way]
+    error = np.abs(activate(function, x, method, level=level) - exact(function, x))
+    assert error.max() <= ERROR_BOUNDS[function, method]
 
 
 @each_level
@@ -60,8 +60,8 @@ def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
     x = reals()[:-12]
     inside = x[np.abs(x) <= 8]
     nearest, linear = (
-        np.abs(activate(function, inside, way, level=level) - exact(function, inside)).max()
-        for way in ("table", "linear_table")
+        np.abs(activate(function, inside, method, level=level) - exact(function, inside)).max()
+        for method in ("table", "linear_table")
     )
     step = 16 / 4096
     most_slope, most_bend = (1.0, 0.0962) if function == "tanh" else (0.25, 0.0120)
@@ -73,7 +73,7 @@ def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
 
 @each_level
 @each_function
-@each_way
+@each_method
 @settings(max_examples=20)
 @given(
     x=arrays.arrays(
@@ -81,27 +81,27 @@ def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
     )
 )
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_any_size_in_place_or_not_with_nan_kept(level: str, function: Function, way: Activation, x: np.ndarray) -> None:
-    result = activate(function, x, way, level=level)
+def test_any_size_works_in_place_and_keeps_nan(level: str, function: Function, method: Activation, x: np.ndarray) -> None:
+    result = activate(function, x, method, level=level)
     assert (np.isnan(result) == np.isnan(x)).all()
     fine = ~np.isnan(x)
-    assert (np.abs(result[fine] - exact(function, x[fine])) <= ERROR_BOUNDS[function, way]).all()
-    assert activate(function, x, way, x, level=level) is x
+    assert (np.abs(result[fine] - exact(function, x[fine])) <= ERROR_BOUNDS[function, method]).all()
+    assert activate(function, x, method, x, level=level) is x
     assert np.array_equal(result, x, equal_nan=True)
 
 
 @each_level
 @each_function
-@each_way
-def test_values_stay_within_the_function_s_range_and_rise(level: str, function: Function, way: Activation) -> None:
+@each_method
+def test_values_rise_within_the_range_of_the_function(level: str, function: Function, method: Activation) -> None:
     """A polynomial may fall by roundings; a state that left [-1, 1] would leave the fixed point's limit too."""
     x = np.sort(reals())
-    values = activate(function, x, way, level=level).astype(np.float64)
+    values = activate(function, x, method, level=level).astype(np.float64)
     assert values.max() <= 1 + 2.5e-7 and values.min() >= (-1 - 2.5e-7 if function == "tanh" else -2e-7)
     assert np.diff(values).min() >= -5e-7
 
 
-def test_in_place_is_in_place_alone() -> None:
+def test_an_output_that_overlaps_part_of_the_input_is_refused() -> None:
     """An out that begins within x would be read again after it was written, or not, as the vectors fall."""
     memory = np.linspace(-1, 1, 100, dtype=np.float32)
     kept = memory.copy()

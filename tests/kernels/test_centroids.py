@@ -28,7 +28,7 @@ def test_worked_example_of_fvp_05(level: str) -> None:
 
 @each_level
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_common_offset_of_100_deviations_changes_no_answer(level: str, dtype: torch.dtype) -> None:
+def test_a_common_offset_of_100_deviations_changes_no_centroid(level: str, dtype: torch.dtype) -> None:
     """Without the mean, one answer of 25 was wrong."""
     generator = torch.Generator().manual_seed(0)
     points = (torch.randn(500, 512, generator=generator) + 100).to(dtype)
@@ -40,26 +40,26 @@ def test_a_common_offset_of_100_deviations_changes_no_answer(level: str, dtype: 
 @each_level
 @settings(max_examples=60)
 @given(st.integers(0, 20), st.integers(1, 60), st.integers(1, 70), st.integers(0, 999))
-def test_the_answer_is_that_of_brute_force(level: str, rows: int, clusters: int, width: int, seed: int) -> None:
+def test_the_nearest_centroid_equals_brute_force(level: str, rows: int, clusters: int, width: int, seed: int) -> None:
     """By squared distances in float64; where rounding to float32 could choose another, that one must be as near but for it."""
     generator = torch.Generator().manual_seed(seed)
     points, hidden = torch.randn(clusters, width, generator=generator), torch.randn(rows, width, generator=generator)
-    found = Centroids.of(points, level=level).nearest(hidden)
-    assert found.dtype == torch.int64
+    nearest = Centroids.of(points, level=level).nearest(hidden)
+    assert nearest.dtype == torch.int64
     distances = (hidden.double()[:, None] - points.double()).square().sum(2)
-    chosen = distances.gather(1, found[:, None])[:, 0]
+    chosen = distances.gather(1, nearest[:, None])[:, 0]
     magnitudes = hidden.double().square().sum(1) + points.double().square().sum(1).max()
     assert (chosen <= distances.min(1).values + 8 * width * 2.0**-24 * magnitudes).all()
 
 
 @each_level
-def test_of_equally_near_ones_the_lowest_is_taken(level: str) -> None:
+def test_the_lowest_of_equally_near_centroids_is_chosen(level: str) -> None:
     points = torch.tensor([[3.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     centroids = Centroids.of(points, level=level)
     assert centroids.nearest(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).tolist() == [1, 1, 0]
 
 
-def test_the_way_of_cuda_takes_the_lowest_too_and_refuses_nan() -> None:
+def test_the_argmax_for_cuda_takes_the_lowest_column_and_refuses_nan() -> None:
     scores = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 1.0], [-torch.inf, -1.0, -1.0]])
     assert lowest_argmax(scores).tolist() == [1, 0, 1]
     scores[1, 2] = torch.nan
@@ -71,7 +71,7 @@ def test_the_way_of_cuda_takes_the_lowest_too_and_refuses_nan() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_centroids_take_half_the_memory_and_choose_by_the_numbers_they_hold(dtype: torch.dtype) -> None:
+def test_half_precision_centroids_take_half_the_memory_and_are_compared_exactly(dtype: torch.dtype) -> None:
     """FVP-18: against float64 of the rounded points. Products rounded to their type would choose another for some rows."""
     generator = torch.Generator().manual_seed(1)
     points = (torch.randn(600, 64, generator=generator) + 3.0).to(dtype)
@@ -89,21 +89,21 @@ def test_half_centroids_take_half_the_memory_and_choose_by_the_numbers_they_hold
         centroids.nearest(hidden)
 
 
-def test_halves_are_widened_and_no_rows_are_no_error() -> None:
+def test_half_precision_states_and_empty_batches_are_accepted() -> None:
     centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
     for dtype in (torch.float16, torch.bfloat16):
         assert centroids.nearest(torch.tensor([[0.0, 1.0], [1.5, 0.0]], dtype=dtype)).tolist() == [1, 0]
     assert centroids.nearest(torch.empty(0, 2)).tolist() == []
 
 
-def test_what_is_reported_is_what_was_allocated() -> None:
+def test_reported_bytes_are_the_allocated_bytes() -> None:
     """FVP-12: r d numbers and r norms of 4 bytes; a view is copied, since it would keep the whole."""
     assert Centroids.of(torch.ones(5, 3)).nbytes == 4 * (5 * 3 + 5 + 3)
     assert Centroids.of(torch.ones(50, 3)[:5]).nbytes == 4 * (5 * 3 + 5 + 3)
 
 
 @each_level
-def test_a_state_or_centroid_without_a_place_is_refused(level: str) -> None:
+def test_states_and_centroids_that_are_not_finite_are_refused(level: str) -> None:
     centroids = Centroids.of(torch.tensor([[1.0, 1.0], [-1.0, 2.0]]), level=level)
     for wrong in (float("nan"), float("inf"), -float("inf")):
         hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, wrong]])

@@ -20,8 +20,8 @@ def int32(*columns: int) -> Tensor:
 
 
 def sets_of(*sets: list[int], vocab: int, level: str | None = None) -> ColumnSets:
-    starts = torch.tensor([0, *(len(each) for each in sets)]).cumsum(0)
-    return ColumnSets(starts, int32(*(column for each in sets for column in each)), vocab, level)
+    starts = torch.tensor([0, *(len(columns) for columns in sets)]).cumsum(0)
+    return ColumnSets(starts, int32(*(column for columns in sets for column in columns)), vocab, level)
 
 
 EXAMPLE = ([2, 4, 6], [2, 8, 9], [1, 3])
@@ -40,7 +40,7 @@ def test_worked_example_of_fvp_06(level: str) -> None:
 @each_level
 @settings(max_examples=60)
 @given(st.data())
-def test_the_union_is_that_of_python_and_never_shrinks_when_a_row_is_added(level: str, data: st.DataObject) -> None:
+def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(level: str, data: st.DataObject) -> None:
     vocab = data.draw(st.integers(1, 200))
     column = st.integers(0, vocab - 1)
     drawn = data.draw(st.lists(st.sets(column, min_size=1).map(sorted), min_size=1, max_size=6))
@@ -55,13 +55,13 @@ def test_the_union_is_that_of_python_and_never_shrinks_when_a_row_is_added(level
 
 
 @each_level
-def test_no_row_left_chooses_no_column(level: str) -> None:
+def test_the_union_of_no_rows_is_empty(level: str) -> None:
     union = sets_of(*EXAMPLE, vocab=10, level=level).union(torch.empty(0, dtype=torch.int64))
     assert (union.dtype, union.tolist()) == (torch.int32, [])
 
 
 @each_level
-def test_sets_made_where_a_model_is_loaded_serve_outside_of_it_too(level: str) -> None:
+def test_sets_made_in_inference_mode_work_outside_of_it(level: str) -> None:
     """What is made in torch's inference mode cannot be written to elsewhere: the flags of the sets were."""
     with torch.inference_mode():
         sets = sets_of(*EXAMPLE, vocab=10, level=level)
@@ -69,14 +69,14 @@ def test_sets_made_where_a_model_is_loaded_serve_outside_of_it_too(level: str) -
         assert sets.union(torch.tensor([0, 2])).tolist() == [1, 2, 3, 4, 6]
 
 
-def test_one_cluster_chosen_by_all_rows_is_its_own_slice_without_a_copy() -> None:
+def test_the_union_of_one_set_is_its_slice_without_a_copy() -> None:
     sets = sets_of(*EXAMPLE, vocab=10)
     union = sets.union(torch.tensor([1, 1, 1]))
     assert union.tolist() == sets.of(1).tolist() == [2, 8, 9]
     assert union.data_ptr() == sets.columns[3:].data_ptr()
 
 
-def test_what_is_reported_is_what_was_allocated_also_of_views_of_something_larger() -> None:
+def test_reported_bytes_are_the_allocated_bytes_also_for_views() -> None:
     """FVP-12: starts and columns of 8 and 4 bytes a number, one flag a column of the vocabulary."""
     assert sets_of(*EXAMPLE, vocab=10).nbytes == 4 * 8 + 8 * 4 + 10
     large = torch.zeros(1000, dtype=torch.int32)
@@ -86,7 +86,7 @@ def test_what_is_reported_is_what_was_allocated_also_of_views_of_something_large
     assert (len(sets), sets.sizes().tolist()) == (3, [3, 3, 2])
 
 
-def test_threads_that_share_the_sets_get_unions_of_their_own() -> None:
+def test_threads_that_share_sets_get_correct_unions() -> None:
     """The native call lets other threads run: with flags of one for all, some unions held the columns of others."""
     vocab, size = 200_000, 20_000
     drawn = torch.rand(8, vocab).topk(size).indices.sort(1).values
@@ -114,13 +114,13 @@ def test_threads_that_share_the_sets_get_unions_of_their_own() -> None:
         ([0, 2], torch.tensor([1, 2]), r"columns is int64 \[2\]: contiguous int32 \[any\] is needed"),
     ],
 )
-def test_sets_that_a_kernel_could_not_trust_are_refused(starts: list[int], columns: Tensor, message: str) -> None:
+def test_invalid_sets_are_refused(starts: list[int], columns: Tensor, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         ColumnSets(torch.tensor(starts), columns, 10)
 
 
 @each_level
-def test_a_set_that_there_is_not_is_refused(level: str) -> None:
+def test_an_unknown_set_is_refused(level: str) -> None:
     sets = sets_of(*EXAMPLE, vocab=10, level=level)
     for chosen, message in (([0, 3], "set 3 is not among the 3"), ([-1], "set -1 is not")):
         with pytest.raises(KernelError, match=message):

@@ -41,7 +41,7 @@ needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "cla
 
 
 @needs_compiler
-def test_what_was_compiled_is_loaded(native: Path) -> None:
+def test_compiled_libraries_are_loaded(native: Path) -> None:
     assert load(native=native) is None
     made, complaints = compiling.compile_all(native)
     assert complaints == []
@@ -56,7 +56,7 @@ def test_what_was_compiled_is_loaded(native: Path) -> None:
 
 
 @needs_compiler
-def test_a_level_that_the_compiler_does_not_know_leaves_the_others(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_unknown_to_the_compiler_does_not_prevent_the_others(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compiling.LEVEL_FLAGS, "avx2", ("-mno-such-thing",))
     made, complaints = compiling.compile_all(native, "x86_64" if platform.machine() in ("x86_64", "AMD64") else None)
     assert compiling.library_path("portable", native) in made
@@ -66,9 +66,7 @@ def test_a_level_that_the_compiler_does_not_know_leaves_the_others(native: Path,
 
 @needs_compiler
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
-def test_a_compiler_told_of_one_processor_still_makes_libraries_for_the_family(
-    native: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_set_to_one_processor_still_compiles_for_the_family(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = compiling.find_compiler()
     (native / "kernels.c").write_text(TINY + "#ifdef __SSE4_1__\n#error one processor's\n#endif\n")
     for asked in ("-march=native", "-march=haswell", "-march=skylake-avx512"):
@@ -78,7 +76,7 @@ def test_a_compiler_told_of_one_processor_still_makes_libraries_for_the_family(
 
 @needs_compiler
 @pytest.mark.parametrize("changed", ["kernels.c", "features.h", "new.h"])
-def test_a_library_of_other_sources_is_not_used_and_says_so(native: Path, changed: str) -> None:
+def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(native: Path, changed: str) -> None:
     compiling.compile_level("portable", native)
     with (native / changed).open("a") as file:
         file.write("/* changed */\n")
@@ -105,7 +103,7 @@ def test_a_library_of_other_sources_is_not_even_opened(native: Path, tmp_path: P
 
 
 @needs_compiler
-def test_a_library_compiled_anew_meanwhile_is_not_used(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_recompiled_after_the_start_is_not_used(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was started before holds to what it was started with, or to none."""
     compiling.compile_level("portable", native)
     before = native_library.compiled_in(native)
@@ -116,7 +114,7 @@ def test_a_library_compiled_anew_meanwhile_is_not_used(native: Path, monkeypatch
         assert load(native=native) is None
 
 
-def test_a_file_that_is_no_library_is_not_used_and_says_so(native: Path) -> None:
+def test_a_file_that_is_no_library_is_not_used_and_a_warning_names_it(native: Path) -> None:
     path = compiling.library_path("portable", native)
     path.write_bytes(b"not a library")
     with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks are used"):
@@ -127,7 +125,7 @@ def test_a_file_that_is_no_library_is_not_used_and_says_so(native: Path) -> None
 
 
 @needs_compiler
-def test_a_failed_compilation_leaves_the_library_before_it(native: Path) -> None:
+def test_a_failed_compilation_keeps_the_previous_library(native: Path) -> None:
     made = compiling.compile_level("portable", native)
     before = made.read_bytes()
     (native / "features.h").write_text("#error no such luck\n")
@@ -142,13 +140,15 @@ def test_a_failed_compilation_leaves_the_library_before_it(native: Path) -> None
     ("compiler", "why"),
     [("no-such-compiler -m64", r"no-such-compiler -m64 \(CC\) is not installed"), ("/bin/false", "could not")],
 )
-def test_a_compiler_that_is_not_one_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str) -> None:
+def test_an_unusable_compiler_is_reported_in_one_line(
+    native: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str
+) -> None:
     monkeypatch.setenv("CC", compiler)
     with pytest.raises(compiling.CompileError, match=why):
         compiling.compile_level("portable", native)
 
 
-def test_no_compiler_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_in_one_line(native: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is installed"):
@@ -160,13 +160,13 @@ def test_other_families_of_processors_get_the_portable_library_alone() -> None:
     assert compiling.levels_of("AMD64") == compiling.levels_of("x86_64") == ("avx512", "avx2", "portable")
 
 
-def test_the_command_says_what_it_could_not_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_a_failed_compilation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CC", "/bin/false")
     assert compiling.main() == 1
     assert capsys.readouterr().err.startswith("simnmt: the native kernels are not compiled: /bin/false could not compile")
 
 
-def test_compiling_needs_nothing_of_the_package(tmp_path: Path) -> None:
+def test_compiling_imports_nothing_of_the_package(tmp_path: Path) -> None:
     """The build hook runs it where neither simnmt nor what it requires is installed."""
     shutil.copy(compiling.__file__, tmp_path / "compile_alone.py")
     code = "import sys, compile_alone\nprint([m for m in sys.modules if m.split('.')[0] in ('simnmt', 'numpy', 'torch')])"
@@ -196,18 +196,18 @@ def hook(native: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Pat
 
 
 def build(module: ModuleType, root: Path, target: str = "wheel") -> tuple[dict[str, Any], list[str]]:
-    said: list[str] = []
+    warned: list[str] = []
     made = module.NativeKernels()
-    made.root, made.target_name, made.app = str(root), target, SimpleNamespace(display_warning=said.append)
+    made.root, made.target_name, made.app = str(root), target, SimpleNamespace(display_warning=warned.append)
     build_data: dict[str, Any] = {"artifacts": []}
     made.initialize("standard", build_data)
-    return build_data, said
+    return build_data, warned
 
 
 @needs_compiler
-def test_a_wheel_carries_the_libraries_and_its_platforms_tag(hook: tuple[ModuleType, Path]) -> None:
-    build_data, said = build(*hook)
-    assert said == []
+def test_a_wheel_contains_the_libraries_and_the_tag_of_the_platform(hook: tuple[ModuleType, Path]) -> None:
+    build_data, warned = build(*hook)
+    assert warned == []
     assert build_data["tag"].startswith("py3-none-")
     assert "any" not in build_data["tag"]
     assert build_data["pure_python"] is False
@@ -216,7 +216,7 @@ def test_a_wheel_carries_the_libraries_and_its_platforms_tag(hook: tuple[ModuleT
 
 
 @needs_compiler
-def test_a_wheel_names_the_one_processor_that_was_compiled_for(
+def test_a_wheel_names_the_processor_it_was_compiled_for(
     hook: tuple[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Apple's Python runs on two; its libraries do not."""
@@ -224,14 +224,14 @@ def test_a_wheel_names_the_one_processor_that_was_compiled_for(
     assert build(*hook)[0]["tag"] == f"py3-none-macosx_11_0_{platform.machine()}"
 
 
-def test_without_a_compiler_the_package_is_installed_all_the_same(
+def test_without_a_compiler_the_package_is_still_installed(
     hook: tuple[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "/bin/false")
-    build_data, said = build(*hook)
+    build_data, warned = build(*hook)
     assert build_data == {"artifacts": []}
-    assert len(said) == 1
-    assert said[0].startswith("simnmt: the native kernels are not compiled, fallbacks are used: /bin/false could not compile")
+    assert len(warned) == 1
+    assert warned[0].startswith("simnmt: the native kernels are not compiled, fallbacks are used: /bin/false could not compile")
 
 
 def test_a_source_distribution_carries_no_library(hook: tuple[ModuleType, Path]) -> None:

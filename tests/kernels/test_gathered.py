@@ -31,13 +31,15 @@ def digits(values: Tensor) -> list[float]:
 
 
 @each_level
-@pytest.mark.parametrize("way", PRODUCT_METHODS)
-def test_worked_examples_of_fvp_01_and_fvp_07(way: ProductMethod, level: str) -> None:
+@pytest.mark.parametrize("method", PRODUCT_METHODS)
+def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str) -> None:
     everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
-    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, method=way, level=level), everything, 5, BIAS, level=level)
+    logits = scatter(
+        gathered_products(WEIGHT, HIDDEN, everything, method=method, level=level), everything, 5, BIAS, level=level
+    )
     assert digits(logits) == [1, 2.1, 0, 1, 1.7]
     assert digits(logits.softmax(-1)) == DENSE
-    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=way, level=level), active, 5, BIAS, level=level)
+    some = scatter(gathered_products(WEIGHT, HIDDEN, active, method=method, level=level), active, 5, BIAS, level=level)
     assert digits(some) == [-np.inf, 2.1, -np.inf, 1, 1.7]
     probabilities = some.softmax(-1)
     assert digits(probabilities) == [0, 0.499203, 0, 0.166170, 0.334626]
@@ -51,7 +53,7 @@ def test_worked_examples_of_fvp_01_and_fvp_07(way: ProductMethod, level: str) ->
 @each_level
 @settings(max_examples=60)
 @given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
-def test_every_way_is_off_float64_by_rounding_alone(
+def test_every_product_method_differs_from_float64_only_by_rounding(
     level: str, rows: int, vocab: int, width: int, share: float, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -61,8 +63,8 @@ def test_every_way_is_off_float64_by_rounding_alone(
     bound = hidden.double().abs() @ weight[columns].double().abs().T * width * 2.0**-24
     beyond = torch.full((rows * len(columns) + 64,), 7.0)
     out = beyond[: rows * len(columns)].view(rows, len(columns))
-    for way in PRODUCT_METHODS:
-        assert gathered_products(weight, hidden, columns, method=way, out=out, level=level) is out
+    for method in PRODUCT_METHODS:
+        assert gathered_products(weight, hidden, columns, method=method, out=out, level=level) is out
         assert ((out - exact).abs() <= bound).all()
     kept = SubMatrix.of(weight, columns, level=level)
     assert kept.nbytes == SubMatrix.bytes_of(weight, len(columns), level=level), "known before it is made"
@@ -75,7 +77,7 @@ def test_every_way_is_off_float64_by_rounding_alone(
 @each_level
 @settings(max_examples=40)
 @given(st.integers(0, 5), st.integers(1, 90), st.booleans(), st.integers(0, 999))
-def test_scatter_puts_what_is_active_in_its_place_and_rules_out_the_rest(
+def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     level: str, rows: int, vocab: int, with_bias: bool, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -89,7 +91,7 @@ def test_scatter_puts_what_is_active_in_its_place_and_rules_out_the_rest(
 
 
 @each_level
-def test_columns_straight_into_the_fused_layer_give_what_scatter_and_softmax_give(level: str) -> None:
+def test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax(level: str) -> None:
     """XP-02: without scatter, and with the columns mapped back."""
     generator = torch.Generator().manual_seed(5)
     weight, bias, hidden = (torch.randn(*shape, generator=generator) for shape in ((500, 24), (500,), (7, 24)))
@@ -107,9 +109,9 @@ def test_all_columns_give_the_tokens_of_the_dense_product(level: str) -> None:
     weight, hidden = torch.randn(300, 40, generator=generator), torch.randn(9, 40, generator=generator)
     every = torch.arange(300, dtype=torch.int32)
     dense = fused_best(hidden @ weight.T, None, 4)
-    for way in PRODUCT_METHODS:
-        found = fused_best(gathered_products(weight, hidden, every, method=way, level=level), None, 4)
-        assert torch.equal(found.columns, dense.columns)
+    for method in PRODUCT_METHODS:
+        best = fused_best(gathered_products(weight, hidden, every, method=method, level=level), None, 4)
+        assert torch.equal(best.columns, dense.columns)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -127,7 +129,7 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
         assert torch.allclose(products.double(), exact, atol=1e-5)
 
 
-def test_a_decoder_s_own_parameters_can_be_handed_in() -> None:
+def test_parameters_of_a_decoder_are_accepted() -> None:
     """They ask for gradients, which products into a given place do not have."""
     layer = torch.nn.Linear(2, 5)
     columns, out = int32(1, 4), torch.empty(1, 2)
@@ -138,7 +140,7 @@ def test_a_decoder_s_own_parameters_can_be_handed_in() -> None:
 
 
 @each_level
-def test_a_kept_copy_says_what_it_allocated_and_is_its_own(level: str) -> None:
+def test_a_kept_copy_reports_its_bytes_and_does_not_share_memory(level: str) -> None:
     weight = torch.randn(100, 32)
     kept = SubMatrix.of(weight, int32(*range(64)), level=level)
     before = kept.products(weight[:2].clone())
@@ -148,7 +150,7 @@ def test_a_kept_copy_says_what_it_allocated_and_is_its_own(level: str) -> None:
     assert torch.equal(kept.products(hidden), before)
 
 
-def test_memory_on_huge_pages_counts_whole_ones() -> None:
+def test_memory_on_huge_pages_counts_whole_pages() -> None:
     for elements in (100, HUGE_PAGE // 8, HUGE_PAGE // 4 + 1):
         array = huge_pages(elements, np.float32)
         small, whole_pages = array.nbytes < HUGE_PAGE // 2, -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE
@@ -156,7 +158,7 @@ def test_memory_on_huge_pages_counts_whole_ones() -> None:
 
 
 @each_level
-def test_columns_that_a_kernel_could_not_trust_are_refused(level: str) -> None:
+def test_invalid_columns_are_refused(level: str) -> None:
     weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
     for columns, message in (
         (int32(1, 10), "column 10 is not among the 10 of the vocabulary"),
@@ -165,9 +167,9 @@ def test_columns_that_a_kernel_could_not_trust_are_refused(level: str) -> None:
         (int32(5, 3, 9), "3 follows 5"),
         (torch.tensor([1]), r"columns is int64 \[1\]"),
     ):
-        for way in PRODUCT_METHODS:
+        for method in PRODUCT_METHODS:
             with pytest.raises(KernelError, match=message):
-                gathered_products(weight, hidden, columns, method=way, level=level)
+                gathered_products(weight, hidden, columns, method=method, level=level)
         with pytest.raises(KernelError, match=message):
             SubMatrix.of(weight, columns, level=level)
         with pytest.raises(KernelError, match=message):
@@ -193,7 +195,7 @@ def test_wrong_tensors_are_refused() -> None:
         scatter(torch.ones(2, 2), columns, 10, torch.ones(2))
 
 
-def test_the_usual_way_hangs_on_the_rows_alone() -> None:
+def test_the_default_product_method_depends_only_on_the_rows() -> None:
     """Straight from the weight's rows for a sentence, a beam and forty rows; gathered for a full batch server."""
     assert [default_method(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
         *["row_wise"] * 5,

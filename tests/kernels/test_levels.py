@@ -39,7 +39,7 @@ def test_avx512_without_what_avx2_needs_is_not_used() -> None:
     assert supported(AVX512) == ("portable",)
 
 
-def test_a_misspelt_level_is_the_users_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_level_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = r"='sse': no such level of kernels \(one of avx512, avx2, portable or none\)"
     monkeypatch.setenv("SIMNMT_KERNELS", "sse")
     with pytest.raises(InputError, match="SIMNMT_KERNELS" + wrong):
@@ -47,7 +47,7 @@ def test_a_misspelt_level_is_the_users_error_in_one_line(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("asked", "meant"), [("AVX2", "avx2"), ("avx2 ", "avx2"), ("NONE", "none"), ("portabel", "portable")])
-def test_a_level_in_capitals_or_with_a_blank_is_told_the_nearest(asked: str, meant: str) -> None:
+def test_a_level_in_capitals_or_with_a_blank_is_refused_with_the_nearest_level(asked: str, meant: str) -> None:
     """The value stands in quotes, so that a blank shows."""
     with pytest.raises(InputError, match=rf"^SIMNMT_KERNELS='{asked}': no such level of kernels \(did you mean {meant}\?\)$"):
         choose(0, LEVELS, asked, named="SIMNMT_KERNELS")
@@ -65,7 +65,7 @@ def printed(code: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("asked", [*LEVELS, "none"])
-def test_the_environment_masks_what_a_process_loads(asked: str) -> None:
+def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
     portable = native_library.load("portable")
     if portable is None:
         pytest.skip("nothing was compiled")
@@ -97,7 +97,7 @@ print(sorted(set(re.findall("libkernels-([a-z0-9]+)", Path("/proc/self/maps").re
     assert printed(code, SIMNMT_KERNELS="") == str(mapped)
 
 
-def test_what_the_library_says_of_the_processor_is_what_the_system_says() -> None:
+def test_the_library_reports_the_features_that_the_system_reports() -> None:
     """Linux names a feature only where it also saves its registers."""
     loaded = native_library.load("portable")
     cpuinfo = Path("/proc/cpuinfo")
@@ -127,15 +127,15 @@ REGISTERS = {"portable": r"%[yz]mm|%k[0-7]", "avx2": r"%zmm|%[xyz]mm(1[6-9]|2\d|
 def above(level: str, disassembled: str) -> list[str]:
     """The lines of a disassembly that a processor of this level may lack."""
     mnemonic = re.compile(rf"(?:{MNEMONICS[level]})", re.VERBOSE)
-    found = []
+    wider = []
     for line in disassembled.splitlines():
         address, _, code = line.partition(":\t")
         if not code or not re.fullmatch(r"\s*[0-9a-f]+", address):
             continue
         words = code.split("#")[0].split()
         if any(mnemonic.fullmatch(word) for word in words[:2]) or re.search(REGISTERS[level], code):
-            found.append(line.strip())
-    return found
+            wider.append(line.strip())
+    return wider
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def above(level: str, disassembled: str) -> list[str]:
         "popcnt %eax,%eax",
     ],
 )
-def test_what_a_processor_with_sse2_alone_lacks_is_found(code: str) -> None:
+def test_instructions_beyond_sse2_are_recognised(code: str) -> None:
     assert above("portable", f"    1a2b:\t{code}") == [f"1a2b:\t{code}"]
     assert above("portable", "    1a2b:\tmulsd %xmm1,%xmm0\n    1a2f:\tpaddd %xmm1,%xmm0") == []
 
 
 @pytest.mark.parametrize("level", MNEMONICS)
-def test_a_level_holds_no_instruction_of_a_higher_one(level: str) -> None:
+def test_a_level_contains_no_instruction_of_a_higher_level(level: str) -> None:
     path = library_path(level)
     if shutil.which("objdump") is None or level not in levels_of(platform.machine()) or not path.is_file():
         pytest.skip("no objdump, or no such library")

@@ -47,14 +47,14 @@ def relative(values: Tensor) -> Tensor:
     return values - values.amax(1, keepdim=True)
 
 
-def assert_best(found: Best, products: Tensor, bias: Tensor | None) -> None:
+def assert_best(best: Best, products: Tensor, bias: Tensor | None) -> None:
     """Columns and values to the bit, the sum's logarithm to float32."""
-    wanted = oracle(products, bias, found.columns.shape[1])
-    assert torch.equal(found.columns, wanted.columns)
-    assert torch.equal(found.values, wanted.values)
+    wanted = oracle(products, bias, best.columns.shape[1])
+    assert torch.equal(best.columns, wanted.columns)
+    assert torch.equal(best.values, wanted.values)
     scale = wanted.log_sum.abs().clamp(min=1.0)
-    assert ((found.log_sum.double() - wanted.log_sum).abs() <= 1e-6 * scale).all()
-    probability = found.log_probs[:, 0].exp()
+    assert ((best.log_sum.double() - wanted.log_sum).abs() <= 1e-6 * scale).all()
+    probability = best.log_probs[:, 0].exp()
     assert (probability <= 1.0).all()
     assert (probability >= (1.0 - 1e-6) / products.shape[1]).all()
 
@@ -107,7 +107,7 @@ def test_worked_example_of_fni_04() -> None:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_split_and_order_of_a_row_combine_to_the_same(data: st.DataObject) -> None:
+def test_any_split_and_order_of_a_row_combine_to_the_same_result(data: st.DataObject) -> None:
     """FNI-04: to 1e-6; of equal maxima the lowest column, whichever part came first."""
     width = data.draw(st.integers(2, 300))
     products, bias = drawn(3, width, seed=width)
@@ -128,16 +128,16 @@ def test_any_split_and_order_of_a_row_combine_to_the_same(data: st.DataObject) -
 
 @pytest.mark.parametrize("vocab", [7, 1000, 85000])
 @pytest.mark.parametrize("beam", [1, 2, 5, 8])
-def test_the_best_of_the_best_are_the_best_of_the_beam(beam: int, vocab: int) -> None:
+def test_the_best_candidates_of_all_rows_are_the_best_of_the_beam(beam: int, vocab: int) -> None:
     """FNI-05: as the full log-softmax and a search of all beam x vocabulary candidates."""
     products, bias = drawn(beam, vocab, seed=beam)
     scores = torch.linspace(-1.0, 0.0, beam)
     best = fused_best(products, bias, min(beam, vocab))
     candidates = (scores[:, None] + best.log_probs).flatten()
-    found, order = candidates.sort(descending=True, stable=True)
+    sums, order = candidates.sort(descending=True, stable=True)
     full = (scores.double()[:, None] + (products + bias).double().log_softmax(1)).flatten()
     wanted, places = full.sort(descending=True, stable=True)
-    assert found[:beam].tolist() == pytest.approx(wanted[:beam].tolist(), abs=1e-5)
+    assert sums[:beam].tolist() == pytest.approx(wanted[:beam].tolist(), abs=1e-5)
     row = order[:beam] // best.columns.shape[1]
     place = row * vocab + best.columns.flatten()[order[:beam]]
     apart = (wanted[:beam] - wanted[1 : beam + 1]) > 1e-5
@@ -167,9 +167,9 @@ def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None
     products.copy_(values)
     given_bias = bias if data.draw(st.booleans()) else None
     for level in ALL:
-        found = fused_best(products, given_bias, count, level=level)
-        assert_best(found, products, given_bias)
-        assert torch.equal(fused_argmax(products, given_bias, level=level), found.columns[:, 0])
+        best = fused_best(products, given_bias, count, level=level)
+        assert_best(best, products, given_bias)
+        assert torch.equal(fused_argmax(products, given_bias, level=level), best.columns[:, 0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -239,7 +239,7 @@ NANS = [0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FC00101]
 
 
 @pytest.mark.parametrize("place", [0, 17, 1023, 1024, 2998, 2999])
-def test_nan_and_infinity_are_refused_wherever_they_stand(level: str, place: int) -> None:
+def test_nan_and_infinity_are_refused_at_any_column(level: str, place: int) -> None:
     products, bias = drawn(3, 3000)
     for bits in NANS:
         products.view(torch.int32)[1, place] = bits if bits < 1 << 31 else bits - (1 << 32)
@@ -257,7 +257,7 @@ def assert_refused(products: Tensor, bias: Tensor | None, why: str) -> None:
         partial(products, bias)
 
 
-def test_a_nan_among_masked_columns_is_seen(level: str) -> None:
+def test_a_nan_among_masked_columns_is_refused(level: str) -> None:
     products = torch.full((1, 3000), -INF)
     products[0, 2000] = math.nan
     with pytest.raises(output_layer.KernelError, match="row 0 has NaN at column 2000"):
@@ -289,7 +289,7 @@ def test_without_probabilities_the_same_column_is_best(level: str) -> None:
     assert torch.equal(fused_argmax(products, bias), fused_best(products, bias, 1).columns[:, 0])
 
 
-def test_the_products_are_left_as_they_were(level: str) -> None:
+def test_the_products_are_not_changed(level: str) -> None:
     products, bias = drawn(2, 3001)
     before = products.clone()
     fused_best(products, bias, 5)
@@ -297,7 +297,7 @@ def test_the_products_are_left_as_they_were(level: str) -> None:
     assert torch.equal(products, before)
 
 
-def test_results_are_put_where_asked(level: str) -> None:
+def test_results_are_written_to_out(level: str) -> None:
     products, bias = drawn(3, 500)
     out = Best(torch.empty(3, 2, dtype=torch.int64), torch.empty(3, 2), torch.empty(3))
     assert fused_best(products, bias, 2, out=out) is out
@@ -347,7 +347,7 @@ PLACES = Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.emp
         (ROWS.to_mkldnn(), BIAS, 1, "products: a tensor without plain memory"),
     ],
 )
-def test_what_no_kernel_could_read_is_refused(products: Tensor, bias: Tensor, count: int, why: str) -> None:
+def test_invalid_arguments_are_refused(products: Tensor, bias: Tensor, count: int, why: str) -> None:
     with pytest.raises(output_layer.KernelError, match=why):
         fused_best(products, bias, count)
 
@@ -361,13 +361,13 @@ def test_the_imaginary_part_of_a_conjugate_is_refused_until_its_sign_is_in_memor
     assert fused_best(products.resolve_neg(), None, 1).values.tolist() == [[-2.0]]
 
 
-def test_a_whole_number_of_numpy_counts_too() -> None:
+def test_numpy_integers_are_accepted() -> None:
     assert fused_best(ROWS, BIAS, np.int64(2), threads=np.int64(1)).columns.tolist() == [[0, 1], [0, 1]]  # type: ignore[arg-type]
     with pytest.raises(output_layer.KernelError, match=r"threads=1\.5: a whole number is needed"):
         fused_best(ROWS, BIAS, 1, threads=1.5)  # type: ignore[arg-type]
 
 
-def test_a_sum_that_overflows_is_told_from_an_input_that_is_infinite(level: str) -> None:
+def test_a_sum_that_overflows_is_distinguished_from_an_infinite_input(level: str) -> None:
     products, bias = torch.zeros(1, 3), torch.tensor([0.0, 3e38, 0.0])
     products[0, 1] = 3e38
     assert_refused(products, bias, r"row 0 has \+inf at column 1: product plus bias, 3e\+38 \+ 3e\+38$")
@@ -398,7 +398,7 @@ def test_a_bias_that_masks_every_column_is_named() -> None:
         (tuple(PLACES), "out of type tuple: a Best of three tensors is needed"),
     ],
 )
-def test_a_place_that_does_not_fit_is_refused(out: Best, why: str) -> None:
+def test_an_out_that_does_not_fit_is_refused(out: Best, why: str) -> None:
     with pytest.raises(output_layer.KernelError, match=why):
         fused_best(ROWS, BIAS, 1, out=out)
 
@@ -419,7 +419,7 @@ def test_an_interrupt_waits_for_the_other_threads() -> None:
     assert sorted(ended) == [1, 2]
 
 
-def test_more_than_the_kernels_keep_a_list_of_are_found_all_the_same(level: str) -> None:
+def test_more_best_columns_than_the_kernels_list_are_found(level: str) -> None:
     products, bias = drawn(3, 5000)
     for count in (64, 65, 5000):
         assert_best(fused_best(products, bias, count), products, bias)
@@ -429,7 +429,7 @@ def test_more_than_the_kernels_keep_a_list_of_are_found_all_the_same(level: str)
     assert time.perf_counter() - began < 2
 
 
-def test_no_threads_are_refused() -> None:
+def test_zero_threads_are_refused() -> None:
     with pytest.raises(output_layer.KernelError, match="0 threads"):
         fused_best(ROWS, BIAS, 1, threads=0)
 
@@ -448,7 +448,7 @@ def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
     assert torch.allclose(double.log_sum, (products.double() + bias.double()).logsumexp(1), rtol=1e-13)
 
 
-def test_the_reference_refuses_what_the_fused_one_refuses() -> None:
+def test_the_reference_refuses_the_same_rows_as_the_fused_layer() -> None:
     for value, why in ((math.nan, "NaN at column 3"), (INF, r"\+inf at column 3")):
         products = torch.zeros(2, 10)
         products[1, 3] = value

@@ -34,7 +34,7 @@ KINDS: tuple[Callable[..., np.ndarray], ...] = (normal, extreme, aligned_signs)
 
 
 @each_level
-def test_weights_beyond_the_range_are_counted_in_the_bound(level: str) -> None:
+def test_the_error_bound_includes_clipped_weights(level: str) -> None:
     """Of [1.5, -3, 0.5] clipping takes 2.5 off, and inputs reach 10."""
     weight = np.array([[1.5, -3.0, 0.5], [1.0, -1.0, 0.0]], np.float32)
     x = np.array([[10.0, -10.0, 1.0], [0.5, 0.25, 20.0]], np.float32)
@@ -74,7 +74,7 @@ def test_worked_examples_of_sharp_05(level: str) -> None:
     st.sampled_from([0.1, 1.0, 10.0]),
     st.integers(0, 99),
 )
-def test_every_level_gives_the_integers_of_the_oracle(
+def test_every_level_returns_the_integers_of_the_oracle(
     level: str,
     rows: int,
     outputs: int,
@@ -99,7 +99,7 @@ def test_every_level_gives_the_integers_of_the_oracle(
 
 
 @each_level
-def test_the_largest_sum_that_is_allowed_comes_out_whole(level: str) -> None:
+def test_the_largest_allowed_sum_does_not_overflow(level: str) -> None:
     """65,536 weights of 1 and inputs at the limit: a sum of 2^31 - 2^16, where one more octave would overflow."""
     inner = 2**16
     weight, x = np.ones((3, inner), np.float32), np.ones((2, inner), np.float32)
@@ -116,7 +116,9 @@ def test_the_largest_sum_that_is_allowed_comes_out_whole(level: str) -> None:
 @each_level
 @settings(max_examples=40)
 @given(st.integers(0, 17), st.integers(1, 150), st.integers(1, 300), st.integers(0, 99))
-def test_packed_float32_is_off_the_oracle_by_rounding_alone(level: str, rows: int, outputs: int, inner: int, seed: int) -> None:
+def test_packed_float32_differs_from_the_oracle_only_by_rounding(
+    level: str, rows: int, outputs: int, inner: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     weight, x = normal(rng, outputs, inner), normal(rng, rows, inner)
     product = PackedFloat32.of(weight, level=level).multiply(x)
@@ -127,7 +129,7 @@ def test_packed_float32_is_off_the_oracle_by_rounding_alone(level: str, rows: in
 
 @each_level
 @pytest.mark.parametrize("rows", [0, 1, 6, 13])
-def test_a_product_is_added_to_what_is_there_and_nothing_else_is_touched(level: str, rows: int) -> None:
+def test_a_product_is_added_to_out_and_no_other_memory_changes(level: str, rows: int) -> None:
     rng = np.random.default_rng(rows)
     weight, x, before = normal(rng, 37, 21), normal(rng, rows, 21), normal(rng, rows, 37)
     for packed in (PackedInt16.of(weight, 4.0, level=level), PackedFloat32.of(weight, level=level)):
@@ -142,7 +144,7 @@ def test_a_product_is_added_to_what_is_there_and_nothing_else_is_touched(level: 
 
 
 @each_level
-def test_a_row_gives_the_same_alone_and_among_others(level: str) -> None:
+def test_a_row_gives_the_same_result_alone_and_among_others(level: str) -> None:
     rng = np.random.default_rng(3)
     weight, x = normal(rng, 50, 33), normal(rng, 17, 33)
     for packed in (PackedInt16.of(weight, 1.0, level=level), PackedFloat32.of(weight, level=level)):
@@ -188,7 +190,7 @@ def test_wrong_arrays_are_refused(level: str) -> None:
             packed.multiply(x, add=True)
 
 
-def test_packed_weights_lie_on_huge_pages_where_the_system_gives_them() -> None:
+def test_packed_weights_are_on_huge_pages_if_the_system_has_them() -> None:
     """Shared memory, which mmap gives unless told, has small ones alone: 16 bits were no faster than 32 beyond the caches."""
     smaps, enabled = Path("/proc/self/smaps"), Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not enabled.exists() or "[never]" in enabled.read_text() or not smaps.exists():
@@ -200,10 +202,10 @@ def test_packed_weights_lie_on_huge_pages_where_the_system_gives_them() -> None:
 
 
 @each_level
-def test_packed_weights_say_which_level_packed_them(level: str) -> None:
+def test_packed_weights_report_the_level_that_packed_them(level: str) -> None:
     weight = np.ones((2, 3), np.float32)
     packed = PackedInt16.of(weight, 1.0, level=level), PackedFloat32.of(weight, level=level)
-    assert [each.level for each in packed] == [None if level == "none" else level] * 2
+    assert [weights.level for weights in packed] == [None if level == "none" else level] * 2
 
 
 def advised(smaps: str, address: int) -> bool:

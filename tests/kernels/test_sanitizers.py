@@ -15,6 +15,6 @@ CHECKED = tuple(BUILDS) if SCALE > 1.0 else (runnable()[0],)
 
 @pytest.mark.parametrize("check", ["output_check.c", "product_check.c", "gathered_check.c", "unpack_check.c"])
 @pytest.mark.parametrize("build", CHECKED)
-def test_no_size_reads_or_writes_beyond_a_buffer_and_every_result_is_right(build: str, check: str, tmp_path: Path) -> None:
-    found = run(program(check, build, tmp_path / "check", SANITIZE, "-Wall", "-Wextra", "-Werror"))
-    assert found.returncode == 0, found.stdout + found.stderr
+def test_no_size_reads_or_writes_beyond_a_buffer_and_every_result_is_correct(build: str, check: str, tmp_path: Path) -> None:
+    result = run(program(check, build, tmp_path / "check", SANITIZE, "-Wall", "-Wextra", "-Werror"))
+    assert result.returncode == 0, result.stdout + result.stderr

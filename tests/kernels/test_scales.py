@@ -56,7 +56,7 @@ def test_no_pair_of_finer_scales_has_a_lower_error_bound(weight: np.ndarray, lim
 
 
 @pytest.mark.parametrize(("inner", "safe"), [(1024, 2**17), (512, 2**18)])
-def test_scales_that_the_limits_alone_make_safe_are_passed_for_any_weights(inner: int, safe: int) -> None:
+def test_scales_that_the_limits_make_safe_pass_for_any_weights(inner: int, safe: int) -> None:
     """SHARP-05: inner size x 1 x 10 x both scales below 2^31; the next power of two is refused for these weights."""
     weight = np.ones((2, inner), np.float32)
     Scales(safe / 2**10, 2**10, 10.0).check(weight)
@@ -64,14 +64,14 @@ def test_scales_that_the_limits_alone_make_safe_are_passed_for_any_weights(inner
         Scales(safe / 2**9, 2**10, 10.0).check(weight)
 
 
-def test_weights_of_a_usual_size_take_finer_scales_than_the_limits_alone_allow() -> None:
+def test_usual_weights_get_finer_scales_than_the_limits_allow() -> None:
     """SHARP-05 names 2^20 as safe where the sum of |w x| stays below 2048."""
     weight = np.random.default_rng(0).normal(0, 0.05, (1024, 1024)).astype(np.float32)
     scales = choose_scales(weight, 10.0)
     assert scales.weight * scales.input > 2**20
 
 
-def test_weights_that_are_all_zero_have_scales() -> None:
+def test_zero_weights_have_scales() -> None:
     assert worst_sum(np.zeros((3, 5), np.float32), choose_scales(np.zeros((3, 5), np.float32), 1.0)) == 0
 
 

@@ -119,7 +119,7 @@ def test_sharp_12_connected_layers_with_their_skips(level, layers, value) -> Non
         assert log_odds(topped, source, [A], A, level) == pytest.approx(0.999329, abs=1e-6)
 
 
-def test_sharp_12_a_relu_gives_ten_at_most() -> None:
+def test_sharp_12_a_relu_is_at_most_ten() -> None:
     word = zeros(3, 6)
     word[:, START] = (-200, 0, 20)
     output = zeros(6, 1)
@@ -143,8 +143,8 @@ def test_sharp_03_the_search_stops_at_the_margin(level, ahead, steps) -> None:
     model = one_hot_model(zeros(3, 6), context=zeros(3, 1), output=zeros(6, 1))
     model.output_bias[EOS] = ahead
     decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, level=level)
-    found = decoder.decode(zeros(1, 1), np.array([EOS, A]))
-    assert (found.tokens, found.steps, found.stopped_early) == ((), steps, True)
+    translation = decoder.decode(zeros(1, 1), np.array([EOS, A]))
+    assert (translation.tokens, translation.steps, translation.stopped_early) == ((), steps, True)
     patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, stop_margin=1e9, level=level)
     assert patient.decode(zeros(1, 1), np.array([EOS, A])).steps == 5
 

@@ -18,7 +18,7 @@ def test_sharp_13_a_recurrent_layer_costs_6_or_8_connected_ones(kind, ratio) -> 
     assert layer_operations(kind, 1024, 1024) == ratio * layer_operations("fc_relu", 1024, 1024)
 
 
-def test_sharp_15_the_count_orders_the_papers_decoders_as_they_were_measured() -> None:
+def test_sharp_15_the_counts_order_the_decoders_as_the_paper_measured_them() -> None:
     step = {name: operations(shape, SHARP, 25, distinct_share=0.7).step for name, shape in PAPER.items()}
     assert step["S1"] < step["S3"] < step["S4"] < step["S2"] < step["S5"] == step["S6"] < step["S7"] / 3
     assert step["S2"] / step["S4"] < 1.15
@@ -49,7 +49,7 @@ def test_merging_saves_the_share_of_states_that_are_not_distinct() -> None:
     assert merged.recurrent == pytest.approx(0.7 * 4 * 1024 * 1024)
 
 
-def test_the_shape_of_weights_is_read_off_them() -> None:
+def test_the_shape_is_read_from_weights() -> None:
     shape = DecoderShape.of(weights(kind="attlstm", stack=[("fc_relu", 24), ("gru", 31)]), candidates=10)
     assert shape == DecoderShape("attlstm", 37, 21, 29, 19, (("fc_relu", 24), ("gru", 31)), 10)
     assert replace(shape, words=67) == DecoderShape.of(weights(kind="attlstm", stack=[("fc_relu", 24), ("gru", 31)]))

@@ -20,18 +20,18 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_sentence_reads_or_writes_beyond_its_memory(sanitized: Path) -> None:
-    found = run(sanitized)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert found.stdout.startswith("0 wrong")
+    result = run(sanitized)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith("0 wrong")
 
 
-def test_the_sanitizer_sees_one_array_spill_into_the_next(sanitized: Path) -> None:
+def test_the_sanitizer_detects_a_write_into_the_next_array(sanitized: Path) -> None:
     """All of a sentence lies in one block, whose pieces the sanitizer could not tell apart by itself."""
     assert "use-after-poison" in run(sanitized, "spill").stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts by an option of the GNU linker")
 def test_sharp_01_the_search_allocates_nothing(tmp_path: Path) -> None:
-    found = run(program(CHECK, "portable", tmp_path / "counted", WRAP, "-O1", "-DCOUNT_ALLOCATIONS"))
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert found.stdout == "0 wrong, 0 allocations\n1 when one is made\n"
+    result = run(program(CHECK, "portable", tmp_path / "counted", WRAP, "-O1", "-DCOUNT_ALLOCATIONS"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout == "0 wrong, 0 allocations\n1 when one is made\n"

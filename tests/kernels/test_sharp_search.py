@@ -56,14 +56,14 @@ def score(models: Sequence[SharpWeights], states: Sequence[Float32], words: Sequ
         member.begin(state, candidates)
     total, last = 0.0, TOKENS.start
     for word in words:
-        found, _ = averaged(members, np.array([last]), np.array([0]), candidates == TOKENS.pad)
-        total += found[0, list(candidates).index(word)]
+        log_probs, _ = averaged(members, np.array([last]), np.array([0]), candidates == TOKENS.pad)
+        total += log_probs[0, list(candidates).index(word)]
         last = word
     return total
 
 
-def closely(found: SharpTranslation, expected: SharpTranslation, tolerance: float = 2e-5) -> None:
-    assert found == replace(expected, log_prob=pytest.approx(expected.log_prob, abs=tolerance))
+def assert_close(translation: SharpTranslation, expected: SharpTranslation, tolerance: float = 2e-5) -> None:
+    assert translation == replace(expected, log_prob=pytest.approx(expected.log_prob, abs=tolerance))
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -81,19 +81,19 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(level, members) -
         SharpDecoder(model, DecoderSettings(beam=30), max_len=3, most_src_len=12, stop_margin=1e9, level=level)
         for model in models
     ]
-    found = decode_ensemble(decoders, states, candidates)
-    assert found.log_prob == pytest.approx(best[0], abs=1e-5)
-    assert found.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
+    translation = decode_ensemble(decoders, states, candidates)
+    assert translation.log_prob == pytest.approx(best[0], abs=1e-5)
+    assert translation.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
 
 
 @each_level
 @pytest.mark.parametrize("kind", ["attgru", "attlstm"])
-def test_every_cell_and_layer_finds_what_float64_finds(level, kind) -> None:
+def test_every_cell_and_layer_finds_the_translation_of_float64(level, kind) -> None:
     for seed, (stack, form) in enumerate(itertools.product(STACKS, ["dot_of_tanh", "additive"])):
         model = weights(seed, kind=kind, form=form, stack=stack)
         expected = oracle([model], [source(seed)], 4)
         for fused in (False, True):
-            closely(decoder(model, level, fused=fused).decode(source(seed)), expected)
+            assert_close(decoder(model, level, fused=fused).decode(source(seed)), expected)
 
 
 @given(
@@ -106,7 +106,7 @@ def test_every_cell_and_layer_finds_what_float64_finds(level, kind) -> None:
     forced_len=st.none() | st.integers(1, MAX_LEN),
 )
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_any_sizes_find_what_float64_finds(seed, sizes, vocab, beam, src_len, options, forced_len) -> None:
+def test_any_sizes_find_the_translation_of_float64(seed, sizes, vocab, beam, src_len, options, forced_len) -> None:
     """By the value: where two translations are within rounding of each other, either may be found.
 
     Derandomised: where rounding decides what leaves the beam, even the value may differ, about once in ten thousand.
@@ -116,20 +116,20 @@ def test_any_sizes_find_what_float64_finds(seed, sizes, vocab, beam, src_len, op
         weights(seed, r=r, e=e, s=s, a=a, vocab=vocab, stack=[("fc_relu", r)] * (seed % 4)),
         source(seed, src_len, s),
     )
-    found = decoder(model, beam=beam, **options).decode(states, None, forced_len)
+    translation = decoder(model, beam=beam, **options).decode(states, None, forced_len)
     expected = oracle([model], [states], beam, forced_len=forced_len)
-    assert found.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
-    assert len(found.tokens) == len(found.attended) <= found.steps
+    assert translation.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
+    assert len(translation.tokens) == len(translation.attended) <= translation.steps
     if forced_len is not None:
-        assert len(found.tokens) == found.steps == forced_len
+        assert len(translation.tokens) == translation.steps == forced_len
         return
-    words = found.tokens if len(found.tokens) == MAX_LEN else (*found.tokens, TOKENS.eos)
-    assert found.log_prob == pytest.approx(score([model], [states], words, np.arange(vocab)), abs=1e-3)
+    words = translation.tokens if len(translation.tokens) == MAX_LEN else (*translation.tokens, TOKENS.eos)
+    assert translation.log_prob == pytest.approx(score([model], [states], words, np.arange(vocab)), abs=1e-3)
 
 
 @pytest.mark.parametrize("options", IDENTITIES, ids=str)
 @pytest.mark.parametrize("gemm", ["float32", "int16"])
-def test_sharp_10_what_is_an_identity_changes_no_word(options, gemm) -> None:
+def test_sharp_10_identities_change_no_word(options, gemm) -> None:
     """Kept products of embeddings and merged states change no bit; kept attention and fusing change roundings alone."""
     bitwise = not {"attention", "fused"} & options.keys()
     for seed in (1, 3) if gemm == "int16" else range(5):
@@ -139,14 +139,14 @@ def test_sharp_10_what_is_an_identity_changes_no_word(options, gemm) -> None:
         if bitwise:
             assert after == before
         elif gemm == "float32":
-            closely(after, before)
+            assert_close(after, before)
         else:  # rounded to 16 bits at another place
             assert after.log_prob == pytest.approx(before.log_prob, abs=0.05)
 
 
 @each_level
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
-def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
+def test_sharp_10_noisy_techniques_add_little_noise(level, options) -> None:
     worst = []
     for seed in range(3):
         model = weights(seed, stack=STACKS[seed])
@@ -178,13 +178,13 @@ def test_sharp_14_an_ensemble_of_one_model_is_the_model(level) -> None:
     model = weights(3, stack=STACKS[1])
     alone = decoder(model, level).decode(source(3))
     together = decode_ensemble([decoder(model, level) for _ in range(3)], [source(3)] * 3)
-    closely(together, alone)
+    assert_close(together, alone)
 
 
 def test_sharp_14_an_ensemble_averages_distributions() -> None:
     models, states = [weights(seed, stack=STACKS[seed]) for seed in range(3)], [source(seed) for seed in range(3)]
-    found = decode_ensemble([decoder(model) for model in models], states)
-    closely(found, oracle(models, states, 4))
+    translation = decode_ensemble([decoder(model) for model in models], states)
+    assert_close(translation, oracle(models, states, 4))
 
 
 def with_logits(offset: float, seed: int) -> SharpWeights:
@@ -208,34 +208,34 @@ def test_log_probabilities_hold_at_large_logits(level, options, offset) -> None:
     theirs = oracle([model], [source()], 4, forced_len=steps)
     assert abs(alone.log_prob - theirs.log_prob) <= steps * 1e-5
     models = [model, with_logits(offset, 9)]
-    both = decode_ensemble([decoder(each, level, **options) for each in models], [source()] * 2, forced_len=steps)
+    both = decode_ensemble([decoder(model, level, **options) for model in models], [source()] * 2, forced_len=steps)
     assert abs(both.log_prob - oracle(models, [source()] * 2, 4, forced_len=steps).log_prob) <= steps * 1e-5
 
 
-def test_candidates_alone_are_chosen_and_their_order_changes_nothing() -> None:
+def test_only_candidates_are_chosen_and_their_order_changes_nothing() -> None:
     model = weights(5)
     candidates = np.array([3, 9, 17, 5, 11, 1, 60, 44])
-    found = decoder(model).decode(source(5), candidates)
-    closely(found, oracle([model], [source(5)], 4, candidates))
-    assert set(found.tokens) <= set(candidates.tolist())
+    translation = decoder(model).decode(source(5), candidates)
+    assert_close(translation, oracle([model], [source(5)], 4, candidates))
+    assert set(translation.tokens) <= set(candidates.tolist())
     turned = decoder(model).decode(source(5), candidates[::-1].copy())
-    closely(turned, found)
+    assert_close(turned, translation)
     everything = decoder(model).decode(source(5), np.arange(67))
-    closely(everything, decoder(model).decode(source(5)), 0.0)
+    assert_close(everything, decoder(model).decode(source(5)), 0.0)
 
 
 @pytest.mark.parametrize("level", [None, "none"])
 @pytest.mark.parametrize("fused", [False, True])
-def test_ties_go_to_the_hypothesis_then_the_word_then_the_position_that_comes_first(level, fused) -> None:
+def test_ties_go_to_the_first_hypothesis_then_word_then_position(level, fused) -> None:
     """All words and all source positions alike."""
     model = weights(0)
     for array in (model.output, model.output_bias, model.bottom.attention.key):
         array[:] = 0
-    found = decoder(model, level, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
-    assert (found.tokens, found.attended) == ((9,) * 4, (0,) * 4)
+    translation = decoder(model, level, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
+    assert (translation.tokens, translation.attended) == ((9,) * 4, (0,) * 4)
     one = decoder(model, level, beam=1, fused=fused)
     alike = [one.decode(source(0), np.array([TOKENS.eos, *order]), 1) for order in ([7, 9], [9, 7])]
-    assert [each.tokens for each in alike] == [(7,), (9,)]
+    assert [other.tokens for other in alike] == [(7,), (9,)]
 
 
 def test_a_decoder_forgets_its_last_sentence() -> None:
@@ -249,7 +249,7 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
     assert used.decode(source(6, 12)) == first
 
 
-def test_the_clock_splits_the_search() -> None:
+def test_the_clock_times_all_stages_of_the_search() -> None:
     asked = decoder(weights(1)).decode(source(1), None, 5, clock=True)
     if native_at() is None:
         assert asked.stage_s is None
@@ -262,9 +262,9 @@ def test_the_clock_splits_the_search() -> None:
 def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
     model = weights(2)
     model.output_bias[[TOKENS.pad, TOKENS.eos]] = 50.0
-    found = decoder(model).decode(source(2), None, 9)
-    assert len(found.tokens) == found.steps == 9
-    assert not {TOKENS.pad, TOKENS.eos} & set(found.tokens)
+    translation = decoder(model).decode(source(2), None, 9)
+    assert len(translation.tokens) == translation.steps == 9
+    assert not {TOKENS.pad, TOKENS.eos} & set(translation.tokens)
     assert decoder(model).decode(source(2)).tokens == ()
 
 
@@ -286,7 +286,7 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
         (source(0), None, 0, "forced_len is 0"),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_len, says) -> None:
+def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates, forced_len, says) -> None:
     for level in (None, "none"):
         with pytest.raises(KernelError, match=says):
             decoder(weights(), level).decode(states, candidates, forced_len)
@@ -296,14 +296,14 @@ def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_le
 @pytest.mark.parametrize(
     "changed", [{"MOST_MEMBERS": 17}, {"Matrix": native_search.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}]
 )
-def test_numbers_that_differ_between_python_and_c_are_found_before_any_is_used(changed, monkeypatch) -> None:
+def test_structures_that_differ_between_python_and_c_are_refused(changed, monkeypatch) -> None:
     for name, value in changed.items():
         monkeypatch.setattr(native_search, name, value)
     with pytest.raises(RuntimeError, match=r"in Python and .* in C"):
         decoder(weights(0))
 
 
-def test_what_is_no_ensemble_is_refused() -> None:
+def test_decoders_that_form_no_ensemble_are_refused() -> None:
     one, other = decoder(weights(0)), decoder(weights(1, vocab=66))
     with pytest.raises(KernelError, match="do not share"):
         decode_ensemble([one, other], [source(0), source(1)])

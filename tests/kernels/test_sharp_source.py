@@ -35,7 +35,7 @@ def oracle(weights: SourceWeights, words: list[int]) -> Float32:
 @each_level
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_states_are_those_of_float64(level: str, kind: str, layers: int) -> None:
+def test_states_equal_those_of_float64(level: str, kind: str, layers: int) -> None:
     weights = source_weights(layers, kind=kind, layers=layers)  # type: ignore[arg-type]
     for words in (SENTENCE, [3], [0, 3]):
         states = encoder(weights, level).encode(words)
@@ -56,7 +56,7 @@ def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(level: str, k
 @each_level
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("how", NOISE)
-def test_sharp_10_noise_stays_within_its_bound_and_is_there(level: str, kind: str, how: str) -> None:
+def test_sharp_10_noise_exists_and_stays_within_its_bound(level: str, kind: str, how: str) -> None:
     weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]  # type: ignore[arg-type]
     off = np.abs(encoder(weights, level, **options).encode(SENTENCE) - oracle(weights, SENTENCE)).max()
     assert off <= bound
@@ -71,7 +71,7 @@ def test_the_source_side_in_numpy_uses_no_compiled_kernel(options: dict[str, obj
 
 
 @each_level
-def test_an_encoder_keeps_nothing_of_the_sentence_before(level: str) -> None:
+def test_an_encoder_keeps_nothing_of_the_previous_sentence(level: str) -> None:
     weights = source_weights(6, kind="lstm", layers=3)
     used = encoder(weights, level, gemm="int16", embeddings="frequent", frequent_words=20)
     first = used.encode(SENTENCE)

@@ -57,16 +57,18 @@ def in_own_process(arguments: list[str], **environment: str) -> str:
     return run.stdout
 
 
-def test_interpreted_kernels_hold_against_float64() -> None:
+def test_interpreted_kernels_agree_with_float64() -> None:
     """What is in triton_interpreted.py."""
-    told = in_own_process(
+    printed = in_own_process(
         ["-m", "pytest", str(HERE / "triton_interpreted.py"), "-p", "no:xdist", "-p", "no:cacheprovider"], TRITON_INTERPRET="1"
     )
-    assert " passed" in told
-    assert "skipped" not in told
+    assert " passed" in printed
+    assert "skipped" not in printed
 
 
-def test_kernels_compile_for_gpus_old_and_new(tmp_path: Path) -> None:
+def test_kernels_compile_for_old_and_new_gpus(tmp_path: Path) -> None:
     """Down to machine code, which needs no GPU; the interpreter takes what the compiler does not."""
-    told = in_own_process(["-c", COMPILE], TRITON_CACHE_DIR=str(tmp_path), TRITON_DEFAULT_FP_FUSION="1", TRITON_INTERPRET="0")
-    assert len(told.splitlines()) == 4
+    printed = in_own_process(
+        ["-c", COMPILE], TRITON_CACHE_DIR=str(tmp_path), TRITON_DEFAULT_FP_FUSION="1", TRITON_INTERPRET="0"
+    )
+    assert len(printed.splitlines()) == 4

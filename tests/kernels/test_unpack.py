@@ -33,7 +33,7 @@ def wanted(drawn: PackedWeights) -> np.ndarray:
 
 
 @each_level
-def test_worked_example_of_sti_04_comes_back(level: str) -> None:
+def test_worked_example_of_sti_04(level: str) -> None:
     codes = packed(np.array([2, 0, 3, 1, 2, 0, 1, 3]), 2)
     assert codes.tolist() == [0b01110010, 0b11010010]
     centroids = np.array([-0.2, 0.05, 0.3, 0.55], np.float32)
@@ -45,7 +45,7 @@ def test_worked_example_of_sti_04_comes_back(level: str) -> None:
 
 @each_level
 @each_bits
-def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int) -> None:
+def test_every_weight_is_the_centroid_of_its_code_or_an_outlier(level: str, bits: int) -> None:
     drawn = PackedWeights.random(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
     unpack(drawn, out, [(0, 0, drawn.weights)], level=level)
@@ -60,7 +60,7 @@ def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: i
     gap=st.integers(0, 5),
     seed=st.integers(0, 9),
 )
-def test_segments_lie_where_they_are_asked_and_nothing_else_is_written(
+def test_segments_are_written_to_their_places_and_nowhere_else(
     level: str, bits: int, counts: list[int], gap: int, seed: int
 ) -> None:
     drawn = PackedWeights.random(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
@@ -91,13 +91,13 @@ def test_thirty_two_bits_are_the_weights_themselves(level: str) -> None:
 
 
 @each_bits
-def test_codes_can_be_had_themselves(bits: int) -> None:
+def test_codes_of_unpacks_any_range(bits: int) -> None:
     codes = np.random.default_rng(1).integers(0, 1 << bits, 333).astype(np.uint8)
     np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
 
 
 @pytest.mark.parametrize("threads", [1, 5, 30])
-def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
+def test_the_benchmark_unpacks_the_whole_layer(threads: int) -> None:
     case = list(unpack_cases(threads, weights=480))[1]
     out = cast(Any, case.runs[WEIGHTS_COPY]).args[0]
     case.runs["3 bits"]()
@@ -106,7 +106,7 @@ def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
     )
 
 
-def test_works_are_called_at_once_each_on_its_own_thread() -> None:
+def test_functions_run_in_parallel_on_different_threads() -> None:
     """Each waits for all others: one after another they would wait for ever."""
     met, called = threading.Barrier(4), list[int]()
 
@@ -119,7 +119,7 @@ def test_works_are_called_at_once_each_on_its_own_thread() -> None:
     assert threading.get_ident() in called
 
 
-def test_what_a_work_raises_is_raised_once_all_have_ended() -> None:
+def test_an_error_is_raised_after_all_functions_have_ended() -> None:
     failing, ended = threading.Event(), list[int]()
 
     def fails() -> None:
@@ -138,7 +138,7 @@ def test_what_a_work_raises_is_raised_once_all_have_ended() -> None:
 
 
 @each_bits
-def test_torchs_ways_find_the_same(bits: int) -> None:
+def test_the_torch_baselines_unpack_the_same_weights(bits: int) -> None:
     drawn = PackedWeights.random(bits, 240)
     for run in torch_unpack_runs(drawn, out := torch.zeros(300)).values():
         out.fill_(0.0)
@@ -185,7 +185,7 @@ def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str,
         unpack(PackedWeights(**fields), **{name: change.get(name, value) for name, value in target.items()})
 
 
-def test_an_unknown_level_is_told() -> None:
+def test_an_unknown_level_is_refused() -> None:
     none = np.zeros(0, np.float32)
     with pytest.raises(KernelLevelError, match="avx51"):
         packed = PackedWeights(WHOLE_BITS, 1, np.zeros(4, np.uint8), none, np.zeros(0, np.int32), none)

@@ -81,7 +81,7 @@ def test_ties_and_masks_go_to_the_lowest_column(rows: int, vocab: int, count: in
     holds(products, None, min(count, vocab))
 
 
-def test_wide_programs_give_the_same_as_narrow_ones() -> None:
+def test_wide_and_narrow_programs_give_the_same_result() -> None:
     products, bias = torch.randn(2, 9000), torch.randn(9000)
     wide = Workspace.of(1_000, 9000, 3, "cpu")
     assert wide.block == BLOCKS[1]
@@ -91,7 +91,7 @@ def test_wide_programs_give_the_same_as_narrow_ones() -> None:
         torch.testing.assert_close(by_wide[:2], by_narrow, rtol=1e-6, atol=1e-6)
 
 
-def test_columns_of_a_slice_are_found_by_the_rows_own_stride() -> None:
+def test_a_slice_is_read_by_the_stride_of_its_rows() -> None:
     products = torch.randn(3, 4000)[:, 100:1900]
     holds(products, None, 4)
 
@@ -101,14 +101,14 @@ def test_neither_large_nor_half_precision_extremes_overflow() -> None:
         holds(products, None, 2)
 
 
-def test_argmax_is_the_first_of_the_best() -> None:
+def test_argmax_is_the_first_best_column() -> None:
     products, bias = torch.randn(4, 3000).bfloat16(), torch.randn(3000)
     assert torch.equal(triton_argmax(products, bias), triton_best(products, bias, 1)[0][:, 0])
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("column", [0, 1500])
-def test_a_row_that_has_no_best_is_named(wrong: float, column: int) -> None:
+def test_a_row_with_nan_or_infinity_is_named(wrong: float, column: int) -> None:
     products = torch.zeros(3, 2000)
     products[1, column] = wrong
     for call in (lambda: triton_best(products, None, 2), lambda: triton_argmax(products, None)):
@@ -116,7 +116,7 @@ def test_a_row_that_has_no_best_is_named(wrong: float, column: int) -> None:
             call()
 
 
-def test_a_row_of_nothing_but_masks_is_named() -> None:
+def test_a_row_of_only_masked_columns_is_named() -> None:
     products = torch.zeros(3, 1200)
     products[2] = -math.inf
     for call in (lambda: triton_best(products, None, 2), lambda: triton_argmax(products, None)):
@@ -124,7 +124,7 @@ def test_a_row_of_nothing_but_masks_is_named() -> None:
             call()
 
 
-def test_no_rows_give_nothing() -> None:
+def test_no_rows_give_an_empty_result() -> None:
     assert [tuple(part.shape) for part in triton_best(torch.empty(0, 50), None, 2)] == [(0, 2), (0, 2), (0,)]
 
 
@@ -145,15 +145,15 @@ def row(beam: int, ratio: float, share: float = 0.8, *, beyond: bool = True, err
 )
 def test_the_benchmark_judges_each_row(given: Row, missed: tuple[str, ...]) -> None:
     """Of bandwidth only where the products outgrow the cache; the gain at beam 1 beside that of the same batch at beam 5."""
-    found = judged([given, row(5, 2.0)])[0]
-    assert (found.missed, found.reached) == (missed, not missed)
+    verdict = judged([given, row(5, 2.0)])[0]
+    assert (verdict.missed, verdict.reached) == (missed, not missed)
 
 
-def test_the_benchmark_runs_through_and_says_what_was_reached(
+def test_the_benchmark_runs_and_reports_reached_targets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels_cuda, "interleaved", partial(kernels_cuda.interleaved, least_s=0.0))
     kernels_cuda.main(["--device", "cpu", "--vocab", "50", "--batch", "1", "--dtype", "float32", "--rounds", "1", "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [each["beam"] for each in rows] == [1, 5]
-    assert all(each["error"] <= kernels_cuda.ERROR_BOUND and each["reached"] == (not each["missed"]) for each in rows)
+    assert [result["beam"] for result in rows] == [1, 5]
+    assert all(result["error"] <= kernels_cuda.ERROR_BOUND and result["reached"] == (not result["missed"]) for result in rows)
