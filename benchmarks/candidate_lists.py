@@ -43,7 +43,7 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import listed
 from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists
-from simnmt.papers.fvp.study_decoding import Sentences, VocabularyPart, decode_in_rounds
+from simnmt.papers.fvp.study_decoding import Sentences, TimedSearch, VocabularyPart, decode_in_rounds
 from simnmt.papers.fvp.study_texts import Sample
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -84,10 +84,7 @@ def by_torch(
             sentences,
             lambda audit, account: replace(listed(lists), audit=audit, account=account),
             cut,
-            label="held out",
-            beam=beam,
-            batch=batch,
-            rounds=rounds,
+            TimedSearch("held out", beam, batch, rounds),
             emitted=lists.vocab,
         )
         kept = ("identical", "near_ties", "token_agreement", "miss_rate", "layer_share", "layer_ratio", "predicted", "measured")

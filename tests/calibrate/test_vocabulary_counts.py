@@ -46,6 +46,7 @@ from simnmt.papers.fvp.study_clusters import (  # noqa: E402
 from simnmt.papers.fvp.study_decoding import (  # noqa: E402
     Runner,
     Sentences,
+    TimedSearch,
     VocabularyPart,
     concatenate_runs,
     decode_in_rounds,
@@ -91,13 +92,23 @@ def development(made: Path, translator: Translator, sentences: int) -> Sentences
     return Sentences.of(translator, Sample(held_out(direction(made), sentences)[1].sources, None))
 
 
-def decode(translator: Translator, sentences: Sentences, clusters: ClusterSet, **options: Any) -> Decoded:
+def decode(
+    translator: Translator,
+    sentences: Sentences,
+    clusters: ClusterSet,
+    beam: int = 1,
+    batch: int = 1,
+    rounds: int = 1,
+    stretch_size: int | None = None,
+) -> Decoded:
     return decode_in_rounds(
         translator,
         sentences,
         lambda audit, account: replace(clustered(clusters), audit=audit, account=account),
         PART,
-        **({"label": "one-other", "beam": 1, "batch": 1, "rounds": 1, "emitted": 10, "guard": QUIET} | options),
+        TimedSearch("one-other", beam, batch, rounds, QUIET),
+        emitted=10,
+        stretch_size=stretch_size,
     )
 
 

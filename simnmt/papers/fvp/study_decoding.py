@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from math import ceil
@@ -58,6 +58,20 @@ class VocabularyPart(NamedTuple):
     top: int | None = None
     candidates: int | None = None
     always: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSearch:
+    """A search whose speed is measured on one direction's text."""
+
+    label: str
+    """Direction."""
+    beam: int
+    batch: int
+    rounds: int
+    """Number of times that the text is decoded."""
+    guard: RoundGuard = field(default_factory=RoundGuard)
+    """Rejects disturbed stretches and measures them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +311,10 @@ def decode_in_rounds(
     sentences: Sentences,
     make_vocabulary: MakeVocabulary,
     part: VocabularyPart,
+    search: TimedSearch,
     *,
-    label: str,
-    beam: int,
-    batch: int,
-    rounds: int,
     emitted: int,
     active_mass: float | None = None,
-    guard: RoundGuard | None = None,
     stretch_size: int | None = None,
 ) -> Decoded:
     """Decode with one search in guarded rounds, each stretch with all three methods; then once with an audit.
@@ -316,21 +326,17 @@ def decode_in_rounds(
         sentences: the text.
         make_vocabulary: makes the part of the vocabulary.
         part: its settings, for the result.
-        label: the direction.
-        beam: hypotheses of a sentence.
-        batch: sentences decoded together.
-        rounds: how often the text is decoded.
+        search: beam, batch, rounds and guard.
         emitted: distinct tokens that dense decoding of the direction's text writes.
         active_mass: see `Decoded`.
-        guard: rejects disturbed stretches and has them measured again.
         stretch_size: sentences of a stretch, by default `LEAST_STRETCH_SIZE` or a batch.
     """
-    ordered = sentences.in_batch_order(batch)
-    runner = Runner(translator, ordered, beam, batch, make_vocabulary)
+    beam, ordered = search.beam, sentences.in_batch_order(search.batch)
+    runner = Runner(translator, ordered, beam, search.batch, make_vocabulary)
     runner.warm()
     jobs = {method: partial(runner.watched, method) for method in METHODS}
     size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(guard or RoundGuard(), ordered, rounds, size, alternating(jobs))
+    measured = measure_stretches(search.guard, ordered, search.rounds, size, alternating(jobs))
     runs = {
         method: [Watched.concatenate([stretch[method] for stretch in one_round]) for one_round in measured.rounds]
         for method in METHODS
@@ -345,10 +351,10 @@ def decode_in_rounds(
     )
     shares = spread(np.asarray(account.columns), vocab)
     return Decoded(
-        label=label,
+        label=search.label,
         **part._asdict(),
         beam=beam,
-        batch=batch,
+        batch=search.batch,
         sentences=len(ordered.sources),
         dense=dense,
         fused=fused,
@@ -399,26 +405,21 @@ def measure_speeds(
     translator: Translator,
     sentences: Sentences,
     makers: Mapping[tuple[int, int], MakeVocabulary],
-    *,
-    label: str,
-    beam: int,
-    batch: int,
-    rounds: int,
-    guard: RoundGuard | None = None,
+    search: TimedSearch,
 ) -> list[Speed]:
     """Measure the tokens per second of parts of the vocabulary over those of plain dense decoding (figure 3).
 
     `makers`: by r and K.
     """
-    sentences = sentences.in_batch_order(batch)
+    sentences = sentences.in_batch_order(search.batch)
     jobs: dict[tuple[int, int] | None, Callable[[Sentences], BatchedRun]] = {}
     for cell, maker in ((None, None), *makers.items()):
         method: Method = "dense" if cell is None else "part"
-        runner = Runner(translator, sentences, beam, batch, maker)
+        runner = Runner(translator, sentences, search.beam, search.batch, maker)
         runner.warm((method,))
         jobs[cell] = partial(runner.run, method)
     size = runner.stretch_size(LEAST_STRETCH_SIZE)
-    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, size, alternating(jobs))
+    measured = measure_stretches(search.guard, sentences, search.rounds, size, alternating(jobs))
     whole = {cell: concatenate_runs([stretch[cell] for stretch in measured.whole]) for cell in jobs}
     speeds = {
         cell: [tokens_per_s(concatenate_runs([stretch[cell] for stretch in one_round])) for one_round in measured.rounds]
@@ -426,11 +427,11 @@ def measure_speeds(
     }
     return [
         Speed(
-            label=label,
+            label=search.label,
             clusters=clusters,
             top=top,
-            beam=beam,
-            batch=batch,
+            beam=search.beam,
+            batch=search.batch,
             sentences=len(sentences.sources),
             ratios=tuple(part / dense for part, dense in zip(speeds[clusters, top], speeds[None], strict=True)),
             **similarity(whole[None], whole[clusters, top])._asdict(),

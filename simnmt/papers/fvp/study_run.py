@@ -33,7 +33,7 @@ from simnmt.papers.fvp import study as study_file
 from simnmt.papers.fvp import study_clusters, study_decoding, study_texts
 from simnmt.papers.fvp.study import PARTS, TIMED_PARTS, Cell, Knowledge, Part, PartRun, Study, StudySettings, TriedCell
 from simnmt.papers.fvp.study_clusters import Clusterer, DirectionContexts, KeptContexts
-from simnmt.papers.fvp.study_decoding import MakeVocabulary, Runner, Sentences, VocabularyPart
+from simnmt.papers.fvp.study_decoding import MakeVocabulary, Runner, Sentences, TimedSearch, VocabularyPart
 from simnmt.papers.fvp.study_texts import Direction
 from simnmt.papers.kit.study import TOOL, PartClock, read_study, write_study
 from simnmt.profile.projection_cost import ProjectionCost
@@ -203,18 +203,11 @@ class StudyBench:
         """Time decoding at many r and K (figure 3)."""
         settings = self.settings
         sets = [cluster_set for r in settings.speed_clusters for cluster_set in self._sets(label, r, settings.tops)]
-        for beam, batch in settings.searches:
-            self.say(f"{label}: speed of {len(sets)} cluster sets, beam {beam}, batch {batch}")
-            yield from study_decoding.measure_speeds(
-                self.translator,
-                self._test_half(label).first(settings.speed_sentences),
-                {(len(cluster_set.sets), cluster_set.top): self._maker(clustered, cluster_set) for cluster_set in sets},
-                label=label,
-                beam=beam,
-                batch=batch,
-                rounds=settings.rounds,
-                guard=self.guard,
-            )
+        makers = {(len(cluster_set.sets), cluster_set.top): self._maker(clustered, cluster_set) for cluster_set in sets}
+        sentences = self._test_half(label).first(settings.speed_sentences)
+        for search in self._searches(label):
+            self.say(f"{label}: speed of {len(sets)} cluster sets, beam {search.beam}, batch {search.batch}")
+            yield from study_decoding.measure_speeds(self.translator, sentences, makers, search)
 
     def _candidates(self, label: str) -> Iterator[study_file.Decoded]:
         """Decode the test half with lists of candidate words (SHARP-02)."""
@@ -232,22 +225,16 @@ class StudyBench:
     def _decoded(
         self, label: str, make_vocabulary: MakeVocabulary, part: VocabularyPart, mass: float | None = None
     ) -> Iterator[study_file.Decoded]:
-        settings = self.settings
-        self.say(f"{label}: decoding with {part.selection} columns, {len(settings.searches)} searches in turn")
-        for beam, batch in settings.searches:
+        self.say(f"{label}: decoding with {part.selection} columns, {len(self.settings.searches)} searches in turn")
+        emitted, sentences = self._contexts_of(label).emitted, self._test_half(label)
+        for search in self._searches(label):
             yield study_decoding.decode_in_rounds(
-                self.translator,
-                self._test_half(label),
-                make_vocabulary,
-                part,
-                label=label,
-                beam=beam,
-                batch=batch,
-                rounds=settings.rounds,
-                emitted=self._contexts_of(label).emitted,
-                active_mass=mass,
-                guard=self.guard,
+                self.translator, sentences, make_vocabulary, part, search, emitted=emitted, active_mass=mass
             )
+
+    def _searches(self, label: str) -> list[TimedSearch]:
+        rounds, guard = self.settings.rounds, self.guard
+        return [TimedSearch(label, beam, batch, rounds, guard) for beam, batch in self.settings.searches]
 
     def _test_half(self, label: str) -> Sentences:
         return Sentences.of(self.translator, self._heldout(label)[0])
