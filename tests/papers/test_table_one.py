@@ -28,7 +28,7 @@ def test_a_cell_is_the_variation_of_total_time_in_per_cent() -> None:
     ]
     (change,) = TableRun.of(rows).changes()
     assert (change.published_percent, change.ours_percent) == (-24.34, -25.0)
-    assert change.record()["difference_points"] == pytest.approx(-0.66)
+    assert change.difference_points == pytest.approx(-0.66)
 
 
 def test_a_run_of_one_data_set_gives_its_part_of_the_table_and_another_run_nothing(published_rows: Rows) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,17 @@ from simnmt.workload.length_table import LengthTable
 
 QUARTILES_OF_SD = 1.349
 """Distance of a normal law's quartiles in standard deviations."""
-PUBLISHED = {"gateway": (0.99, 0.13), "cloud": (0.85, 1.2)}
-"""Printed R2 and mean squared error of the Transformer's line on Jetson and Titan; printed in ms, meant in ms squared."""
+
+
+class PublishedLine(NamedTuple):
+    """Printed fit of a line of mean times."""
+
+    r2: float
+    mse_ms2: float
+
+
+PUBLISHED = {"gateway": PublishedLine(0.99, 0.13), "cloud": PublishedLine(0.85, 1.2)}
+"""The Transformer's lines on Jetson and Titan; the errors are printed in ms and meant in ms squared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +90,9 @@ class TimesRow:
     line: TimeOverLength
 
     @property
-    def published(self) -> tuple[float, float] | None:
+    def published(self) -> PublishedLine | None:
         """R2 and mean squared error that the paper prints for its own device; None for other models."""
         return PUBLISHED[self.device] if self.workload == TRANSFORMER else None
-
-    def record(self) -> dict[str, Any]:
-        """Return what the JSON document holds."""
-        r2, mse_ms2 = self.published or (None, None)
-        return {
-            "workload": self.workload,
-            "device": self.device,
-            "profile": self.profile.name,
-            "box": self.profile.device.name,
-            "model": self.profile.model.name,
-            "kind": self.profile.execution.kind,
-            **asdict(self.line),
-            "published_r2": r2,
-            "published_mse_ms2": mse_ms2,
-        }
 
 
 def times_over_length(profiles: Mapping[str, tuple[DeviceProfile, ...]]) -> list[TimesRow]:

@@ -80,7 +80,7 @@ def _time_marks(row: TimesRow) -> list[Mark]:
 def _describe_times(row: TimesRow) -> str:
     published = ""
     if row.published is not None:
-        published = f" (published for its devices: {row.published[0]} and {row.published[1]})"
+        published = f" (published for its devices: {row.published.r2} and {row.published.mse_ms2})"
     line = row.line
     # Only a perfect fit is shown as 1, and rounding errors are not shown as figures.
     r2 = "above 0.9999" if 0.99995 <= line.r2 < 1 else number(line.r2, 4)

@@ -190,7 +190,7 @@ RELATIVE_SD = (0.0, 0.6)
 WEIGHTS = {("de-en", "cp1", "naive"): 0.2}
 """Weights other than 1. No plane makes DE-EN's Naive 12 % slower than the gateway alone: where source and target lengths grow
 together, the requests that Naive sends away gain more than it believes, so in total it does not lose to either device.
-At full weight this one ratio would spoil the others in vain."""
+At full weight this one ratio would only spoil the others."""
 
 SEEDS = (1, 2, 3, 4, 5)
 """Seeds of the requests and the optimiser: one solution each per data set and level."""

@@ -228,10 +228,11 @@ def document(replay: Part) -> dict[str, Any]:
     """Return what `--fit --json` prints."""
     ratios = replay.run.ratios()
     keys = "workload network policy published ours role error"
+    change_keys = "workload network policy baseline published_percent ours_percent difference_points"
     return {
         "claims": [claim.record() for claim in replay.claims],
         "tables": [
-            {"title": "C-NMT, Table I", "cells": [change.record() for change in replay.run.changes()]},
+            {"title": "C-NMT, Table I", "cells": [record(change, change_keys) for change in replay.run.changes()]},
             {"title": IMPLIED_TITLE, "rows": list(map(dataclasses.asdict, published.all_implied_ratios()))},
             {
                 "title": RATIO_TITLE,

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simnmt.papers.cnmt import published
 from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, difference_of_changes
@@ -158,10 +158,6 @@ class Change:
     def difference_points(self) -> float:
         """Our change minus the published one."""
         return self.ours_percent - self.published_percent
-
-    def record(self) -> dict[str, Any]:
-        """Return what the JSON document holds."""
-        return asdict(self) | {"difference_points": self.difference_points}
 
 
 def mean_absolute_difference(changes: Sequence[Change]) -> float | None:

@@ -427,7 +427,7 @@ def _speed_charts(rows: Sequence[offline.ComparedSpeed]) -> list[ChartSection]:
             "Figures 6 and 7: speed with top-up batching",
             "Speed over mini-batching by beam",
             charts,
-            note="All sentences at hand, simulated on each device's step costs; the list of devices says how these are known. "
+            note="All sentences at hand, simulated on each device's step costs; the devices' table has their origin. "
             "The paper's curves are not in its text; its statements are among the claims.",
             before="speeds",
         )

@@ -64,14 +64,14 @@ class PaperReport:
 
     def text(self) -> str:
         """Return the tables that are for a terminal, the remarks, and a line for each claim."""
-        tables = [table.text() for table in self.tables if table.on_terminal and table.rows]
+        tables = [table.text() for table in self.tables if table.on_terminal and table.shown_rows]
         return "\n\n".join([*tables, *self.remarks, format_claims(self.claims, explain=self.explain)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
         document = self.document()
         doubts = document.get("doubts", ())
-        tables = [table for table in self.tables if table.columns and table.rows]
+        tables = [table for table in self.tables if table.columns and table.shown_rows]
         places = {table.id for table in tables}
         claims = judged_claims(self.claims)
         return render_template(

@@ -50,7 +50,7 @@ ABOUT = 0.15
 ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
 """Systems by speed, in groups of about the same speed (SHARP-15's accept)."""
 BOX, MODEL = "this box", "a trained model"
-"""What claims are judged on."""
+"""Devices of the records."""
 
 
 def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> list[ClaimRecord]:
