@@ -40,7 +40,7 @@ class Agreement:
     equal: int
     """Sentences with equal translations."""
     near_ties: tuple[Difference, ...]
-    """Differences with a gap below the tolerance, which are allowed."""
+    """Differences with a gap below `NEAR_TIE`, which are allowed."""
     disagreements: tuple[Difference, ...]
     """All other differences."""
     equal_tokens: float
@@ -67,7 +67,6 @@ def agreement(
     *,
     beam: int = 1,
     max_len: int | Sequence[int] = 200,
-    tolerance: float = NEAR_TIE,
 ) -> Agreement:
     """Compare two translations of `sources`, token by token; `max_len`: most tokens, of all or of each."""
     most = [max_len] * len(sources) if isinstance(max_len, int) else max_len
@@ -76,7 +75,7 @@ def agreement(
     for sentence, (pair, source, limit) in enumerate(zip(pairs, sources, most, strict=True)):
         if pair[0] != pair[1]:
             gap = _gap_of_greedy(model, source, *pair) if beam == 1 else _gap_of_beam(model, source, *pair, beam, limit)
-            (near if gap < tolerance else disagreements).append(Difference(sentence, gap))
+            (near if gap < NEAR_TIE else disagreements).append(Difference(sentence, gap))
     same = sum(one == other for pair in pairs for one, other in zip(*pair, strict=False))
     tokens = sum(max(map(len, pair)) for pair in pairs)
     equal = len(pairs) - len(near) - len(disagreements)

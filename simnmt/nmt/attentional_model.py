@@ -213,10 +213,9 @@ def _stack_layers(architecture: AttentionalArchitecture) -> list[nn.Module]:
     below, layers = architecture.hidden, list[nn.Module]()
     for block in architecture.stack:
         if block.kind == "gru" or block.kind == "lstm":
-            for _ in range(block.layers):
-                layers.append(RecurrentLayer(block.kind, below, block.width))
-                below = block.width
+            inputs = [below, *[block.width] * (block.layers - 1)]
+            layers += [RecurrentLayer(block.kind, width, block.width) for width in inputs]
         else:
             layers.append(DenseBlock(block.kind, below, block.width, block.layers))
-            below = block.width
+        below = block.width
     return layers

@@ -36,7 +36,7 @@ class MadeLists:
 def sets_of(columns: Sequence[Sequence[int]], vocab: int) -> ColumnSets:
     """One set for each."""
     starts = np.cumsum([0, *map(len, columns)])
-    whole = torch.tensor([column for own in columns for column in own], dtype=torch.int32)
+    whole = torch.tensor([column for cluster_columns in columns for column in cluster_columns], dtype=torch.int32)
     return ColumnSets(torch.from_numpy(starts.astype(np.int64)), whole, vocab)
 
 
@@ -52,7 +52,7 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
     points = torch.randn((clusters, width), generator=draw)
     chosen = torch.rand((clusters, vocab), generator=draw) < share
     chosen[:, list(always)] = True
-    return MadeClusters(Centroids.of(points), sets_of([own.nonzero()[:, 0].tolist() for own in chosen], vocab))
+    return MadeClusters(Centroids.of(points), sets_of([active.nonzero()[:, 0].tolist() for active in chosen], vocab))
 
 
 def made_cost(**s_per_number: float) -> ProjectionCost:

@@ -27,7 +27,7 @@ def fed(model: TranslationModel) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)
-def test_weights_sum_to_one_over_the_source_and_padding_gets_none(name: str) -> None:
+def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(name: str) -> None:
     model = lively(name)
     alone, src, lengths = sources(ARCHITECTURES[name], [3, 6, 4])
     with torch.inference_mode():
@@ -38,18 +38,18 @@ def test_weights_sum_to_one_over_the_source_and_padding_gets_none(name: str) -> 
         assert not weights[2, :, 4:].any()
         for row, source in enumerate(alone):
             tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
-            own = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
-            torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], own[0], rtol=1e-4, atol=1e-5)
+            alone_weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
+            torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)
 
 
-def test_an_attentional_model_looks_where_the_sharp_decoder_says_it_did() -> None:
+def test_attention_of_the_model_equals_the_positions_reported_by_the_sharp_decoder() -> None:
     model = lively("sharp")
     assert isinstance(model, AttentionalModel)
     (source,), src, lengths = sources(ARCHITECTURES["sharp"], [7])
-    (found,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
+    (translation,) = SharpTranslator([model], DecoderSettings(), max_len=12).translate([source])
     with torch.inference_mode():
-        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *found.tokens[:-1]]]))
-    assert weights[0].argmax(dim=1).tolist() == list(found.attended)
+        weights = model.attention(src, lengths, torch.tensor([[model.start_token, *translation.tokens[:-1]]]))
+    assert weights[0].argmax(dim=1).tolist() == list(translation.attended)
 
 
 def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
@@ -69,13 +69,13 @@ def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
         weights = model.attention(src, lengths, tgt_in)
     for hook in hooks:
         hook.remove()
-    queries, keys = (each.view(1, -1, 2, 8).transpose(1, 2) for each in caught)
+    queries, keys = (projected.view(1, -1, 2, 8).transpose(1, 2) for projected in caught)
     expected = (queries @ keys.transpose(2, 3) / 8**0.5).softmax(dim=3).mean(dim=1)
     torch.testing.assert_close(weights, expected)
     assert model.hf.config._attn_implementation == usual
 
 
-def test_a_table_adds_up_what_each_target_token_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lexical_table_sums_the_attention_of_each_target_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """However the pairs are batched and the sums are merged."""
     model = lively("gru")
     alone, _, _ = sources(ARCHITECTURES["gru"], [3, 6, 4])
@@ -98,7 +98,7 @@ def test_a_table_adds_up_what_each_target_token_looked_at(monkeypatch: pytest.Mo
             assert probabilities == pytest.approx(wanted[wanted > 0].tolist(), rel=1e-4)
 
 
-def test_pairs_too_long_for_the_model_teach_nothing() -> None:
+def test_pairs_too_long_for_the_model_are_left_out() -> None:
     model = lively("marian")
     long = [5] * (ARCHITECTURES["marian"].max_positions + 1)
     assert row(attention_alignment(model, [[5, 0], long], [[7], [8]]), 5)[0].tolist() == [7]

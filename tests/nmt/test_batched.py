@@ -40,7 +40,7 @@ def text(name: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("name", ["gru", "marian"])
-def test_sentences_are_the_same_under_all_batchers_and_one_by_one(name: str, beam: int) -> None:
+def test_translations_are_equal_under_all_batchers_and_one_by_one(name: str, beam: int) -> None:
     """FNI-11, in float32: identical, save where two candidates nearly tie."""
     model = lively(name)
     single = decode_batched(model, text(name), mini(1), beam=beam, max_len=MOST)
@@ -58,7 +58,7 @@ def test_sentences_are_the_same_under_all_batchers_and_one_by_one(name: str, bea
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("name", ["gru", "marian"])
 @pytest.mark.parametrize("kind", ["float16_weights", "float16"])
-def test_in_float16_at_least_999_tokens_in_1000_are_the_same(kind: str, name: str, beam: int) -> None:
+def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, beam: int) -> None:
     """FNI-11, on the CPU: whoever shares a batch, in weights of float16 and in float16 throughout."""
     model = deepcopy(lively(name))
     if kind == "float16":
@@ -67,14 +67,16 @@ def test_in_float16_at_least_999_tokens_in_1000_are_the_same(kind: str, name: st
         model.halve()
     else:
         pytest.skip("this torch has no FBGEMM")
-    runs = [decode_batched(model, text(name), each, beam=beam, max_len=MOST) for each in (mini(1), BATCHERS["half-empty"])]
+    runs = [
+        decode_batched(model, text(name), batching, beam=beam, max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])
+    ]
     compared = agreement(model, text(name), *(run.hypotheses for run in runs), beam=beam, max_len=MOST)
     assert compared.equal_tokens >= 0.999
 
 
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("kind", BATCHERS)
-def test_forced_lengths_take_the_steps_that_the_schedule_foretells(kind: str, beam: int) -> None:
+def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int) -> None:
     """Also those of no token, and lengths that the model never would have chosen (FNI-14 on random weights)."""
     lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
     model, batching = lively("gru"), BATCHERS[kind]
@@ -93,7 +95,7 @@ def test_forced_lengths_take_the_steps_that_the_schedule_foretells(kind: str, be
     ],
     ids=["mini", "immediate", "half-empty"],
 )
-def test_the_papers_worked_examples_in_a_real_decoder(batching: Batching, steps: list[int]) -> None:
+def test_a_real_decoder_follows_the_worked_examples_of_the_paper(batching: Batching, steps: list[int]) -> None:
     """FNI-08 and FNI-10."""
     run = decode_batched(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
     assert run.active.tolist() == steps
@@ -108,15 +110,15 @@ def test_every_second_is_counted_once() -> None:
     assert (run.encodings, run.refills) == (2, 2)
 
 
-def test_limits_may_differ_and_nothing_is_translated_to_nothing() -> None:
+def test_each_sentence_has_its_own_limit_and_no_sources_give_no_translations() -> None:
     most = [1, 2, 3, 20]
     run = decode_batched(lively("gru"), text("gru")[:4], mini(4), max_len=most)
-    for source, limit, found in zip(text("gru"), most, run.hypotheses, strict=False):
-        assert found.tokens == decode_alone(lively("gru"), source, 1, limit).hypothesis.tokens
+    for source, limit, hypothesis in zip(text("gru"), most, run.hypotheses, strict=False):
+        assert hypothesis.tokens == decode_alone(lively("gru"), source, 1, limit).hypothesis.tokens
     assert decode_batched(lively("gru"), [], mini(4)).hypotheses == ()
 
 
-def test_faults_come_out_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_decoder_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NmtError, match="a source of 70 tokens where the model has 64 positions"):
         decode_batched(lively("marian"), [[5] * 70], mini(4))
 
@@ -128,7 +130,7 @@ def test_faults_come_out_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         decode_batched(lively("gru"), text("gru"), mini(4))
 
 
-def test_a_near_tie_is_told_from_a_fault() -> None:
+def test_a_near_tie_is_distinguished_from_a_fault() -> None:
     """The second word leads the third by as much as `lead`; the third step has no choice."""
     for lead, ties in ((1e-5, 1), (0.3, 0)):
         logits = torch.full((6, 6), -50.0)
@@ -143,7 +145,7 @@ def test_a_near_tie_is_told_from_a_fault() -> None:
 
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("tie_first", [True, False])
-def test_a_tie_excuses_what_it_decided_and_no_fault_elsewhere(beam: int, tie_first: bool) -> None:
+def test_a_tie_excuses_only_the_difference_that_it_caused(beam: int, tie_first: bool) -> None:
     """Words 3 and 4 come first, then 5 and 6; in the one place they nearly tie, in the other nothing is close."""
     close, apart = torch.tensor([1e-6, 0.0]), torch.tensor([3.0, 0.0])
     logits = torch.full((8, 8), -50.0)
@@ -154,12 +156,12 @@ def test_a_tie_excuses_what_it_decided_and_no_fault_elsewhere(beam: int, tie_fir
     right, first, second = (Hypothesis(tokens, None) for tokens in ((3, 5, 7), (4, 5, 7), (3, 6, 7)))
     assert decode_alone(model, [5], beam).hypothesis.tokens == right.tokens
     compared = agreement(model, [[5], [5]], [right, right], [first, second], beam=beam)
-    assert [each.sentence for each in compared.near_ties] == [0 if tie_first else 1]
+    assert [difference.sentence for difference in compared.near_ties] == [0 if tie_first else 1]
     assert compared.disagreements == (Difference(1 if tie_first else 0, pytest.approx(3.0, abs=1e-5)),)
     assert compared.equal_tokens == pytest.approx(4 / 6)
 
 
-def test_a_beam_that_neither_way_finds_alone_is_no_near_tie() -> None:
+def test_a_difference_from_both_lone_decodings_is_no_near_tie() -> None:
     logits = torch.full((6, 6), -50.0)
     logits[2, 3], logits[2, 4], logits[3, 1], logits[4, 1] = 1e-6, 0.0, 9.0, 9.0
     model = Table(logits.log_softmax(dim=1))
@@ -173,7 +175,7 @@ def test_a_beam_that_neither_way_finds_alone_is_no_near_tie() -> None:
     [(0.4, 0.3, 0.299999, 0.1, np.log(4 / 3)), (0.5, 0.3, 0.100001, 0.1, 1e-5), (0.300003, 0.3, 0.2, 0.1, 1e-5)],
     ids=["inside", "at the edge", "at last"],
 )
-def test_a_beam_calls_closely_at_its_edge_and_at_last(
+def test_the_gap_of_a_beam_includes_its_edge_and_the_final_choice(
     first: float, second: float, third: float, fourth: float, gap: float
 ) -> None:
     """Of a beam of three, by one step: which of two comes second or third changes nothing."""
@@ -182,7 +184,7 @@ def test_a_beam_calls_closely_at_its_edge_and_at_last(
     assert decode_alone(Table(p.log()), [6], 3, 1).gap == pytest.approx(gap, abs=1e-6)
 
 
-def test_keeping_account_costs_little_beside_choosing() -> None:
+def test_recording_a_step_costs_little_beside_choosing_tokens() -> None:
     """128 sentences at once, with a model that takes no time: a step takes less than eight plain choices of all tokens.
 
     By the least of many, in turn, so that a busy box slows both.
@@ -200,6 +202,6 @@ def test_keeping_account_costs_little_beside_choosing() -> None:
                 tokens = model.table[tokens].argmax(dim=1)
                 tokens.tolist()
             marks.append(time.perf_counter())
-            for own, took_s in zip(spent_s, np.diff(marks), strict=True):
-                own.append(took_s)
+            for account_s, took_s in zip(spent_s, np.diff(marks), strict=True):
+                account_s.append(took_s)
     assert min(spent_s[0]) < min(spent_s[1])

@@ -55,7 +55,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[tuple[int, int], int], int, int]:
 
 @given(tables(), st.integers(1, 9), st.data())
 @settings(max_examples=60)
-def test_a_sentence_has_the_best_of_each_of_its_tokens_and_no_more_than_they_bring(
+def test_a_sentence_has_exactly_the_best_candidates_of_its_tokens(
     table: tuple[dict[tuple[int, int], int], int, int], count: int, data: st.DataObject
 ) -> None:
     """SHARP-02: at most `count` a source token and two more."""
@@ -63,9 +63,9 @@ def test_a_sentence_has_the_best_of_each_of_its_tokens_and_no_more_than_they_bri
     count = min(count, tgt_vocab)
     keys = sorted(counts)
     packed = np.array([source * tgt_vocab + target for source, target in keys], np.int64)
-    found = lexical_table(packed, np.array([counts[key] for key in keys], np.float64), src_vocab, tgt_vocab)
+    lexical = lexical_table(packed, np.array([counts[key] for key in keys], np.float64), src_vocab, tgt_vocab)
     control = {0, tgt_vocab - 1}
-    lists = candidate_lists(found, control, count=count)
+    lists = candidate_lists(lexical, control, count=count)
     source = data.draw(st.lists(st.integers(0, src_vocab - 1), max_size=5))
     expected = set(control)
     for token in source:
@@ -103,7 +103,7 @@ def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize("level", [None, "none"])
-def test_the_sharp_decoder_says_listed_words_alone_and_with_all_listed_what_it_says_without(
+def test_the_sharp_decoder_emits_only_listed_words_and_lists_of_all_words_change_nothing(
     level: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if level is not None:
@@ -114,15 +114,21 @@ def test_the_sharp_decoder_says_listed_words_alone_and_with_all_listed_what_it_s
     sources, _, _ = tiny.sources(architecture, [4, 7, 5, 6])
     never, control = {architecture.pad_token, architecture.start_token}, [architecture.eos_token, architecture.unk_token]
     few = random_lists(tiny.VOCAB, 3, never, control)
-    found = sharp.translate(sources, few)
-    assert all(set(each.tokens) <= set(few.of(source).tolist()) for each, source in zip(found, sources, strict=True))
+    restricted = sharp.translate(sources, few)
+    assert all(
+        set(translation.tokens) <= set(few.of(source).tolist()) for translation, source in zip(restricted, sources, strict=True)
+    )
     dense = sharp.translate(sources)
-    assert [each.tokens for each in found] != [each.tokens for each in dense], "the lists forbid what the model would say"
+    assert [translation.tokens for translation in restricted] != [translation.tokens for translation in dense], (
+        "the lists forbid what the model would say"
+    )
     everything = random_lists(tiny.VOCAB, tiny.VOCAB, set(), control)
-    assert [each.tokens for each in sharp.translate(sources, everything)] == [each.tokens for each in dense]
+    assert [translation.tokens for translation in sharp.translate(sources, everything)] == [
+        translation.tokens for translation in dense
+    ]
 
 
-def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) -> None:
+def test_the_sharp_engine_uses_the_candidates_of_each_sentence(tmp_path: Path) -> None:
     path = tmp_path / "sharp.json"
     path.write_text(tiny.SHARP.model_dump_json(), encoding="utf-8")
     lists = random_lists(tiny.VOCAB, 2, {0, 2}, [1, 3])
@@ -130,16 +136,16 @@ def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) ->
     request = EngineRequest(str(path), "cpu", seed=5, vocabulary=str(tmp_path / "lists"))
     engine = SharpEngine.load(request)
     assert (engine.account.vocabulary, engine.account.decoder["vocabulary"]) == ("candidates", "candidates")
-    own = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
-    assert own is not None
-    assert own.tolist() == lists.of([7, 9, 3]).tolist()
+    candidates = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
+    assert candidates is not None
+    assert candidates.tolist() == lists.of([7, 9, 3]).tolist()
     with pytest.raises(NmtError, match="no bundle that says which"):
         SharpEngine.load(replace(request, vocabulary=None, decoder=DecoderSettings(vocabulary="candidates")))
     with pytest.raises(NmtError, match="another model"):
         SharpEngine.load(replace(request, seed=6))
 
 
-def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: Path) -> None:
+def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_path: Path) -> None:
     model = tiny.lively("gru")
     lists = replace(random_lists(tiny.VOCAB, 5, {0, 2}, [1, 3]), pairs=7)
     lists.save(tmp_path / "bundle", model, {"align": "ibm1"})
@@ -158,7 +164,7 @@ def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: P
         lists.save(tmp_path / "other", larger)
 
 
-def test_lists_that_hold_nothing_but_what_is_always_there_come_back(tmp_path: Path) -> None:
+def test_empty_lists_with_common_candidates_are_saved_and_loaded(tmp_path: Path) -> None:
     model, none = tiny.lively("gru"), np.empty(0, np.int32)
     starts, always = np.zeros(tiny.VOCAB + 1, np.int64), np.array([1, 3], np.int32)
     CandidateLists(starts, none, none.astype(np.float32), always, tiny.VOCAB).save(tmp_path / "bundle", model)
@@ -177,7 +183,7 @@ def test_lists_that_hold_nothing_but_what_is_always_there_come_back(tmp_path: Pa
     ],
     ids=str,
 )
-def test_a_damaged_bundle_is_a_line(tmp_path: Path, damage: dict[str, torch.Tensor | None]) -> None:
+def test_a_damaged_bundle_is_refused_in_one_line(tmp_path: Path, damage: dict[str, torch.Tensor | None]) -> None:
     model = tiny.lively("gru")
     random_lists(tiny.VOCAB, 5, set(), [1, 3]).save(tmp_path / "whole", model)
     whole = read_bundle(tmp_path / "whole")
@@ -195,7 +201,7 @@ def toy() -> tuple[Translator, list[str], list[str]]:
     return Translator(build_model(toy_language.GRU, seed=1).eval(), *subwords), ours, theirs
 
 
-def test_lists_learnt_from_text_hold_the_translations_and_always_what_was_asked_for(
+def test_lists_learnt_from_text_hold_the_translations_and_the_requested_common_tokens(
     toy: tuple[Translator, list[str], list[str]],
 ) -> None:
     translator, ours, theirs = toy
@@ -211,7 +217,7 @@ def test_lists_learnt_from_text_hold_the_translations_and_always_what_was_asked_
 
 
 @pytest.mark.parametrize("align", ["ibm1", "attention"])
-def test_a_real_sentence_keeps_the_bound_and_its_end_mark_brings_nothing(
+def test_a_real_sentence_has_bounded_candidates_and_its_end_mark_adds_none(
     toy: tuple[Translator, list[str], list[str]], align: Literal["ibm1", "attention"]
 ) -> None:
     """SHARP-02: at most 20 |S| + 2, the end mark being no word."""
@@ -224,7 +230,7 @@ def test_a_real_sentence_keeps_the_bound_and_its_end_mark_brings_nothing(
         assert any(size > bound - count for size, bound in sizes)
 
 
-def test_pairs_that_teach_nothing_are_not_counted(toy: tuple[Translator, list[str], list[str]]) -> None:
+def test_pairs_with_an_empty_side_are_not_counted(toy: tuple[Translator, list[str], list[str]]) -> None:
     translator, ours, theirs = toy
     lists = build_candidates(translator, [*ours[:50], "", "un", "  "], [*theirs[:50], "one", "", "one"], count=3)
     assert lists.pairs == 50

@@ -70,7 +70,7 @@ def test_a_bundle_comes_back_as_it_was_saved(bundle: ClusterBundle, saved: Path)
     assert loaded.account() == bundle.account()
 
 
-def test_a_direction_is_found_by_its_label_and_alone_without(bundle: ClusterBundle) -> None:
+def test_a_direction_is_selected_by_label_and_a_single_one_needs_none(bundle: ClusterBundle) -> None:
     assert bundle.direction("de-en").label == "de-en"
     single = ClusterBundle.of(lively("gru"), bundle.sets[:1])
     assert single.direction().label == "fr-en"
@@ -82,36 +82,36 @@ def test_a_direction_is_found_by_its_label_and_alone_without(bundle: ClusterBund
         ClusterBundle.of(lively("gru"), [bundle.sets[0], bundle.sets[0]])
 
 
-def test_end_and_unknown_are_in_every_set_and_each_context_finds_its_tokens(bundle: ClusterBundle) -> None:
+def test_every_set_has_end_and_unknown_and_each_context_has_its_tokens_active(bundle: ClusterBundle) -> None:
     assert control_tokens(lively("gru")) == (GRU.unk_token, GRU.eos_token)
     assert control_tokens(lively("marian")) == (0, 1)
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=1)
-    contexts, own = collect(model, alone, 3), bundle.direction("fr-en")
-    for chosen, tokens in zip(own.centroids.nearest(contexts.hidden).tolist(), contexts.top.tolist(), strict=True):
-        assert {*tokens, GRU.unk_token, GRU.eos_token} <= set(own.sets.of(chosen).tolist())
+    contexts, clusters = collect(model, alone, 3), bundle.direction("fr-en")
+    for chosen, tokens in zip(clusters.centroids.nearest(contexts.hidden).tolist(), contexts.top.tolist(), strict=True):
+        assert {*tokens, GRU.unk_token, GRU.eos_token} <= set(clusters.sets.of(chosen).tolist())
 
 
 def test_fewer_tokens_of_each_context_make_smaller_sets() -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
     contexts = collect(model, alone, 5)
-    found = cluster(contexts, 4, seed=1, method="sklearn")
-    sizes = [ClusterSet.of("x", contexts, found, model, top=top).sets.sizes() for top in (1, 3, 5)]
+    clustering = cluster(contexts, 4, seed=1, method="sklearn")
+    sizes = [ClusterSet.of("x", contexts, clustering, model, top=top).sets.sizes() for top in (1, 3, 5)]
     assert (sizes[0] <= sizes[1]).all() and (sizes[1] <= sizes[2]).all() and sizes[0].sum() < sizes[2].sum()
     with pytest.raises(NmtError, match="6 likeliest tokens of contexts with 5 recorded"):
-        ClusterSet.of("x", contexts, found, model, top=6)
+        ClusterSet.of("x", contexts, clustering, model, top=6)
 
 
-def test_sets_that_share_their_clusters_are_saved_and_counted(tmp_path: Path) -> None:
+def test_sets_that_share_their_clusters_count_them_once_in_memory_and_are_saved_whole(tmp_path: Path) -> None:
     """The same clusters with another K: in memory their centroids are there once, on disk each set is whole."""
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
     contexts = collect(model, alone, 5)
-    found = cluster(contexts, 4, seed=1, method="sklearn")
-    both = ClusterBundle.of(model, [ClusterSet.of(f"K={top}", contexts, found, model, top=top) for top in (1, 5)])
+    clustering = cluster(contexts, 4, seed=1, method="sklearn")
+    both = ClusterBundle.of(model, [ClusterSet.of(f"K={top}", contexts, clustering, model, top=top) for top in (1, 5)])
     assert both.account().centroids == 4 * 16 * 4
     both.save(tmp_path / "b")
     loaded = load_clusters(tmp_path / "b", model)
-    assert [each.top for each in loaded.sets] == [1, 5] and loaded.account().centroids == 2 * 4 * 16 * 4
-    assert loaded.account().total == sum(each.centroids.nbytes + each.sets.nbytes for each in loaded.sets)
+    assert [cluster_set.top for cluster_set in loaded.sets] == [1, 5] and loaded.account().centroids == 2 * 4 * 16 * 4
+    assert loaded.account().total == sum(cluster_set.centroids.nbytes + cluster_set.sets.nbytes for cluster_set in loaded.sets)
 
 
 def test_a_bundle_of_another_model_or_vocabulary_is_refused(saved: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_bundle_of_another_model_or_vocabulary_is_refused(saved: Path) -> None
     load_clusters(saved, copy.deepcopy(lively("gru")))
 
 
-def test_a_damaged_file_is_refused_wherever_the_damage_lies(saved: Path, tmp_path: Path) -> None:
+def test_a_file_with_damage_at_any_place_is_refused(saved: Path, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     broken = tmp_path / "broken.safetensors"
     for content in (b"", whole[:-7], whole[:40], b"not a bundle", whole[:-1] + bytes([whole[-1] ^ 1])):
@@ -142,50 +142,50 @@ def test_a_damaged_file_is_refused_wherever_the_damage_lies(saved: Path, tmp_pat
 
 
 @pytest.mark.parametrize("changed", ["label", "top", "sha256", "kind"])
-def test_a_changed_note_is_damage_as_a_changed_tensor_is(saved: Path, tmp_path: Path, changed: str) -> None:
+def test_a_changed_note_is_refused_as_damage(saved: Path, tmp_path: Path, changed: str) -> None:
     with safe_open(saved, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        said = json.loads(file.metadata()["simnmt_vocabulary"])
-    note = said["note"]
+        header = json.loads(file.metadata()["simnmt_vocabulary"])
+    note = header["note"]
     where, value = {
         "label": (note["sets"][0], "de-fr"),
         "top": (note["sets"][1], 2),
         "sha256": (note, "0" * 64),
-        "kind": (said, "candidates"),
+        "kind": (header, "candidates"),
     }[changed]
     assert where[changed] != value
     where[changed] = value
-    save_file(tensors, tmp_path / "changed", {"simnmt_vocabulary": json.dumps(said)})
+    save_file(tensors, tmp_path / "changed", {"simnmt_vocabulary": json.dumps(header)})
     with pytest.raises(NmtError, match="damaged: its content is not what was written"):
         load_clusters(tmp_path / "changed")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_centroids_of_half_precision_are_saved_as_they_are(bundle: ClusterBundle, tmp_path: Path, dtype: Any) -> None:
-    own = bundle.direction("fr-en")
-    halved = replace(own, centroids=Centroids.of(own.centroids.points.to(dtype)))
+    clusters = bundle.direction("fr-en")
+    halved = replace(clusters, centroids=Centroids.of(clusters.centroids.points.to(dtype)))
     ClusterBundle.of(lively("gru"), [halved]).save(tmp_path / "halved")
     loaded = load_clusters(tmp_path / "halved")
     assert torch.equal(loaded.direction().centroids.points, halved.centroids.points)
     assert loaded.account().centroids == 2 * 16 * 5
 
 
-def test_a_bundle_of_another_version_is_to_be_built_again(saved: Path, tmp_path: Path) -> None:
+def test_a_bundle_of_another_version_is_refused_with_the_remedy(saved: Path, tmp_path: Path) -> None:
     with safe_open(saved, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        said = json.loads(file.metadata()["simnmt_vocabulary"]) | {"version": 1}
-    save_file(tensors, tmp_path / "old", {"simnmt_vocabulary": json.dumps(said)})
+        header = json.loads(file.metadata()["simnmt_vocabulary"]) | {"version": 1}
+    save_file(tensors, tmp_path / "old", {"simnmt_vocabulary": json.dumps(header)})
     with pytest.raises(NmtError, match=r"a bundle of version 1, where 2 is known .*build it again"):
         load_clusters(tmp_path / "old")
 
 
-def test_what_does_not_fit_together_is_refused_though_its_digest_is_right(saved: Path, tmp_path: Path) -> None:
+def test_inconsistent_tensors_are_refused_despite_a_valid_digest(saved: Path, tmp_path: Path) -> None:
     file = read_bundle(saved)
     empty, members = file.tensors["0.starts"].clone(), file.tensors["0.members"].clone()
     empty[2], members[1] = empty[1], 0
     last = file.tensors["0.columns"].clone()
     last[-1] = 50
-    for name, tensor, said in (
+    for name, tensor, message in (
         ("0.starts", empty, "set 1 of 5 is empty"),
         ("0.members", members, "a cluster without a member"),
         ("0.columns", last, "50"),
@@ -193,7 +193,7 @@ def test_what_does_not_fit_together_is_refused_though_its_digest_is_right(saved:
         ("0.centroids", torch.zeros(5, 15), "damaged"),
     ):
         write_bundle(tmp_path / "odd", file.kind, file.note, file.tensors | {name: tensor})
-        with pytest.raises(NmtError, match=said):
+        with pytest.raises(NmtError, match=message):
             load_clusters(tmp_path / "odd")
 
 
@@ -206,25 +206,25 @@ def test_a_bundle_of_another_kind_or_of_none_is_refused(tmp_path: Path) -> None:
         load_clusters(tmp_path / "weights")
 
 
-def test_a_bundle_that_cannot_be_written_says_so_and_leaves_nothing(bundle: ClusterBundle, tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_written_is_refused_and_leaves_no_file(bundle: ClusterBundle, tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="cannot be written"):
         bundle.save(tmp_path / "missing" / "b")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_memory_account_is_what_is_allocated_to_the_byte(saved: Path) -> None:
+def test_the_memory_account_equals_the_allocated_bytes(saved: Path) -> None:
     """FVP-12: centroids, norms, indices and flags of both sets, and where each set begins."""
     loaded = load_clusters(saved)
     account = loaded.account()
-    columns = sum(each.sets.columns.numel() for each in loaded.sets)
+    columns = sum(cluster_set.sets.columns.numel() for cluster_set in loaded.sets)
     assert (account.centroids, account.norms) == (4 * 16 * 9, 4 * 9 + 2 * 4 * 16)
     assert (account.indices, account.starts, account.flags) == (4 * columns, 8 * (6 + 5), 2 * 50)
-    assert account.total == sum(each.centroids.nbytes + each.sets.nbytes for each in loaded.sets)
+    assert account.total == sum(cluster_set.centroids.nbytes + cluster_set.sets.nbytes for cluster_set in loaded.sets)
     weights = sum(weight.numel() for weight in lively("gru").parameters())
     assert account.model == 4 * weights and account.share == account.total / (4 * weights)
 
 
-def test_worked_figures_of_fvp_12() -> None:
+def test_memory_predictions_equal_the_worked_figures_of_fvp_12() -> None:
     """r = 2,000 and d = 1,024 in float16: 4.1 MB of centroids; 1,300 clusters at 2 % of 250,000 in int32: 26 MB."""
     assert memory_account(250_000, 1_024, 2_000, 0.02).centroids == 4_096_000
     account = memory_account(250_000, 1_024, 1_300, 0.02, model_bytes=2 * 760_000_000)
@@ -234,31 +234,33 @@ def test_worked_figures_of_fvp_12() -> None:
 
 
 def test_active_shares_weigh_a_cluster_by_its_contexts_and_the_union_grows_with_the_rows(bundle: ClusterBundle) -> None:
-    own = bundle.direction("fr-en")
-    sizes = [len(own.sets.of(at)) for at in range(5)]
-    told = ActiveShares.of(own)
-    assert told.mean == pytest.approx(sum(s * m for s, m in zip(sizes, own.members.tolist(), strict=True)) / 50 / own.contexts)
-    assert told.mean_of_clusters == pytest.approx(sum(sizes) / 5 / 50)
-    assert (told.quantiles["min"], told.quantiles["max"]) == (min(sizes) / 50, max(sizes) / 50)
-    assert told.of_emitted(told.mean) == pytest.approx(told.mean * 50 / len(own.emitted))
-    assert expected_union(own, 1) == pytest.approx(told.mean * 50)
-    unions = [expected_union(own, rows) for rows in (1, 2, 5, 20, 10_000)]
-    assert unions == sorted(unions) and unions[-1] == pytest.approx(len(own.sets.union(torch.arange(5))))
+    clusters = bundle.direction("fr-en")
+    sizes = [len(clusters.sets.of(at)) for at in range(5)]
+    shares = ActiveShares.of(clusters)
+    assert shares.mean == pytest.approx(
+        sum(s * m for s, m in zip(sizes, clusters.members.tolist(), strict=True)) / 50 / clusters.contexts
+    )
+    assert shares.mean_of_clusters == pytest.approx(sum(sizes) / 5 / 50)
+    assert (shares.quantiles["min"], shares.quantiles["max"]) == (min(sizes) / 50, max(sizes) / 50)
+    assert shares.of_emitted(shares.mean) == pytest.approx(shares.mean * 50 / len(clusters.emitted))
+    assert expected_union(clusters, 1) == pytest.approx(shares.mean * 50)
+    unions = [expected_union(clusters, rows) for rows in (1, 2, 5, 20, 10_000)]
+    assert unions == sorted(unions) and unions[-1] == pytest.approx(len(clusters.sets.union(torch.arange(5))))
 
 
-def test_the_expected_union_is_the_mean_of_drawn_ones(bundle: ClusterBundle) -> None:
-    own, draw = bundle.direction("fr-en"), torch.Generator().manual_seed(1)
-    drawn = torch.multinomial(own.members.double(), 4 * 4_000, replacement=True, generator=draw).view(-1, 4)
-    sizes = torch.tensor([float(len(own.sets.union(chosen))) for chosen in drawn])
-    assert expected_union(own, 4) == pytest.approx(float(sizes.mean()), abs=4 * float(sizes.std()) / 4_000**0.5)
+def test_the_expected_union_equals_the_mean_of_drawn_unions(bundle: ClusterBundle) -> None:
+    clusters, draw = bundle.direction("fr-en"), torch.Generator().manual_seed(1)
+    drawn = torch.multinomial(clusters.members.double(), 4 * 4_000, replacement=True, generator=draw).view(-1, 4)
+    sizes = torch.tensor([float(len(clusters.sets.union(chosen))) for chosen in drawn])
+    assert expected_union(clusters, 4) == pytest.approx(float(sizes.mean()), abs=4 * float(sizes.std()) / 4_000**0.5)
 
 
-def test_every_architecture_has_a_fingerprint_of_its_own() -> None:
+def test_every_architecture_has_a_different_fingerprint() -> None:
     from simnmt.nmt.vocabulary.bundle_file import Fingerprint
 
-    found = {name: Fingerprint.of(build_model(architecture)) for name, architecture in ARCHITECTURES.items()}
-    assert len({each.sha256 for each in found.values()}) == len(found)
-    assert {(each.vocab, each.width) for each in found.values()} == {(50, 16)}
+    fingerprints = {name: Fingerprint.of(build_model(architecture)) for name, architecture in ARCHITECTURES.items()}
+    assert len({fingerprint.sha256 for fingerprint in fingerprints.values()}) == len(fingerprints)
+    assert {(fingerprint.vocab, fingerprint.width) for fingerprint in fingerprints.values()} == {(50, 16)}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +274,7 @@ def test_every_architecture_has_a_fingerprint_of_its_own() -> None:
         {"sets": "none"},
     ],
 )
-def test_text_where_a_number_belongs_is_refused_though_its_digest_fits(
+def test_text_instead_of_a_number_is_refused_despite_a_valid_digest(
     bundle: ClusterBundle, tmp_path: Path, change: dict[str, object]
 ) -> None:
     bundle.save(tmp_path / "whole")

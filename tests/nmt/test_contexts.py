@@ -35,22 +35,27 @@ def test_every_step_of_every_sentence_is_recorded_with_the_tokens_that_dense_log
     model = lively(name)
     alone, src, src_lengths = sources(ARCHITECTURES[name], LENGTHS)
     wanted = decode_batch(model, src, src_lengths, max_len=12)
-    found = collect(model, alone, 4, batch=3, max_len=12)
+    contexts_of_all = collect(model, alone, 4, batch=3, max_len=12)
     emitted = {model.eos_token}
     for sentence, (source, hypothesis) in enumerate(zip(alone, wanted, strict=True)):
-        own, tokens = found.sentence == sentence, list(hypothesis.tokens)
+        rows, tokens = contexts_of_all.sentence == sentence, list(hypothesis.tokens)
         written = [*tokens, model.eos_token][:12]
-        assert found.top[own][:, 0].tolist() == written
+        assert contexts_of_all.top[rows][:, 0].tolist() == written
         contexts = stepwise(model, source, tokens)[: len(written)]
-        assert torch.allclose(found.hidden[own], contexts, atol=1e-5)
+        assert torch.allclose(contexts_of_all.hidden[rows], contexts, atol=1e-5)
         emitted.update(tokens)
-    logits = model.project(found.hidden).detach()
+    logits = model.project(contexts_of_all.hidden).detach()
     if model.pad_token != model.eos_token:
         logits[:, model.pad_token] = float("-inf")
     ranked = logits.topk(4, dim=1)
-    assert torch.allclose(logits.gather(1, found.top.long()), ranked.values, atol=1e-5)
-    assert found.emitted.tolist() == sorted(emitted)
-    assert (found.sentences, found.beam, found.top.dtype, found.hidden.dtype) == (7, 1, torch.int32, torch.float32)
+    assert torch.allclose(logits.gather(1, contexts_of_all.top.long()), ranked.values, atol=1e-5)
+    assert contexts_of_all.emitted.tolist() == sorted(emitted)
+    assert (contexts_of_all.sentences, contexts_of_all.beam, contexts_of_all.top.dtype, contexts_of_all.hidden.dtype) == (
+        7,
+        1,
+        torch.int32,
+        torch.float32,
+    )
 
 
 def test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first() -> None:
@@ -59,20 +64,20 @@ def test_worked_example_of_fvp_01_and_the_lowest_of_equal_tokens_comes_first() -
     table[2, 1:] = torch.tensor([1.0, 2.1, 0.0, 1.0, 1.7])  # shifted by one beside the padding
     table[:2, 1] = table[3:, 1] = 0.0
     table[2, 0] = 5.0
-    found = collect(Table(table), [[4, 1]], 4, max_len=3)
-    assert found.top[0].tolist() == [2, 5, 1, 4]
+    contexts = collect(Table(table), [[4, 1]], 4, max_len=3)
+    assert contexts.top[0].tolist() == [2, 5, 1, 4]
 
 
-def test_a_beam_records_all_its_rows_and_the_tokens_of_what_it_found() -> None:
+def test_a_beam_records_the_contexts_of_all_its_rows_and_the_emitted_tokens() -> None:
     model, (alone, src, src_lengths) = lively("gru"), sources(ARCHITECTURES["gru"], LENGTHS)
     wanted = decode_batch(model, src, src_lengths, beam=3, max_len=10)
-    found = collect(model, alone, 2, beam=3, batch=4, max_len=10)
-    assert found.beam == 3 and {len(found.hidden[found.sentence == sentence]) % 3 for sentence in range(7)} == {0}
-    assert found.emitted.tolist() == sorted({model.eos_token}.union(*(each.tokens for each in wanted)))
+    contexts = collect(model, alone, 2, beam=3, batch=4, max_len=10)
+    assert contexts.beam == 3 and {len(contexts.hidden[contexts.sentence == sentence]) % 3 for sentence in range(7)} == {0}
+    assert contexts.emitted.tolist() == sorted({model.eos_token}.union(*(hypothesis.tokens for hypothesis in wanted)))
     assert BeamSearch(model, 3).beam == 3
 
 
-def test_sources_without_a_token_give_nothing_and_keep_their_number() -> None:
+def test_sources_without_tokens_have_no_contexts_but_keep_their_index() -> None:
     model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], [4, 6])
     whole, gaps = collect(model, alone, 1), collect(model, [[], alone[0], [], alone[1]], 1)
     assert torch.equal(gaps.hidden, whole.hidden) and gaps.sentences == 4
@@ -102,7 +107,7 @@ def test_contexts_that_are_no_numbers_are_refused(value: float) -> None:
         collect(Table(table), [[4, 1]], 2)
 
 
-def test_texts_of_several_sources_become_one_with_sentences_of_their_own() -> None:
+def test_joined_contexts_number_the_sentences_of_all_texts() -> None:
     model, (alone, _, _) = lively("gru"), sources(ARCHITECTURES["gru"], [4, 6, 5])
     one, other = collect(model, alone[:2], 3), collect(model, alone[2:], 2)
     both: Contexts = join_contexts([one, other])

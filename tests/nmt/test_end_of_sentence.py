@@ -67,61 +67,65 @@ def device() -> DeviceProfile:
     return checked_profile(content)
 
 
-def test_real_sentences_are_charged_the_steps_and_tokens_that_decoding_them_took(trained: Path) -> None:
+def test_simulated_requests_cost_the_steps_and_tokens_of_real_decoding(trained: Path) -> None:
     """Lengths as a corpus has them, in the pieces of the model's own tokenisers; without the end each is one short."""
     translator = Translator.load(trained)
     lines = [source for source, _ in toy_language.pairs(40, seed=9)]
     done = [translation for translation in translator.translate(lines) if translation.ended]
     assert len(done) >= 30
-    assert [each.steps for each in done] == [each.tgt_len + 1 for each in done]
+    assert [translation.steps for translation in done] == [translation.tgt_len + 1 for translation in done]
     pieces = unit_and_counter(f"sentencepiece:{trained / 'source.model'}")[1]
-    text_len = [pieces(line) for line, each in zip(lines, translator.translate(lines), strict=True) if each.ended]
-    assert [each.src_len for each in done] == [length + 1 for length in text_len]
+    text_len = [pieces(line) for line, translation in zip(lines, translator.translate(lines), strict=True) if translation.ended]
+    assert [translation.src_len for translation in done] == [length + 1 for length in text_len]
 
-    table = LengthTable.of_pairs("corpus", "a test", "word", "word", text_len, [each.tgt_len for each in done])
-    own = device()
-    charged = convert_units(table, None, "word", "word", own.length_unit.end_of_sentence)
-    really_s = READ_S * sum(each.src_len for each in done) + STEP_S * sum(each.steps for each in done)
-    assert own.plane.seconds(charged.src_len, charged.tgt_len) @ charged.count == pytest.approx(really_s)
+    table = LengthTable.of_pairs("corpus", "a test", "word", "word", text_len, [translation.tgt_len for translation in done])
+    profile = device()
+    charged = convert_units(table, None, "word", "word", profile.length_unit.end_of_sentence)
+    really_s = READ_S * sum(translation.src_len for translation in done) + STEP_S * sum(
+        translation.steps for translation in done
+    )
+    assert profile.plane.seconds(charged.src_len, charged.tgt_len) @ charged.count == pytest.approx(really_s)
     src_len, tgt_len = charged.src_len.repeat(charged.count), charged.tgt_len.repeat(charged.count)
-    decoded = decode_all(top_up(1, 0), own.decoding_cost, src_len, tgt_len)
-    assert decoded.account.steps.sum() == sum(each.steps for each in done)
-    assert (own.plane.seconds(table.src_len, table.tgt_len) @ table.count) < really_s, "lengths of text alone charge too little"
+    decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len)
+    assert decoded.account.steps.sum() == sum(translation.steps for translation in done)
+    assert (profile.plane.seconds(table.src_len, table.tgt_len) @ table.count) < really_s, (
+        "lengths of text alone charge too little"
+    )
 
 
 def test_a_beam_runs_on_beyond_its_best_output(trained: Path) -> None:
     lines = [source for source, _ in toy_language.pairs(40, seed=9)]
-    done = [each for each in Translator.load(trained, beam=4).translate(lines) if each.ended]
-    assert all(each.steps >= each.tgt_len + 1 for each in done)
-    assert sum(each.steps for each in done) > sum(each.tgt_len + 1 for each in done)
+    done = [translation for translation in Translator.load(trained, beam=4).translate(lines) if translation.ended]
+    assert all(translation.steps >= translation.tgt_len + 1 for translation in done)
+    assert sum(translation.steps for translation in done) > sum(translation.tgt_len + 1 for translation in done)
 
 
-def test_a_calibration_with_a_beam_keeps_the_steps_a_token_takes_and_they_are_charged(trained: Path, tmp_path: Path) -> None:
+def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_uses_them(trained: Path, tmp_path: Path) -> None:
     """Counted over the same sentences; a plane, and steps, of forced lengths know nothing of them."""
     settings = Settings(
         str(trained), beam=4, text=str(trained.parent / "one.txt"), mode="quick", threads=1, parts=("execution", "step")
     )
     engine = FakeEngine(weights="checkpoint", model=str(trained))
-    own = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: engine).profile
+    profile = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: engine).profile
     lines = (trained.parent / "one.txt").read_text().splitlines()[:200]
-    done = [each for each in Translator.load(trained, beam=4).translate(lines) if each.ended]
-    factor = sum(each.steps for each in done) / sum(each.tgt_len + 1 for each in done)
-    assert own.beam_overrun is not None and own.beam_overrun.kind == "measured"
-    assert own.beam_overrun.steps_per_token == pytest.approx(factor) and factor > 1.02
-    assert own.beam_overrun.sentences == len(done)
-    forced = own.of_forced_lengths
-    assert own.plane.s_per_tgt_token == pytest.approx(factor * forced.plane.s_per_tgt_token)
-    assert own.plane.s_per_src_token == forced.plane.s_per_src_token
-    assert own.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
-    assert abs(alone_vs_plane(own) or 1.0) < 0.02, "plane and steps agree with it as without"
-    assert dict(facts(own))["beam"].startswith(f"measured: {factor:.4g} steps a token, {len(done)} sentences")
+    done = [translation for translation in Translator.load(trained, beam=4).translate(lines) if translation.ended]
+    factor = sum(translation.steps for translation in done) / sum(translation.tgt_len + 1 for translation in done)
+    assert profile.beam_overrun is not None and profile.beam_overrun.kind == "measured"
+    assert profile.beam_overrun.steps_per_token == pytest.approx(factor) and factor > 1.02
+    assert profile.beam_overrun.sentences == len(done)
+    forced = profile.of_forced_lengths
+    assert profile.plane.s_per_tgt_token == pytest.approx(factor * forced.plane.s_per_tgt_token)
+    assert profile.plane.s_per_src_token == forced.plane.s_per_src_token
+    assert profile.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
+    assert abs(alone_vs_plane(profile) or 1.0) < 0.02, "plane and steps agree with it as without"
+    assert dict(facts(profile))["beam"].startswith(f"measured: {factor:.4g} steps a token, {len(done)} sentences")
 
 
-def test_without_a_trained_model_a_beam_says_that_its_steps_were_not_measured(tmp_path: Path) -> None:
+def test_without_a_trained_model_the_profile_states_that_a_beams_steps_were_not_measured(tmp_path: Path) -> None:
     settings = Settings("gru", beam=4, mode="quick", threads=1, parts=("execution",))
-    own = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: FakeEngine()).profile
-    assert own.beam_overrun is None and own.plane == own.of_forced_lengths.plane
-    assert "not measured, and not charged" in dict(facts(own))["beam"]
+    profile = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: FakeEngine()).profile
+    assert profile.beam_overrun is None and profile.plane == profile.of_forced_lengths.plane
+    assert "not measured, and not charged" in dict(facts(profile))["beam"]
     (tmp_path / "text.txt").write_text("un deux\n" * 20)
     asked = replace(settings, text=str(tmp_path / "text.txt"))
     with pytest.raises(CalibrationError, match="random weights"):
@@ -137,7 +141,7 @@ def calibrated_with(trained: Path, out: Path, engine: FakeEngine | None = None, 
     return calibrate(replace(settings, **changed), out, load=lambda *_, **__: engine).profile
 
 
-def test_a_beams_steps_are_not_lost_when_a_profile_is_measured_again_without_a_text(trained: Path, tmp_path: Path) -> None:
+def test_a_beams_steps_are_kept_when_a_profile_is_measured_again_without_a_text(trained: Path, tmp_path: Path) -> None:
     first = calibrated_with(trained, tmp_path / "box.json")
     assert first.beam_overrun is not None
     kept = (tmp_path / "box.json").read_bytes()
@@ -148,7 +152,7 @@ def test_a_beams_steps_are_not_lost_when_a_profile_is_measured_again_without_a_t
     assert completed.beam_overrun == first.beam_overrun
 
 
-def test_a_beams_steps_are_not_lost_when_the_new_model_ends_too_few_sentences(
+def test_a_beams_steps_are_kept_when_the_new_model_ends_too_few_sentences(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused before anything is timed, with no journal that would stand in the way of another text."""

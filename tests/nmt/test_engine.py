@@ -37,7 +37,7 @@ def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: 
     assert timing.encode_s + sum(timing.steps_s) <= timing.total_s
 
 
-def test_an_engine_runs_the_search_that_the_work_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_searches_with_the_beam_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
         torch_engine,
@@ -50,7 +50,7 @@ def test_an_engine_runs_the_search_that_the_work_asks_for(tmp_path: Path, monkey
     assert seen == [((2, 4), 5), ((2, 4), 1)]
 
 
-def test_an_account_says_what_ran(tmp_path: Path) -> None:
+def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:
     engine = loaded(tmp_path, "gru", compute_type="float32", seed=4)
     account = engine.account
     assert (account.backend, account.compute_type, account.device, account.threads) == ("torch", "float32", "cpu", 1)
@@ -62,7 +62,7 @@ def test_an_account_says_what_ran(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not has_half_weights(), reason="needs FBGEMM, which is for x86")
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_float16_weights_change_logits_by_their_rounding_alone(name: str) -> None:
+def test_float16_weights_change_logits_only_by_rounding(name: str) -> None:
     architecture = ARCHITECTURES[name]
     whole, halved = build_model(architecture).eval(), build_model(architecture).eval()
     halved.halve()
@@ -79,7 +79,9 @@ def test_float16_weights_change_logits_by_their_rounding_alone(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
-def test_bfloat16_runs(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_offers_and_runs_bfloat16_if_the_processor_has_it(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where it is emulated; refused there, as it would be slow."""
     monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: True)
     timing = loaded(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
@@ -101,7 +103,7 @@ def test_threads_are_set_for_each_run(tmp_path: Path) -> None:
         torch.set_num_threads(before)
 
 
-def test_too_little_memory_is_told_and_survived(tmp_path: Path) -> None:
+def test_an_engine_reports_too_little_memory_and_stays_usable(tmp_path: Path) -> None:
     """A real failure of torch's allocator: logits of 2**46 rows ask for more than a processor addresses."""
     engine = loaded(tmp_path, "gru")
     with pytest.raises(OutOfMemory, match="cpu has too little memory"):
@@ -122,7 +124,7 @@ def test_too_little_memory_is_told_and_survived(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_every_way_of_saying_that_memory_is_short(error: Exception) -> None:
+def test_every_librarys_message_of_too_little_memory_is_recognised(error: Exception) -> None:
     def do() -> None:
         raise error
 
@@ -131,7 +133,7 @@ def test_every_way_of_saying_that_memory_is_short(error: Exception) -> None:
     assert caught.value.__context__ is None  # else the failed frames keep their tensors
 
 
-def test_another_fault_stays_itself() -> None:
+def test_other_runtime_errors_pass_through() -> None:
     def do() -> None:
         raise RuntimeError("shapes do not match")
 
@@ -140,7 +142,7 @@ def test_another_fault_stays_itself() -> None:
 
 
 @pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
-def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path, backend: str) -> None:
+def test_a_closed_engine_refuses_work_and_may_be_closed_again(tmp_path: Path, backend: str) -> None:
     engine = loaded(tmp_path, backend=backend)
     engine.close()
     engine.close()
@@ -158,7 +160,7 @@ def test_lengths_beyond_the_positions_are_refused(tmp_path: Path, backend: str) 
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, sharp)"),
         ({"device": "tpu"}, "no device tpu (cpu or cuda:0)"),
@@ -169,32 +171,32 @@ def test_lengths_beyond_the_positions_are_refused(tmp_path: Path, backend: str) 
     ],
     ids=str,
 )
-def test_what_no_engine_does_is_refused_in_a_line(tmp_path: Path, how: dict[str, object], said: str) -> None:
+def test_unsupported_requests_are_refused_in_one_line(tmp_path: Path, how: dict[str, object], message: str) -> None:
     with pytest.raises(NmtError) as caught:
         loaded(tmp_path, **how)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
-def test_a_gpu_that_is_not_there(tmp_path: Path, backend: str) -> None:
+def test_a_missing_gpu_is_refused_in_one_line(tmp_path: Path, backend: str) -> None:
     with pytest.raises(NmtError, match="sees no cuda:0 here"):
         loaded(tmp_path, backend=backend, device="cuda", threads=None)
 
 
-def test_ctranslate2_runs_transformers_alone(tmp_path: Path) -> None:
+def test_ctranslate2_runs_only_transformers(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match=r"CTranslate2 runs no bilstm model \(use the torch backend"):
         loaded(tmp_path, "bilstm", backend="ctranslate2")
 
 
-def test_work_is_of_one_at_least() -> None:
+def test_work_below_one_is_refused() -> None:
     with pytest.raises(NmtError, match="tgt_len: 0 where 1 is the least"):
         Work(3, 0)
 
 
 @pytest.mark.parametrize("architecture", [BILSTM, GRU, MARIAN], ids=lambda one: one.kind)
-def test_random_sources_are_what_a_tokenizer_could_give(architecture: object) -> None:
+def test_random_sources_have_no_padding_and_end_with_the_end_token(architecture: object) -> None:
     drawn = random_sources(Work(400, 1, batch=3), architecture, seed=2)
     assert [len(source) for source in drawn] == [400] * 3
     assert all(source[-1] == architecture.eos_token for source in drawn)
@@ -221,7 +223,7 @@ def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
-def test_ctranslate2_times_the_whole(tmp_path: Path, compute_type: str) -> None:
+def test_ctranslate2_times_only_the_whole_work(tmp_path: Path, compute_type: str) -> None:
     engine = loaded(tmp_path, backend="ctranslate2", compute_type=compute_type)
     timing = engine.run(Work(5, 7, batch=2, beam=3))
     assert timing.total_s > 0

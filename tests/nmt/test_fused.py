@@ -78,8 +78,8 @@ def steps_of(search: SlotSearch, tables: Tensor, limits: list[Limit]) -> list[An
     seen: list[Any] = []
     for table in tables:
         done = search.choose(search.project(table[search.tokens].clone()))
-        words = [(slot, found.tokens) for slot, found in done], search.tokens.tolist(), search.parents.tolist()
-        seen.append((words, [found.score for _, found in done], Watched.gap))
+        words = [(slot, hypothesis.tokens) for slot, hypothesis in done], search.tokens.tolist(), search.parents.tolist()
+        seen.append((words, [hypothesis.score for _, hypothesis in done], Watched.gap))
         gone = {slot for slot, _ in done}
         order = [slot for slot in range(len(limits)) if slot not in gone]
         search.leave(order)
@@ -102,7 +102,7 @@ def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit]]:
 
 @settings(max_examples=40, derandomize=True, deadline=None)
 @given(decodings(), st.sampled_from([None, 4, 9]))
-def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
+def test_a_beam_chooses_only_among_the_best_beam_plus_one_tokens_of_each_row(
     drawn: tuple[Tensor, int, list[Limit]], block: int | None
 ) -> None:
     """At each step the same tokens and parents, and those done with the same outputs, until two sums nearly tie."""
@@ -121,7 +121,7 @@ def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
     assert len(plain) == len(fused)
 
 
-def test_fewer_than_beam_and_one_would_not_do() -> None:
+def test_fewer_than_beam_plus_one_tokens_of_each_row_change_the_search() -> None:
     """A worked example: of the only row that counts at first the end is the best, and both that stay open come from it."""
     table = torch.full((5, 5), -9.0)
     table[2, 1], table[2, 3], table[2, 4] = 3.0, 2.0, 1.0
@@ -140,8 +140,8 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
     plainest = [decode_alone(model, source, width, 30).hypothesis for source in alone]
     for batching in BATCHINGS.values():
         for fused in (False, True):
-            found = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
-            compared = agreement(model, alone, plainest, found, beam=width, max_len=30)
+            hypotheses = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
+            compared = agreement(model, alone, plainest, hypotheses, beam=width, max_len=30)
             assert (compared.equal, compared.disagreements, compared.equal_tokens) == (len(alone), (), 1.0)
     assert len({one.tokens for one in plainest}) > 1
 
@@ -163,16 +163,16 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
         before = model.project(hidden).clone()
         banned = BannedTokens(model)
         banned.update([Limit(2)] * 3, 2)
-        found = FusedOutput(model, banned).project(hidden, 4)
+        best_fused = FusedOutput(model, banned).project(hidden, 4)
         plain = PlainOutput(model, banned)
         tokens, log_probs = plain.likeliest_scored(plain.project(hidden, 1))
         apart = 0.1 if kind == "bfloat16" else 1e-4
-        assert torch.allclose(found.log_probs[:, 0], log_probs, atol=apart)
+        assert torch.allclose(best_fused.log_probs[:, 0], log_probs, atol=apart)
         assert torch.equal(before, model.project(hidden))  # also once products without the bias were asked for
-        assert kind == "bfloat16" or torch.equal(found.columns[:, 0], tokens)
+        assert kind == "bfloat16" or torch.equal(best_fused.columns[:, 0], tokens)
 
 
-def test_blocks_hold_every_column_and_the_last_is_no_narrow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_cover_every_column_and_the_last_block_is_not_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a narrow last block padding, which is banned, could be all: no row of it would have a best."""
     layer = torch.nn.Linear(2, 50, bias=False)
     hidden = torch.randn((3, 2))
@@ -192,7 +192,7 @@ def test_blocks_hold_every_column_and_the_last_is_no_narrow_one(monkeypatch: pyt
         assert torch.allclose(torch.cat([part for _, part in parts], dim=1), layer(hidden))
 
 
-def test_outputs_that_are_no_numbers_are_told_in_one_line() -> None:
+def test_outputs_that_are_not_numbers_are_refused_in_one_line() -> None:
     """FNI-07."""
     model = build_model(GRU, seed=1).eval()
     with torch.no_grad():
@@ -203,7 +203,7 @@ def test_outputs_that_are_no_numbers_are_told_in_one_line() -> None:
             decode_batch(model, src, lengths, beam=width, max_len=3, fused=True)
 
 
-def test_a_decoder_is_fused_where_it_is_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_uses_the_fused_layer_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not asked, it does what it did; the search that a caller makes says it itself."""
     model, batching = lively("gru"), Batching(2)
     monkeypatch.setattr(FusedOutput, "project", lambda *_: pytest.fail("fused"))
@@ -216,7 +216,7 @@ def test_a_decoder_is_fused_where_it_is_asked_to_be(monkeypatch: pytest.MonkeyPa
             decoder.step()
 
 
-def test_an_engine_decodes_fused_where_it_is_asked_to_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_decodes_fused_on_request_and_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, ran = tmp_path / "gru.json", list[int]()
     path.write_text(GRU.model_dump_json())
     project = FusedOutput.project
@@ -233,7 +233,7 @@ def test_an_engine_decodes_fused_where_it_is_asked_to_and_says_so(tmp_path: Path
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_the_time_of_each_stage_is_told_apart(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """FNI-01: a second of each part of the body, product, bias, softmax, search and fused pass, on a clock they alone move."""
     model, now_s = build_model(GRU, seed=1).eval(), [0.0]
 
@@ -261,9 +261,9 @@ def test_the_time_of_each_stage_is_told_apart(monkeypatch: pytest.MonkeyPatch, w
     slow(output_layer, "fused_best", 0.25)
     slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
-    found = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
-    assert (found.body_s, found.product_s, found.bias_s) == (1.0, 10.0, 20.0)
-    assert (found.softmax_s, found.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
-    assert (found.fused_product_s, found.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
+    stages = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
+    assert (stages.body_s, stages.product_s, stages.bias_s) == (1.0, 10.0, 20.0)
+    assert (stages.softmax_s, stages.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
+    assert (stages.fused_product_s, stages.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
     scored = output_stages_s(model, 3, 1, scored=True, rounds=3, clock=lambda: now_s[0])
     assert (scored.softmax_s, scored.search_s) == (3.0, 4.0)

@@ -52,7 +52,7 @@ def corpora() -> st.SearchStrategy[Pairs]:
     return st.lists(st.tuples(side, side), min_size=1, max_size=8)
 
 
-def test_the_textbooks_three_sentences_give_its_numbers() -> None:
+def test_the_textbooks_example_gives_its_numbers() -> None:
     """Koehn, Statistical Machine Translation, figure 4.4: das Haus, das Buch, ein Buch."""
     das, haus, buch, ein = the, house, book, a = range(4)
     pairs = [([das, haus], [the, house]), ([das, buch], [the, book]), ([ein, buch], [a, book])]
@@ -77,27 +77,27 @@ def test_the_textbooks_three_sentences_give_its_numbers() -> None:
 
 @given(corpora(), st.integers(1, 4))
 @settings(max_examples=60)
-def test_it_is_the_textbooks_algorithm(pairs: Pairs, iterations: int) -> None:
-    found = learnt(pairs, iterations)
+def test_ibm_model1_equals_the_textbooks_loops(pairs: Pairs, iterations: int) -> None:
+    model = learnt(pairs, iterations)
     chance, likelihoods = by_loops(pairs, iterations)
-    assert found.log_likelihood == pytest.approx(likelihoods, rel=1e-9, abs=1e-9)
+    assert model.log_likelihood == pytest.approx(likelihoods, rel=1e-9, abs=1e-9)
     for (source, target), value in chance.items():
-        tokens, probabilities = row(found.table, source)
+        tokens, probabilities = row(model.table, source)
         assert float(probabilities[tokens.tolist().index(target)]) == pytest.approx(value, rel=1e-9, abs=1e-300)
 
 
 @given(corpora())
 @settings(max_examples=60)
-def test_the_text_never_becomes_less_likely_and_each_row_sums_to_one(pairs: Pairs) -> None:
-    found = learnt(pairs, 8)
-    steps = np.diff(found.log_likelihood)
-    assert (steps >= -1e-9 * abs(found.log_likelihood[0])).all()
+def test_the_likelihood_never_falls_and_each_row_sums_to_one(pairs: Pairs) -> None:
+    model = learnt(pairs, 8)
+    steps = np.diff(model.log_likelihood)
+    assert (steps >= -1e-9 * abs(model.log_likelihood[0])).all()
     seen = {token for source, _ in pairs for token in source}
-    sums = {source: float(row(found.table, source)[1].sum()) for source in range(VOCAB)}
+    sums = {source: float(row(model.table, source)[1].sum()) for source in range(VOCAB)}
     assert sums == {source: pytest.approx(1.0 if source in seen else 0.0) for source in range(VOCAB)}
 
 
-def test_text_that_is_read_in_blocks_teaches_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_blocks_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     pairs = [tuple(draw.integers(0, VOCAB, draw.integers(1, 6)).tolist() for _ in range(2)) for _ in range(40)]
     whole = learnt(pairs)
@@ -107,7 +107,7 @@ def test_text_that_is_read_in_blocks_teaches_the_same(monkeypatch: pytest.Monkey
     assert parted.table.probabilities == pytest.approx(whole.table.probabilities)
 
 
-def test_it_finds_the_dictionary_that_made_the_text_and_gives_the_end_mark_what_no_word_gives() -> None:
+def test_ibm_model1_recovers_the_dictionary_of_a_text_and_aligns_its_articles_to_the_end_mark() -> None:
     """Words in random order, an article before each sentence; token 0 ends each source."""
     draw = np.random.default_rng(2)
     vocab, article = 30, 29
@@ -124,7 +124,7 @@ def test_it_finds_the_dictionary_that_made_the_text_and_gives_the_end_mark_what_
 
 
 @pytest.mark.parametrize(
-    ("sources", "targets", "said"),
+    ("sources", "targets", "message"),
     [
         ([[1]], [[1], [2]], "1 sources but 2 targets"),
         ([[]], [[1]], "no sentence pair"),
@@ -133,8 +133,8 @@ def test_it_finds_the_dictionary_that_made_the_text_and_gives_the_end_mark_what_
         ([[1]], [[-1]], "target token -1"),
     ],
 )
-def test_what_cannot_be_aligned_is_refused(sources: list[list[int]], targets: list[list[int]], said: str) -> None:
-    with pytest.raises(NmtError, match=said):
+def test_text_that_cannot_be_aligned_is_refused(sources: list[list[int]], targets: list[list[int]], message: str) -> None:
+    with pytest.raises(NmtError, match=message):
         ibm_model1(sources, targets, src_vocab=VOCAB, tgt_vocab=VOCAB)
 
 

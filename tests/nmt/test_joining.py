@@ -27,7 +27,7 @@ def tiny(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("joining", "others", "beam"), [(1, 0, 1), (4, 0, 1), (3, 5, 1), (4, 4, 3)])
-def test_joining_and_leaving_are_told_apart_and_beside_what_each_step_takes(
+def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
     tiny: str, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
@@ -52,7 +52,7 @@ def test_joining_and_leaving_are_told_apart_and_beside_what_each_step_takes(
     assert took_s == pytest.approx((1.0, 0.25 * joining))
 
 
-def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
+def test_an_engine_times_joining_and_still_runs(tiny: str) -> None:
     engine = load_engine(tiny, threads=1)
     join_s, leave_s = engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)  # type: ignore[attr-defined]
     assert 0.0 < join_s < 1.0
@@ -65,7 +65,7 @@ def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
         engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
 
 
-def test_steps_of_two_batches_are_taken_in_turn_and_told_apart(tiny: str) -> None:
+def test_steps_of_two_batches_alternate_and_are_timed_separately(tiny: str) -> None:
     """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
     now, model = (
         itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count())),

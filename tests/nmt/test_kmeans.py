@@ -30,20 +30,20 @@ def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
     return places[torch.randint(8, (count,), generator=draw)] + torch.randn(count, width, generator=draw)
 
 
-def squared_distances(points: torch.Tensor, found: Clustering) -> torch.Tensor:
+def squared_distances(points: torch.Tensor, clustering: Clustering) -> torch.Tensor:
     """float64 [n, r]."""
-    return (points.double()[:, None] - found.centroids.double()[None]).square().sum(2)
+    return (points.double()[:, None] - clustering.centroids.double()[None]).square().sum(2)
 
 
 @each_method
 def test_every_context_belongs_to_its_nearest_centroid_and_no_cluster_is_empty(method: str) -> None:
     points = cloud(700)
-    found = cluster(points, 20, seed=3, method=method)
-    distances = squared_distances(points, found)
-    own = distances.gather(1, found.labels[:, None])[:, 0]
-    assert torch.allclose(own, distances.min(1).values, rtol=1e-5, atol=1e-6)
-    assert found.members.min() > 0 and found.members.sum() == 700
-    assert found.inertia == pytest.approx(float(own.sum()), rel=1e-6)
+    clustering = cluster(points, 20, seed=3, method=method)
+    distances = squared_distances(points, clustering)
+    distance_to_centroid = distances.gather(1, clustering.labels[:, None])[:, 0]
+    assert torch.allclose(distance_to_centroid, distances.min(1).values, rtol=1e-5, atol=1e-6)
+    assert clustering.members.min() > 0 and clustering.members.sum() == 700
+    assert clustering.inertia == pytest.approx(float(distance_to_centroid.sum()), rel=1e-6)
 
 
 @each_method
@@ -68,24 +68,24 @@ def test_faiss_is_given_every_context_and_not_its_usual_sample() -> None:
     """Of 600 contexts and 2 clusters it would by itself take 512: the means would be others."""
     points = torch.cat((torch.zeros(300, 2), torch.full((300, 2), 100.0)))
     points += torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
-    found = cluster(points, 2, seed=1, method="faiss")
-    means = torch.stack([points[found.labels == index].mean(0) for index in range(2)])
-    assert torch.allclose(found.centroids, means, atol=1e-4)
+    clustering = cluster(points, 2, seed=1, method="faiss")
+    means = torch.stack([points[clustering.labels == index].mean(0) for index in range(2)])
+    assert torch.allclose(clustering.centroids, means, atol=1e-4)
 
 
 @each_method
-def test_as_many_clusters_as_different_contexts_leave_each_its_own(method: str) -> None:
+def test_as_many_clusters_as_different_contexts_give_each_its_own_cluster(method: str) -> None:
     """However often each stands there: random beginnings then fall on the same one, and clusters are empty."""
     different = cloud(40)
     often = torch.arange(40).repeat_interleave(torch.arange(1, 41))
-    found = cluster(different[often], 40, seed=2, method=method)
-    assert found.members.min() > 0
-    assert len({*zip(often.tolist(), found.labels.tolist(), strict=True)}) == 40
+    clustering = cluster(different[often], 40, seed=2, method=method)
+    assert clustering.members.min() > 0
+    assert len({*zip(often.tolist(), clustering.labels.tolist(), strict=True)}) == 40
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 30), st.integers(0, 1_000), st.data())
-def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
+def test_restarting_empty_clusters_lowers_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
     points = cloud(data.draw(st.integers(clusters, 60)), seed=seed)
     centroids = cloud(clusters, seed=seed + 1)
     centroids[data.draw(st.integers(0, clusters - 1)) :] = 1e4  # far from everything
@@ -96,7 +96,7 @@ def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int,
     assert float(contexts_module._distances(points, repaired, labels).double().sum()) <= before * (1 + 1e-5)
 
 
-def test_contexts_that_the_kernel_cannot_tell_apart_are_refused_after_a_few_rounds() -> None:
+def test_contexts_that_the_kernel_cannot_distinguish_are_refused_after_a_few_rounds() -> None:
     """They differ by less than their products with each other round to, so of two centroids there the second stays empty."""
     points = torch.full((8, 2), 4096.0)
     points[:, 0] += torch.arange(8) * 2.0**-11
@@ -107,19 +107,19 @@ def test_contexts_that_the_kernel_cannot_tell_apart_are_refused_after_a_few_roun
 
 @pytest.mark.skipif("faiss" not in METHODS, reason="faiss is not installed")
 def test_faiss_finds_the_same_clusters_on_any_number_of_threads() -> None:
-    points, before, found = cloud(6_000, width=48), torch.get_num_threads(), []
+    points, before, clusterings = cloud(6_000, width=48), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(cluster(points, 90, seed=4, method="faiss"))
+            clusterings.append(cluster(points, 90, seed=4, method="faiss"))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(each.centroids, found[0].centroids) for each in found[1:])
-    assert all(torch.equal(each.labels, found[0].labels) for each in found[1:])
+    assert all(torch.equal(clustering.centroids, clusterings[0].centroids) for clustering in clusterings[1:])
+    assert all(torch.equal(clustering.labels, clusterings[0].labels) for clustering in clusterings[1:])
 
 
 @pytest.mark.parametrize(
-    ("points", "clusters", "said"),
+    ("points", "clusters", "message"),
     [
         (torch.zeros(100, 3), 2, "1 different contexts for 2 clusters"),
         (cloud(5), 6, "5 different contexts for 6 clusters"),
@@ -128,12 +128,12 @@ def test_faiss_finds_the_same_clusters_on_any_number_of_threads() -> None:
         (cloud(5), 0, "0 clusters"),
     ],
 )
-def test_what_cannot_be_clustered_is_refused(points: torch.Tensor, clusters: int, said: str) -> None:
-    with pytest.raises(NmtError, match=said):
+def test_contexts_that_cannot_be_clustered_are_refused(points: torch.Tensor, clusters: int, message: str) -> None:
+    with pytest.raises(NmtError, match=message):
         cluster(points, clusters, seed=1, method="sklearn")
 
 
-def test_a_method_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_or_missing_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NmtError, match="no clustering by kmeans"):
         check_method("kmeans")
     monkeypatch.setattr(contexts_module.importlib.util, "find_spec", lambda name: None)
@@ -153,19 +153,19 @@ def test_worked_example_of_fvp_04() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6))
-def test_sets_are_what_brute_force_makes_of_the_members_and_grow_with_k(seed: int, clusters: int) -> None:
+def test_sets_equal_the_union_of_their_members_tokens_and_grow_with_k(seed: int, clusters: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     labels = torch.cat((torch.arange(clusters), torch.randint(clusters, (30,), generator=draw)))
     top = torch.stack([torch.randperm(25, generator=draw)[:5] for _ in labels]).to(torch.int32)
     by_k = [active_sets(labels, top[:, :k], clusters, [0, 3], vocab=25) for k in (1, 3, 5)]
     for index in range(clusters):
         members = top[labels == index]
-        own = [set(sets.of(index).tolist()) for sets in by_k]
-        assert own == [{0, 3} | set(members[:, :k].flatten().tolist()) for k in (1, 3, 5)]
-        assert own[0] <= own[1] <= own[2]
+        sets_by_k = [set(sets.of(index).tolist()) for sets in by_k]
+        assert sets_by_k == [{0, 3} | set(members[:, :k].flatten().tolist()) for k in (1, 3, 5)]
+        assert sets_by_k[0] <= sets_by_k[1] <= sets_by_k[2]
 
 
-def test_a_cluster_without_a_member_and_a_token_beyond_the_vocabulary_are_refused() -> None:
+def test_an_empty_cluster_and_a_token_beyond_the_vocabulary_are_refused() -> None:
     top = torch.tensor([[1], [2]], dtype=torch.int32)
     with pytest.raises(NmtError, match="cluster 1 of 3 has no member"):
         active_sets(torch.tensor([0, 2]), top, 3, [0], vocab=5)
@@ -174,7 +174,7 @@ def test_a_cluster_without_a_member_and_a_token_beyond_the_vocabulary_are_refuse
 
 
 @pytest.mark.parametrize("clusters", [8, 16, 24])
-def test_clusters_of_a_target_alone_have_a_largest_set_no_smaller_than_a_direction_s_own(clusters: int) -> None:
+def test_the_largest_set_of_pooled_clusters_is_no_smaller_than_that_of_a_direction(clusters: int) -> None:
     """FVP-10: contexts of two source languages lie at the same places and want different inflections of the same words."""
     draw = torch.Generator().manual_seed(9)
     hidden, top = [], []

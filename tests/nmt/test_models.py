@@ -71,7 +71,7 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("kind: lstm", "kind: one of attentional, bilstm, gru, transformer"),
         ("- gru", "Input should be"),
@@ -93,18 +93,18 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
     ],
     ids=range(11),
 )
-def test_a_wrong_architecture_is_told_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_architecture_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(NmtError) as caught:
         load_model(str(path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["blistm", "no/such/file.yaml", ""])
-def test_an_unknown_model_is_told(name: str) -> None:
+def test_an_unknown_model_is_refused_with_a_suggestion(name: str) -> None:
     with pytest.raises(NmtError, match="no model called" if name else "neither"):
         load_model(name)
 
@@ -112,12 +112,12 @@ def test_an_unknown_model_is_told(name: str) -> None:
 def assert_same_speech(one: TranslationModel, other: TranslationModel, src: torch.Tensor, lengths: torch.Tensor) -> None:
     """The same tokens, and scores to their rounding: it may differ where the weights lie elsewhere in memory."""
     ones, others = (decode_batch(model, src, lengths, max_len=30) for model in (one, other))
-    assert [found.tokens for found in ones] == [found.tokens for found in others]
-    assert [found.score for found in ones] == pytest.approx([found.score for found in others], rel=1e-6)
+    assert [hypothesis.tokens for hypothesis in ones] == [hypothesis.tokens for hypothesis in others]
+    assert [hypothesis.score for hypothesis in ones] == pytest.approx([hypothesis.score for hypothesis in others], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_model_saved_and_loaded_says_the_same(tmp_path: Path, name: str) -> None:
+def test_a_saved_and_loaded_model_translates_equally(tmp_path: Path, name: str) -> None:
     model = lively(name)
     _, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7])
     save_checkpoint(tmp_path / "model", model, ARCHITECTURES[name])
@@ -149,19 +149,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_weights_are_told_in_a_line(tmp_path: Path, damage: str) -> None:
+def test_damaged_weights_are_refused_in_one_line(tmp_path: Path, damage: str) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
-    hurt, said = DAMAGES[damage]
+    hurt, message = DAMAGES[damage]
     hurt(tmp_path / "model.safetensors")
     with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "model.safetensors" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (GRU.model_copy(update={"hidden": 8}), "is [48, 12] where architecture.json asks for [24, 12]"),
         (GRU.model_copy(update={"attention": "none"}), "combine.weight is no weight of what architecture.json describes"),
@@ -170,20 +170,20 @@ def test_damaged_weights_are_told_in_a_line(tmp_path: Path, damage: str) -> None
     ],
     ids=["width", "no attention", "layers", "kind"],
 )
-def test_weights_of_another_architecture_are_told(tmp_path: Path, other: RecurrentArchitecture, said: str) -> None:
+def test_weights_of_another_architecture_are_refused(tmp_path: Path, other: RecurrentArchitecture, message: str) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
     (tmp_path / "architecture.json").write_text(other.model_dump_json(), encoding="utf-8")
     with pytest.raises(NmtError) as caught:
         load_model(str(tmp_path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match=r"holds neither architecture\.json nor config\.json"):
         load_model(str(tmp_path))
 
 
-def test_a_checkpoint_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(NmtError, match="cannot be written"):
         save_checkpoint(tmp_path / "taken", build_model(GRU), GRU)
@@ -198,7 +198,7 @@ def hugging_face(tmp_path: Path) -> Path:
     return tmp_path / "hf"
 
 
-def test_a_hugging_face_folder_says_the_same(hugging_face: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hugging_face_folder_translates_as_its_model(hugging_face: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     loaded = load_model(str(hugging_face))
     assert capfd.readouterr() == ("", "")
@@ -208,7 +208,7 @@ def test_a_hugging_face_folder_says_the_same(hugging_face: Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("hurt", "said"),
+    ("hurt", "message"),
     [
         (lambda folder: truncate(folder / "model.safetensors"), "no usable weights"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no usable weights"),
@@ -223,15 +223,15 @@ def test_a_hugging_face_folder_says_the_same(hugging_face: Path, capfd: pytest.C
     ],
     ids=range(7),
 )
-def test_a_damaged_hugging_face_folder_is_told(
-    hugging_face: Path, hurt: Callable[[Path], object], said: str, capfd: pytest.CaptureFixture[str]
+def test_a_damaged_hugging_face_folder_is_refused(
+    hugging_face: Path, hurt: Callable[[Path], object], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hurt(hugging_face)
     capfd.readouterr()
     with pytest.raises(NmtError) as caught:
         load_model(str(hugging_face))
     assert capfd.readouterr() == ("", "")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -250,7 +250,7 @@ def edit(folder: Path, **fields: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def test_a_pickle_runs_nothing(hugging_face: Path) -> None:
+def test_loading_a_pickle_runs_no_code(hugging_face: Path) -> None:
     """Weights in torch's form are read as weights only: what a pickle would call is not called."""
     (hugging_face / "model.safetensors").unlink()
     (hugging_face / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
@@ -308,13 +308,13 @@ def test_a_lack_of_memory_is_no_fault_of_the_weights(hugging_face: Path, monkeyp
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
-def test_weights_are_readable_to_whom_other_files_are(tmp_path: Path) -> None:
+def test_weights_have_the_permissions_of_other_files(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, build_model(GRU), GRU)
     (tmp_path / "other").write_text("")
     assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-def test_bilstm_states_of_both_directions_start_the_decoder() -> None:
+def test_the_encoder_states_of_both_directions_start_the_decoder_of_a_bilstm() -> None:
     """The first layer's two halves, joined, are the decoder's first layer, and so on."""
     model = build_model(BILSTM).eval()
     _, src, lengths = sources(BILSTM, [5, 5])

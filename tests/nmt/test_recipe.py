@@ -21,14 +21,14 @@ def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:
     assert [recipe.rate(step) for step in (1, 50, 100, 400)] == pytest.approx([1e-5, 5e-4, 1e-3, 5e-4])
 
 
-def test_a_budget_is_used_up_by_whichever_bound_comes_first() -> None:
+def test_the_first_reached_limit_uses_up_a_budget() -> None:
     budget = Budget(epochs=2, steps=100, minutes=1)
     assert budget.used(epochs=0.5, steps=10, seconds=6.0) == pytest.approx(0.25)
     assert budget.used(epochs=0.5, steps=100, seconds=6.0) == 1.0
     assert budget.used(epochs=0.5, steps=10, seconds=66.0) > 1.0
 
 
-def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> None:
+def test_a_recipe_by_name_has_a_small_model_and_one_by_file_the_models_sizes(tmp_path: Path) -> None:
     assert recipe_for("gru", vocab=500).architecture.src_vocab == recipe_for("gru", vocab=500).architecture.tgt_vocab == 500
     assert recipe_for("transformer").architecture.src_vocab == 8_000
     path = tmp_path / "mine.json"

@@ -116,7 +116,7 @@ def test_steps_give_the_logits_of_one_pass_over_all_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_what_lies_behind_a_source_changes_nothing(name: str) -> None:
+def test_tokens_behind_the_end_of_a_source_change_nothing(name: str) -> None:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
     other = torch.where(torch.arange(src.shape[1])[None, :] < lengths[:, None], src, 7)
@@ -134,14 +134,14 @@ def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> Non
     press = lambda: marks.append(0)  # noqa: E731
     for forced in (1, 12):
         marks.clear()
-        found = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
-        assert [len(hypothesis.tokens) for hypothesis in found] == [forced] * len(LENGTHS)
-        assert not {model.eos_token, model.pad_token} & {token for one in found for token in one.tokens}
+        hypotheses = decode_batch(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
+        assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [forced] * len(LENGTHS)
+        assert not {model.eos_token, model.pad_token} & {token for one in hypotheses for token in one.tokens}
         assert len(marks) == 1 + 2 * forced
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_marks_stand_around_the_models_steps_alone(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_marks_enclose_only_the_models_part_of_each_step(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """What the search does between two steps lies outside of both."""
     model = lively("gru")
     _, src, lengths = sources(model.architecture, LENGTHS)
@@ -178,19 +178,19 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
     """By enumeration; with no length penalty, where stopping early loses nothing."""
     table = random_table(seed)
     outputs = every_output(table, 4)
-    found = decode_batch(
+    hypotheses = decode_batch(
         Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.tensor([1]), beam=81, max_len=4, length_penalty=0.0
     )
-    assert found[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
-    assert outputs[found[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
+    assert hypotheses[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
+    assert outputs[hypotheses[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width: int) -> None:
     table = random_table(seed)
-    (found,) = decode_batch(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.tensor([1]), beam=width, max_len=4)
-    counted = min(len(found.tokens) + 1, 4)
-    assert found.score == pytest.approx(every_output(table, 4)[found.tokens] / counted, abs=1e-4)
+    (hypothesis,) = decode_batch(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.tensor([1]), beam=width, max_len=4)
+    counted = min(len(hypothesis.tokens) + 1, 4)
+    assert hypothesis.score == pytest.approx(every_output(table, 4)[hypothesis.tokens] / counted, abs=1e-4)
 
 
 def test_a_worked_example_where_the_beam_beats_greed() -> None:
@@ -199,8 +199,8 @@ def test_a_worked_example_where_the_beam_beats_greed() -> None:
     p[2, 3], p[2, 4], p[4, 1], p[3, 1], p[3, 3], p[3, 4] = 0.6, 0.4, 1.0, 0.3, 0.35, 0.35
     src = torch.zeros((1, 1), dtype=torch.int64)
     assert decode_batch(Table(p.log()), src, torch.tensor([1]), max_len=2)[0].tokens == (3, 3)
-    (found,) = decode_batch(Table(p.log()), src, torch.tensor([1]), beam=2, max_len=2, length_penalty=0.0)
-    assert found == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
+    (hypothesis,) = decode_batch(Table(p.log()), src, torch.tensor([1]), beam=2, max_len=2, length_penalty=0.0)
+    assert hypothesis == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
 
 
 def test_lengths_beyond_the_positions_are_refused() -> None:
@@ -215,7 +215,7 @@ def test_lengths_beyond_the_positions_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_what_the_encoder_left_serves_any_number_of_starts(name: str) -> None:
+def test_one_encoding_serves_any_number_of_starts(name: str) -> None:
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)
     fed = torch.full((len(LENGTHS),), model.start_token)
@@ -228,7 +228,7 @@ def test_what_the_encoder_left_serves_any_number_of_starts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_without_scores_greedy_chooses_alike(name: str) -> None:
+def test_greedy_search_chooses_equally_without_scores(name: str) -> None:
     """FNI-06: the likeliest token needs no softmax."""
     model = lively(name)
     _, src, lengths = sources(model.architecture, LENGTHS)

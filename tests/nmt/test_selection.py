@@ -11,7 +11,7 @@ WIDTHS = [5, 1_025, 30_000, 32_000, 32_001]
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_the_largest_is_that_of_torch_the_first_of_equals(columns: int) -> None:
+def test_the_largest_column_equals_torchs_and_is_the_first_of_equals(columns: int) -> None:
     draw = torch.Generator().manual_seed(1)
     logits = torch.randn((70, columns), generator=draw)
     assert torch.equal(largest(logits), logits.argmax(dim=1))
@@ -40,6 +40,6 @@ def test_the_largest_sums_are_those_of_all_sums_sorted(columns: int) -> None:
 def test_log_probabilities_take_the_place_of_the_logits(kind: torch.dtype) -> None:
     logits = torch.randn((6, 32_001), generator=torch.Generator().manual_seed(3)).to(kind)
     expected, place = logits.double().log_softmax(dim=1).float(), logits.data_ptr()
-    found = log_softmax_(logits)
-    assert (found.dtype, found.data_ptr() == place) == (torch.float32, kind == torch.float32)
-    assert torch.allclose(found, expected, atol=1e-5)
+    log_probs = log_softmax_(logits)
+    assert (log_probs.dtype, log_probs.data_ptr() == place) == (torch.float32, kind == torch.float32)
+    assert torch.allclose(log_probs, expected, atol=1e-5)

@@ -28,7 +28,7 @@ def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
     return engine
 
 
-def test_it_runs_and_says_what_ran(tmp_path: Path) -> None:
+def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     engine = loaded(tmp_path, threads=2)
     timing = engine.run(Work(7, 5, batch=2, beam=3))
     assert timing.encode_s is not None
@@ -60,7 +60,7 @@ def test_every_technique_and_length_runs(tmp_path: Path, beam: int) -> None:
     assert engine.account.compute_type == "int16"
 
 
-def test_stages_are_told_of_compiled_kernels(tmp_path: Path) -> None:
+def test_compiled_kernels_time_the_stages_of_a_step(tmp_path: Path) -> None:
     engine = loaded(tmp_path)
     settings = DecoderSettings(beam=3, gemm="float32", candidates=20)
     if engine.account.versions["kernels"] == "numpy":
@@ -71,7 +71,7 @@ def test_stages_are_told_of_compiled_kernels(tmp_path: Path) -> None:
     assert min(stages.body_s, stages.product_s, stages.search_s) > 0
 
 
-def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path) -> None:
+def test_a_closed_engine_refuses_work_and_may_be_closed_again(tmp_path: Path) -> None:
     engine = loaded(tmp_path)
     engine.close()
     engine.close()
@@ -80,7 +80,7 @@ def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"name": "gru"}, "the sharp decoder runs no gru model (use the torch backend, or sharp, sharp-s1 to sharp-s7)"),
         ({"device": "cuda"}, "the sharp decoder runs on the CPU, not on cuda:0 (use cpu)"),
@@ -95,13 +95,15 @@ def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_it_does_not_run_is_told_in_a_line(tmp_path: Path, how: dict[str, object], said: str) -> None:
-    with pytest.raises(NmtError) as told:
+def test_requests_that_the_sharp_engine_does_not_support_are_refused_in_one_line(
+    tmp_path: Path, how: dict[str, object], message: str
+) -> None:
+    with pytest.raises(NmtError) as caught:
         loaded(tmp_path, **how)  # type: ignore[arg-type]
-    assert str(told.value) == said
+    assert str(caught.value) == message
 
 
-def test_a_beam_wider_than_the_vocabulary_is_told(tmp_path: Path) -> None:
+def test_a_beam_wider_than_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="a beam of 50 with a vocabulary of 50"):
         loaded(tmp_path).run(Work(2, 2, beam=50))
 

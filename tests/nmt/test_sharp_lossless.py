@@ -99,9 +99,9 @@ def test_identities_find_what_torch_finds(speller: Speller, how: str, width: int
     src, lengths = pad(speller.sources, SPELLER.pad_token)
     theirs = decode_batch(speller.model, src, lengths, beam=width, max_len=30, length_penalty=0.0)
     ours = speller.translator(width, IDENTITIES[how]).translate(speller.sources)
-    assert [each.tokens for each in ours] == [each.tokens for each in theirs]
-    assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-4)
-    assert len({each.tokens for each in ours}) > 30
+    assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
+    assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-4)
+    assert len({hypothesis.tokens for hypothesis in ours}) > 30
 
 
 @pytest.mark.parametrize("how", NOISE)
@@ -111,8 +111,8 @@ def test_noise_hardly_changes_a_token(speller: Speller, how: str) -> None:
     same, gaps = [], []
     for source in speller.sources:
         states = plain.encode(source)
-        said = (*plain.decode(states).tokens, SPELLER.eos_token)
-        one, other = plain.forced(states, said), noisy.forced(noisy.encode(source), said)
+        emitted = (*plain.decode(states).tokens, SPELLER.eos_token)
+        one, other = plain.forced(states, emitted), noisy.forced(noisy.encode(source), emitted)
         same += (one.best == other.best).tolist()
         gaps += np.abs(one.log_probs - other.log_probs).tolist()
     assert len(same) > 250
@@ -125,23 +125,25 @@ def test_an_ensemble_of_one_model_twice_is_that_model(speller: Speller) -> None:
     settings = DecoderSettings(beam=4)
     twice = SharpTranslator([speller.model] * 2, settings, max_len=30).translate(speller.sources[:20])
     once = SharpTranslator([speller.model], settings, max_len=30).translate(speller.sources[:20])
-    assert [each.tokens for each in twice] == [each.tokens for each in once]
-    assert [each.log_prob for each in twice] == pytest.approx([each.log_prob for each in once], abs=1e-4)
+    assert [translation.tokens for translation in twice] == [translation.tokens for translation in once]
+    assert [translation.log_prob for translation in twice] == pytest.approx(
+        [translation.log_prob for translation in once], abs=1e-4
+    )
 
 
-def test_an_ensemble_averages_what_its_models_think(speller: Speller) -> None:
+def test_an_ensemble_averages_the_distributions_of_its_models(speller: Speller) -> None:
     """SHARP-14: its score is the sum of the logarithms of mean probabilities, each model reading its own source states."""
     settings, members = DecoderSettings(beam=3), [speller.model, speller.other]
     both = SharpTranslator(members, settings, max_len=30)
     alone = [SharpTranslator([member], settings, max_len=30) for member in members]
     for source in speller.sources[:10]:
-        found = both.decode(both.encode(source))
-        said = (*found.tokens, SPELLER.eos_token)
-        log_probs = [each.forced(each.encode(source), said).log_probs.astype(np.float64) for each in alone]
-        assert math.isclose(found.log_prob, float((np.logaddexp(*log_probs) - math.log(2)).sum()), abs_tol=1e-4)
+        translation = both.decode(both.encode(source))
+        emitted = (*translation.tokens, SPELLER.eos_token)
+        log_probs = [member.forced(member.encode(source), emitted).log_probs.astype(np.float64) for member in alone]
+        assert math.isclose(translation.log_prob, float((np.logaddexp(*log_probs) - math.log(2)).sum()), abs_tol=1e-4)
 
 
-def test_what_makes_no_ensemble_is_said(speller: Speller) -> None:
+def test_models_that_form_no_ensemble_are_refused(speller: Speller) -> None:
     other = build_model(SPELLER.model_copy(update={"tgt_vocab": 40})).eval()
     assert isinstance(other, AttentionalModel)
     with pytest.raises(NmtError, match="different vocabularies"):

@@ -45,14 +45,14 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def tiny(**other: Any) -> AttentionalArchitecture:
-    found = architecture_of(SHARP.model_dump(mode="json") | other)
-    assert isinstance(found, AttentionalArchitecture)
-    return found
+    architecture = architecture_of(SHARP.model_dump(mode="json") | other)
+    assert isinstance(architecture, AttentionalArchitecture)
+    return architecture
 
 
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_sharp_16_the_source_side_of_the_kernels_is_that_of_torch(cell: str, layers: int) -> None:
+def test_sharp_16_the_source_side_of_the_kernels_equals_torchs(cell: str, layers: int) -> None:
     """Every bias counts, that inside a GRU's reset gate too."""
     model = build_model(tiny(source_cell=cell, source_layers=layers), seed=5).eval()
     assert isinstance(model, AttentionalModel)
@@ -67,14 +67,14 @@ def test_sharp_16_the_source_side_of_the_kernels_is_that_of_torch(cell: str, lay
         assert translator.encode(source)[0] == pytest.approx(expected.numpy(), abs=2e-6)
 
 
-def test_a_gru_step_is_that_of_the_worked_example() -> None:
+def test_a_gru_step_equals_the_worked_example() -> None:
     """SHARP-04: logits 0.1 and 0.2 of the gates, h = 0.5, W_h h = 0.2, all else of the candidate 0.3 - 0.2."""
     fed, recurred = torch.tensor([[0.1, 0.2, 0.1]]), torch.tensor([[0.0, 0.0, 0.2]])
     (after,) = gru(fed, recurred, torch.tensor([[0.5]]))
     assert float(after) == pytest.approx(0.360788, abs=5e-7)
 
 
-def test_an_lstm_step_is_torchs_own() -> None:
+def test_an_lstm_step_equals_torchs() -> None:
     """torch's gates stand in the same order, and its two biases are one here."""
     theirs = torch.nn.LSTMCell(3, 4)
     x, h, c = torch.rand(5, 3), torch.rand(5, 4), torch.rand(5, 4)
@@ -99,7 +99,7 @@ def attending() -> AttentionalCell:
     return cell
 
 
-def test_attention_is_that_of_the_worked_example(attending: AttentionalCell) -> None:
+def test_attention_equals_the_worked_example(attending: AttentionalCell) -> None:
     """SHARP-04: keys e1 and e2, query (1, 0): scores 0.580026 and 0, weights 0.641073 and 0.358927."""
     with torch.no_grad():
         keys, values = attending.look_at(torch.eye(2)[None])
@@ -109,7 +109,7 @@ def test_attention_is_that_of_the_worked_example(attending: AttentionalCell) -> 
     assert output[0].atanh().tolist() == pytest.approx([0.641073, 0.358927], abs=2e-6)
 
 
-def test_a_stack_is_that_of_the_worked_example() -> None:
+def test_a_stack_equals_the_worked_example() -> None:
     """SHARP-12: identity weights, from (1, -1): (1, 0), (1, 0), (2, 0), (2, 0), (4, 0), and tanh of it."""
     outputs = []
     for layers in range(1, 6):
@@ -144,13 +144,13 @@ def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None
     alone, src, lengths = sources(SHARP, [3, 9, 5, 2])
     theirs = decode_batch(model, src, lengths, beam=width, max_len=15, length_penalty=0.0)
     ours = SharpTranslator([model], DecoderSettings(beam=width), max_len=15).translate(alone)
-    assert [each.tokens for each in ours] == [each.tokens for each in theirs]
-    assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+    assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
+    assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-3)
 
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("offset", [1e4, -1e4])
-def test_scores_at_large_logits_are_those_of_float64_in_torch_and_in_the_kernels(offset: float, fused: bool) -> None:
+def test_scores_at_large_logits_equal_float64_in_torch_and_in_the_kernels(offset: float, fused: bool) -> None:
     """Logits are the output biases alone: multiples of 1/1024, which float32 holds exactly up to 16,384."""
     model, steps = lively_of("gru"), 6
     biases = offset + np.random.default_rng(3).integers(-4_096, 4_096, model.vocab) / 1_024
@@ -167,7 +167,7 @@ def test_scores_at_large_logits_are_those_of_float64_in_torch_and_in_the_kernels
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
+def test_single_steps_give_the_logits_of_one_pass_over_all_tokens(form: str) -> None:
     model = lively_of(form)
     _, src, lengths = sources(SHARP, [3, 9, 5])
     fed = torch.randint(4, 16, (3, 6), generator=torch.Generator().manual_seed(1))
@@ -181,7 +181,7 @@ def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 2e-3), ("bfloat16", 0.1)])
-def test_other_number_types_say_nearly_the_same(kind: str, tolerance: float) -> None:
+def test_other_number_types_give_nearly_equal_logits(kind: str, tolerance: float) -> None:
     exact, other = lively("sharp"), build_model(SHARP).eval()
     other.load_state_dict(exact.state_dict())
     if kind == "bfloat16":
@@ -243,14 +243,14 @@ def test_weights_stay_within_what_16_bits_hold() -> None:
     assert largest["projection.bias"] > 0.4
 
 
-def test_a_name_stands_for_a_model_that_a_processor_can_train() -> None:
+def test_the_name_sharp_stands_for_a_model_small_enough_for_a_cpu() -> None:
     recipe = recipe_for("sharp", vocab=300)
     assert recipe.architecture == NAMED["sharp"].model_copy(update={"src_vocab": 300, "tgt_vocab": 300})
     assert replace(recipe, architecture=NAMED["sharp"]).rate(500) == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"stack": [{"kind": "fc_relu", "width": 8}] * 2}, "neighbouring fc_relu layers are one block"),
         ({"stack": [{"kind": "relu", "width": 8}]}, "stack.0.kind: Input should be 'fc_relu', 'fc_tanh', 'gru' or 'lstm'"),
@@ -260,7 +260,7 @@ def test_a_name_stands_for_a_model_that_a_processor_can_train() -> None:
         ({"eos_token": 50}, "eos_token: 50 is no token of a vocabulary of 50"),
     ],
 )
-def test_what_makes_no_attentional_model_is_said(other: dict[str, Any], said: str) -> None:
-    with pytest.raises(NmtError) as told:
+def test_an_impossible_attentional_architecture_is_refused(other: dict[str, Any], message: str) -> None:
+    with pytest.raises(NmtError) as caught:
         tiny(**other)
-    assert said in str(told.value)
+    assert message in str(caught.value)

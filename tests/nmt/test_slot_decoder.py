@@ -30,51 +30,53 @@ def sentences(name: str) -> list[list[int]]:
     return sources(lively(name).architecture, LENGTHS)[0]
 
 
-def said(decoder: SlotDecoder) -> dict[int, Hypothesis]:
+def decode_to_end(decoder: SlotDecoder) -> dict[int, Hypothesis]:
     """Step until all are done."""
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     while decoder.active:
-        found.update(decoder.step())
-    return found
+        hypotheses.update(decoder.step())
+    return hypotheses
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_whoever_joins_midway_says_what_it_says_alone(name: str, beam: int) -> None:
+def test_a_sentence_that_joins_midway_is_translated_as_alone(name: str, beam: int) -> None:
     """Against a search written out in plain lists; two join at first, the others one by one, two steps apart."""
     decoder = SlotDecoder(lively(name), beam=beam, max_len=MOST, capacity=len(LENGTHS))
     encoded = decoder.encode(sentences(name)[:3]) + decoder.encode(sentences(name)[3:])
     decoder.join([encoded[4], encoded[0]], [4, 0])
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
     for late in (1, 5, 3, 2):
-        found.update(decoder.step())
-        found.update(decoder.step())
+        hypotheses.update(decoder.step())
+        hypotheses.update(decoder.step())
         decoder.join([encoded[late]], [late])
-    found.update(said(decoder))
+    hypotheses.update(decode_to_end(decoder))
     expected = alone(name, beam)
-    assert [found[at].tokens for at in range(6)] == [each.hypothesis.tokens for each in expected]
+    assert [hypotheses[at].tokens for at in range(6)] == [lone.hypothesis.tokens for lone in expected]
     if beam > 1:
-        assert [found[at].score for at in range(6)] == pytest.approx([each.hypothesis.score for each in expected], rel=1e-4)
+        assert [hypotheses[at].score for at in range(6)] == pytest.approx(
+            [lone.hypothesis.score for lone in expected], rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("name", ["gru", "marian"])
-def test_each_keeps_its_own_length_be_it_forced_or_its_limit(name: str, beam: int) -> None:
+def test_each_sentence_keeps_its_forced_length_or_its_limit(name: str, beam: int) -> None:
     """Forced ones never end before; the others do so beside them, or at a limit of their own."""
     model = lively(name)
     decoder = SlotDecoder(model, beam=beam, max_len=MOST, capacity=6)
     forced, most = [7, None, 1, None, 12, None], [None, None, None, 2, None, 1]
     assert decoder.join(decoder.encode(sentences(name)), range(6), forced, most) == []
-    found = said(decoder)
-    assert [len(found[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
-    assert model.eos_token not in found[0].tokens + found[4].tokens
-    assert found[1].tokens == alone(name, beam)[1].hypothesis.tokens
+    hypotheses = decode_to_end(decoder)
+    assert [len(hypotheses[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
+    assert model.eos_token not in hypotheses[0].tokens + hypotheses[4].tokens
+    assert hypotheses[1].tokens == alone(name, beam)[1].hypothesis.tokens
     for at, limit in ((3, 2), (5, 1)):
-        assert found[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).hypothesis.tokens
+        assert hypotheses[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).hypothesis.tokens
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_the_batch_loses_who_is_done_at_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+def test_a_finished_sentence_leaves_the_batch_at_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
     """FNI-08: what a step costs follows those that are left."""
     rows, body = [], RecurrentSlots.body
 
@@ -101,18 +103,18 @@ def test_an_output_that_ends_at_once_is_empty_after_one_step(beam: int) -> None:
     decoder = SlotDecoder(Table(table.log_softmax(dim=1)), beam=beam, capacity=2)
     decoder.join(decoder.encode([[3, 1], [4, 1]]), [7, 8], max_lens=[beam, beam])
     if beam == 1:
-        assert [(key, found.tokens) for key, found in decoder.step()] == [(7, ()), (8, ())]
+        assert [(key, hypothesis.tokens) for key, hypothesis in decoder.step()] == [(7, ()), (8, ())]
     else:  # the empty one is kept, and the beam looks for a second
-        assert {key: found.tokens for key, found in said(decoder).items()} == {7: (), 8: ()}
+        assert {key: hypothesis.tokens for key, hypothesis in decode_to_end(decoder).items()} == {7: (), 8: ()}
     assert decoder.step() == []
 
 
-def test_who_is_forced_to_no_token_is_done_when_it_joins() -> None:
+def test_a_sentence_forced_to_no_token_is_done_when_it_joins() -> None:
     decoder = SlotDecoder(lively("gru"), capacity=3)
     encoded = decoder.encode(sentences("gru")[:3])
     assert decoder.join(encoded, [5, 6, 7], [0, 2, 0]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
     assert decoder.active == 1
-    assert set(said(decoder)) == {6}
+    assert set(decode_to_end(decoder)) == {6}
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -131,12 +133,14 @@ def test_lengths_beyond_the_positions_are_refused_and_limits_end_there(beam: int
     assert decoder.active == 0
     decoder.join(encoded, [0], [64])
     decoder.join(encoded, [1])
-    found = said(decoder)
-    assert (len(found[0].tokens), len(found[1].tokens) <= 64) == (64, True)
+    hypotheses = decode_to_end(decoder)
+    assert (len(hypotheses[0].tokens), len(hypotheses[1].tokens) <= 64) == (64, True)
 
 
 @pytest.mark.parametrize("where", ["join", "body", "reorder"])
-def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_too_little_memory_drops_all_sentences_and_the_decoder_stays_usable(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=3)
     encoded = decoder.encode(sentences("gru")[:3])
     decoder.join(encoded[:1], [0])
@@ -150,12 +154,12 @@ def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pyt
             decoder.join(encoded[1:2], [1]) if where == "join" else decoder.step()
     assert decoder.active == 0
     decoder.join(encoded, range(3))
-    found = said(decoder)
-    assert [found[at].tokens for at in range(3)] == [each.hypothesis.tokens for each in alone("gru", 2)[:3]]
+    hypotheses = decode_to_end(decoder)
+    assert [hypotheses[at].tokens for at in range(3)] == [lone.hypothesis.tokens for lone in alone("gru", 2)[:3]]
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_slots_for_which_there_is_no_room_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+def test_slots_that_do_not_fit_in_memory_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
     """Really asked of the allocator: 2**53 bytes and more."""
     made = type(lively("marian")).slots
     monkeypatch.setattr(type(lively("marian")), "slots", lambda self, *_: made(self, 10**12))
@@ -169,7 +173,7 @@ def test_slots_for_which_there_is_no_room_are_refused_in_one_line(monkeypatch: p
 
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("name", ["gru", "marian"])
-def test_room_is_made_for_those_that_join_and_grows_to_the_capacity_and_no_further(name: str, beam: int) -> None:
+def test_room_grows_with_the_joined_sentences_up_to_the_capacity(name: str, beam: int) -> None:
     decoder = SlotDecoder(lively(name), beam=beam, capacity=7, max_len=MOST)
     encoded = decoder.encode((sentences(name) * 2)[:7])
     rows = []
@@ -181,11 +185,11 @@ def test_room_is_made_for_those_that_join_and_grows_to_the_capacity_and_no_furth
         if name == "marian":
             assert slots._past.shape[dim] == rows[-1] * beam
     assert rows == [2, 4, 4, 7, 7]
-    found = said(decoder)
-    assert [found[at].tokens for at in range(6)] == [each.hypothesis.tokens for each in alone(name, beam)]
+    hypotheses = decode_to_end(decoder)
+    assert [hypotheses[at].tokens for at in range(6)] == [lone.hypothesis.tokens for lone in alone(name, beam)]
 
 
-def test_what_was_under_way_is_let_go_before_there_is_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_sentences_free_their_memory_before_others_get_room(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = SlotDecoder(lively("marian"), capacity=2)
     encoded = decoder.encode(sentences("marian")[:2])
     decoder.join(encoded[:1], [0])
@@ -209,10 +213,10 @@ def test_a_batch_that_no_memory_holds_is_refused_in_one_line() -> None:
     with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch, beam or length\)$"):
         decoder.encode_padded(src, torch.tensor([2**20]).expand(2**20))
     decoder.join(decoder.encode([[5, 6, 3]]), [0], [2])
-    assert len(said(decoder)[0].tokens) == 2
+    assert len(decode_to_end(decoder)[0].tokens) == 2
 
 
-def test_all_may_be_dropped() -> None:
+def test_all_sentences_may_be_dropped() -> None:
     decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=2)
     encoded = decoder.encode(sentences("gru")[:2])
     decoder.join(encoded, [0, 1])
@@ -221,4 +225,4 @@ def test_all_may_be_dropped() -> None:
     assert (decoder.active, decoder.longest) == (0, 0)
     decoder.join(encoded[1:], [1])
     assert decoder.longest == LENGTHS[1]
-    assert said(decoder)[1].tokens == alone("gru", 2)[1].hypothesis.tokens
+    assert decode_to_end(decoder)[1].tokens == alone("gru", 2)[1].hypothesis.tokens

@@ -54,8 +54,8 @@ class Alone:
         logits = self.model.project(self.slots.body(tokens))
         for slot, (state, fed) in enumerate(zip(self.states, tokens.split(self.beam), strict=True)):
             expected, state = self.model.step(state, fed)
-            found = logits[slot * self.beam : (slot + 1) * self.beam]
-            apart = float((found - expected).abs().max() / expected.abs().max())
+            slot_logits = logits[slot * self.beam : (slot + 1) * self.beam]
+            apart = float((slot_logits - expected).abs().max() / expected.abs().max())
             self.difference = math.nan if math.isnan(apart) else max(self.difference, apart)
             self.states[slot] = self.model.reorder(state, parents[slot])
             self.ages[slot] += 1
@@ -77,7 +77,7 @@ def turns(draw: st.DrawFn) -> list[tuple[list[int], list[int], list[int], int]]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @settings(max_examples=8)
 @given(turns(), st.sampled_from([1, 3]), st.integers(1, 8))
-def test_whoever_joins_and_leaves_a_sentence_has_the_logits_it_has_alone(
+def test_a_sentence_has_the_logits_it_has_alone_whoever_joins_and_leaves(
     name: str, drawn: list[tuple[list[int], list[int], list[int], int]], beam: int, capacity_rows: int
 ) -> None:
     model = lively(name)
@@ -93,7 +93,7 @@ def test_whoever_joins_and_leaves_a_sentence_has_the_logits_it_has_alone(
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_full_house_refilled_for_long_keeps_every_sentences_logits(name: str) -> None:
+def test_long_refilling_of_all_slots_keeps_every_sentences_logits(name: str) -> None:
     """A hundred steps, at most 15 for each: columns of keys and values are given back again and again."""
     model = lively(name)
     with torch.inference_mode():
@@ -109,7 +109,7 @@ def test_a_full_house_refilled_for_long_keeps_every_sentences_logits(name: str) 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("lengths", [[7, 7, 7, 7], [3, 9, 5, 7]])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_joined_together_they_take_the_very_steps_of_a_batch(name: str, lengths: list[int], beam: int) -> None:
+def test_sentences_that_join_together_take_the_same_steps_as_a_batch(name: str, lengths: list[int], beam: int) -> None:
     """Byte by byte, over more steps than the first room for keys and values."""
     model = lively(name)
     with torch.inference_mode():
@@ -126,7 +126,7 @@ def test_joined_together_they_take_the_very_steps_of_a_batch(name: str, lengths:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_once_the_longest_source_has_left_nothing_of_it_is_looked_at(name: str) -> None:
+def test_after_the_longest_source_leaves_steps_read_only_the_others(name: str) -> None:
     """The others, equally long, take the very steps of a batch of their own, without a mask."""
     model = lively(name)
     with torch.inference_mode():
@@ -140,7 +140,7 @@ def test_once_the_longest_source_has_left_nothing_of_it_is_looked_at(name: str) 
             assert torch.equal(model.project(slots.body(tokens)), expected)
 
 
-def test_the_last_slots_fill_the_holes_of_those_who_leave() -> None:
+def test_the_last_slots_fill_the_holes_of_those_that_leave() -> None:
     """A worked example: of six, 1 and 3 and 4 leave; 5 takes the place of 1."""
     model = lively("gru")
     slots = model.slots(12)
@@ -152,7 +152,7 @@ def test_the_last_slots_fill_the_holes_of_those_who_leave() -> None:
 
 
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
-def test_numbers_gone_wrong_in_one_sentence_reach_no_other(name: str) -> None:
+def test_nan_in_one_sentence_does_not_reach_others(name: str) -> None:
     """Not even the next one in its place: not-a-number times a weight of 0 is not a number."""
     model = lively(name)
     with torch.inference_mode():
@@ -172,7 +172,7 @@ def test_numbers_gone_wrong_in_one_sentence_reach_no_other(name: str) -> None:
         assert both.difference < 1e-4
 
 
-def test_positions_are_counted_for_each_sentence_by_itself() -> None:
+def test_positions_are_counted_per_sentence() -> None:
     """The model has 64: the first sentence ends there, one that joined 30 steps later goes on."""
     model = lively("marian")
     with torch.inference_mode():
@@ -191,7 +191,7 @@ def test_positions_are_counted_for_each_sentence_by_itself() -> None:
         assert both.difference < 1e-4
 
 
-def test_a_sentence_that_joins_behind_a_very_old_one_sees_its_own_columns_alone() -> None:
+def test_a_sentence_that_joins_long_after_another_attends_only_to_its_own_columns() -> None:
     """More hidden columns than the blocks of 512 in which torch's attention goes through them."""
     model = build_model(MARIAN.model_copy(update={"max_positions": 600}), seed=1).eval()
     with torch.inference_mode():
@@ -223,7 +223,7 @@ class Written(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ["gru", "marian"])
-def test_joining_and_leaving_cost_what_the_rows_concerned_hold(name: str) -> None:
+def test_joining_and_leaving_copy_only_the_rows_concerned(name: str) -> None:
     """One of 64 leaves and another joins: less than a tenth of what writing all 64 sources anew takes."""
     model = lively(name)
     with torch.inference_mode():
@@ -241,7 +241,7 @@ def test_joining_and_leaving_cost_what_the_rows_concerned_hold(name: str) -> Non
     assert changing.total < 0.1 * anew.total
 
 
-def test_columns_that_nobody_looks_at_are_given_back() -> None:
+def test_columns_without_a_reader_are_reused() -> None:
     """Of sentences that stay for 20 steps, two at a time, 240 steps more write no larger tensor than the first 80."""
     model = lively("marian")
     with torch.inference_mode():
@@ -260,7 +260,7 @@ def test_columns_that_nobody_looks_at_are_given_back() -> None:
 
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
 @pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 1e-3), ("bfloat16", 0.05)])
-def test_other_number_types_work_the_same_way(name: str, kind: str, tolerance: float) -> None:
+def test_slots_work_in_other_number_types(name: str, kind: str, tolerance: float) -> None:
     model = build_model(ARCHITECTURES[name], seed=3).eval()
     if kind == "bfloat16":
         model.to(torch.bfloat16)

@@ -39,7 +39,7 @@ def always(_: int) -> bool:
     return True
 
 
-def test_a_copy_is_made_once_it_pays_and_used_from_then_on() -> None:
+def test_a_copy_is_made_when_it_pays_and_used_afterwards() -> None:
     """Asked with the number of uses, this one included; the product is that of the same columns."""
     cache, asked = SubMatrixCache(10_000), list[int]()
 
@@ -47,16 +47,16 @@ def test_a_copy_is_made_once_it_pays_and_used_from_then_on() -> None:
         asked.append(uses)
         return uses == 3
 
-    found = [cache.get(WEIGHT, columns(1, 5, 9), "key", pays) for _ in range(5)]
+    copies = [cache.get(WEIGHT, columns(1, 5, 9), "key", pays) for _ in range(5)]
     assert asked == [1, 2, 3]
-    assert found[:2] == [None, None] and found[2] is found[3] is found[4]
+    assert copies[:2] == [None, None] and copies[2] is copies[3] is copies[4]
     assert (cache.hits, cache.misses, cache.made, len(cache)) == (2, 3, 1, 1)
     hidden = torch.randn((3, 8), generator=torch.Generator().manual_seed(2))
-    assert found[2] is not None
-    assert torch.allclose(found[2].products(hidden), hidden @ WEIGHT[[1, 5, 9]].T, atol=1e-6)
+    assert copies[2] is not None
+    assert torch.allclose(copies[2].products(hidden), hidden @ WEIGHT[[1, 5, 9]].T, atol=1e-6)
 
 
-def test_the_oldest_copies_give_way_and_their_bytes_are_told() -> None:
+def test_the_least_recently_used_copies_are_freed_and_bytes_are_counted() -> None:
     one = SubMatrixCache(10_000).get(WEIGHT, columns(*range(10)), 0, always)
     assert one is not None
     cache = SubMatrixCache(2 * one.nbytes)
@@ -72,12 +72,12 @@ def test_a_copy_that_just_fits_is_kept_and_one_that_does_not_is_never_made() -> 
     needed = SubMatrix.bytes_of(WEIGHT, 10)
     for budget, made, hits in ((needed, 1, 3), (needed - 1, 0, 0)):
         cache = SubMatrixCache(budget)
-        found = [cache.get(WEIGHT, columns(*range(10)), 0, always) for _ in range(4)]
+        copies = [cache.get(WEIGHT, columns(*range(10)), 0, always) for _ in range(4)]
         assert (cache.made, cache.hits, cache.nbytes) == (made, hits, made * needed)
-        assert [each is not None for each in found] == [bool(made)] * 4
+        assert [copy is not None for copy in copies] == [bool(made)] * 4
 
 
-def test_keys_that_drive_each_other_out_must_earn_the_next_copy_anew() -> None:
+def test_a_key_without_its_copy_must_be_used_again_before_the_next_copy() -> None:
     """Room for one, two in turn, each copy worth three uses: without that every step would make one."""
     cache = SubMatrixCache(SubMatrix.bytes_of(WEIGHT, 10))
     for step in range(60):
@@ -85,7 +85,7 @@ def test_keys_that_drive_each_other_out_must_earn_the_next_copy_anew() -> None:
     assert cache.made <= 60 / 3
 
 
-def test_what_is_remembered_beside_the_budget_is_little() -> None:
+def test_the_counts_of_keys_without_copies_are_bounded() -> None:
     cache = SubMatrixCache(100_000)
     for key in range(10_000):
         cache.get(WEIGHT, columns(1), ("a key", key), lambda uses: uses > 1)
@@ -109,7 +109,7 @@ def test_threads_may_share_a_cache() -> None:
 
 
 @pytest.mark.parametrize("kind", ["clusters", "lists"])
-def test_directions_that_share_a_cache_never_multiply_each_others_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_that_share_a_cache_keep_their_own_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters of both have the same numbers, and the same sentences have other lists."""
     monkeypatch.setattr(ProductChoice, "pays", lambda *_: True)
     model, cache = lively("gru"), SubMatrixCache(1_000_000)
@@ -120,13 +120,14 @@ def test_directions_that_share_a_cache_never_multiply_each_others_columns(kind: 
         else:
             made = listed(MadeLists([[1, 3, *range(3 + seed, 50, seed)]], VOCAB))
         runs = [
-            decode_batched(model, alone, mini(1), max_len=12, vocabulary=replace(made, cache=each)) for each in (None, cache)
+            decode_batched(model, alone, mini(1), max_len=12, vocabulary=replace(made, cache=used_cache))
+            for used_cache in (None, cache)
         ]
         assert runs[0].hypotheses != () and cache.made > 0
         assert [one.tokens for one in runs[0].hypotheses] == [one.tokens for one in runs[1].hypotheses]
 
 
-def test_nothing_is_kept_beyond_the_budget() -> None:
+def test_copies_never_exceed_the_budget() -> None:
     cache = SubMatrixCache(0)
     assert cache.get(WEIGHT, columns(1, 2), 0, always) is None
     with pytest.raises(NmtError, match=r"a cache of -1 bytes \(give 0 or more\)"):
@@ -152,17 +153,17 @@ def test_a_cache_changes_no_translation(width: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ProductChoice, "pays", lambda *_: True)
     cache = SubMatrixCache(6_000)
     part = replace(clustered(clusters), cache=cache)
-    found = decode_batched(model, alone, mini(1), beam=width, max_len=20, vocabulary=part)
-    assert [one.tokens for one in found.hypotheses] == [one.tokens for one in without.hypotheses]
-    assert found.subset is not None
-    assert cache.hits + cache.misses == len(found.subset.columns)
+    run = decode_batched(model, alone, mini(1), beam=width, max_len=20, vocabulary=part)
+    assert [one.tokens for one in run.hypotheses] == [one.tokens for one in without.hypotheses]
+    assert run.subset is not None
+    assert cache.hits + cache.misses == len(run.subset.columns)
     assert cache.hits > 0 and cache.made > len(cache)
-    assert str(cache).startswith(f"copies of columns served {cache.hits:,} of {len(found.subset.columns):,} products: ")
+    assert str(cache).startswith(f"copies of columns served {cache.hits:,} of {len(run.subset.columns):,} products: ")
     assert cache.nbytes <= 6_000
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_packed_weights_are_timed_as_they_are_multiplied(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_packed_weights_is_measured_with_their_own_product(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the break-even all columns are multiplied where the packed product is fast, and not where it is slow."""
     if not has_half_weights():
         pytest.skip("this torch has no FBGEMM")

@@ -77,9 +77,9 @@ def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> Non
         dense = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced)
         for scatter in (False, True):
             part = replace(everything, scatter=scatter)
-            found = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced, vocabulary=part)
-            assert [one.tokens for one in found] == [one.tokens for one in dense]
-            assert [one.score for one in found] == pytest.approx([one.score for one in dense], abs=1e-5)
+            restricted = decode_batch(model, src, lengths, beam=width, max_len=12, forced_len=forced, vocabulary=part)
+            assert [one.tokens for one in restricted] == [one.tokens for one in dense]
+            assert [one.score for one in restricted] == pytest.approx([one.score for one in dense], abs=1e-5)
     if width == 1:
         unscored = decode_batch(model, src, lengths, max_len=12, scored=False, vocabulary=everything)
         wanted = decode_batch(model, src, lengths, max_len=12)
@@ -88,7 +88,7 @@ def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> Non
 
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("kind", ["bfloat16", "half weights"])
-def test_all_clusters_active_goes_as_dense_in_other_number_types(kind: str, width: int) -> None:
+def test_all_clusters_active_nearly_equals_dense_in_other_number_types(kind: str, width: int) -> None:
     from copy import deepcopy
 
     model = deepcopy(lively("gru"))
@@ -100,22 +100,24 @@ def test_all_clusters_active_goes_as_dense_in_other_number_types(kind: str, widt
         pytest.skip("this torch has no FBGEMM")
     everything = clustered(all_active(VOCAB, 16))
     _, src, lengths = sources(GRU, LENGTHS)
-    dense, found = (decode_batch(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything))
-    same = sum(one.tokens == other.tokens for one, other in zip(dense, found, strict=True))
+    dense, restricted = (
+        decode_batch(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything)
+    )
+    same = sum(one.tokens == other.tokens for one, other in zip(dense, restricted, strict=True))
     assert same >= (len(LENGTHS) if kind == "half weights" else len(LENGTHS) - 2)  # dense bfloat16 rounds its logits
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_scattered_and_straight_decode_alike(narrow: ClusterSet, alone: list[list[int]], width: int) -> None:
     """XP-02, on a trained model, whoever is decoded together."""
-    model, found = lively("gru"), []
+    model, outputs = lively("gru"), []
     for batching in (mini(1), mini(3), top_up(3, half_empty(3))):
         for scatter in (False, True):
             run = decode_batched(
                 model, alone, batching, beam=width, max_len=30, vocabulary=replace(clustered(narrow), scatter=scatter)
             )
-            found.append([one.tokens for one in run.hypotheses])
-        assert found[-1] == found[-2]
+            outputs.append([one.tokens for one in run.hypotheses])
+        assert outputs[-1] == outputs[-2]
 
 
 def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tuple[BatchedRun, BatchedRun, SubsetAccount]:
@@ -126,13 +128,13 @@ def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tup
     return dense, audited, audited.subset
 
 
-def test_greedily_a_sentence_is_identical_exactly_where_no_step_missed(narrow: ClusterSet) -> None:
+def test_greedy_search_differs_from_dense_exactly_in_sentences_with_a_miss(narrow: ClusterSet) -> None:
     """FVP-08: a miss is the dense argmax outside the active columns, and nothing else tells a sentence from its dense one."""
     alone = sources(GRU, LENGTHS * 4, seed=6)[0]
     dense, audited, account = dense_and_audited(clustered(narrow), alone)
     missed = [account.by_sentence[sentence].missed for sentence in range(len(alone))]
     same = [one.tokens == other.tokens for one, other in zip(dense.hypotheses, audited.hypotheses, strict=True)]
-    assert same == [not each for each in missed]
+    assert same == [not misses for misses in missed]
     assert 0 < sum(same) < len(alone)
     assert account.miss_rate == sum(missed) / sum(account.rows)
 
@@ -149,33 +151,33 @@ def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) ->
     assert audited.subset.columns == run.subset.columns
 
 
-def test_an_account_of_several_runs_tells_of_audited_rows_alone(narrow: ClusterSet, alone: list[list[int]]) -> None:
+def test_the_miss_rate_of_several_runs_counts_only_audited_rows(narrow: ClusterSet, alone: list[list[int]]) -> None:
     """An unaudited run before an audited one: its rows, of which no miss was counted, made the rate too small."""
     model, account = lively("gru"), SubsetAccount()
     for audit in (False, True):
         part = replace(clustered(narrow), audit=audit, account=account)
         decode_batched(model, alone, mini(1), max_len=30, vocabulary=part)
-    own = dense_and_audited(clustered(narrow), alone)[2]
-    assert account.miss_rate == own.miss_rate > 0
-    assert account.rows == own.rows * 2 and account.audited == own.rows
+    single_run = dense_and_audited(clustered(narrow), alone)[2]
+    assert account.miss_rate == single_run.miss_rate > 0
+    assert account.rows == single_run.rows * 2 and account.audited == single_run.rows
 
 
-def test_misses_fall_with_more_tokens_a_cluster(alone: list[list[int]]) -> None:
+def test_more_tokens_per_cluster_give_fewer_misses(alone: list[list[int]]) -> None:
     """FVP-08; the active share rises (FVP-11)."""
-    found = [dense_and_audited(clustered(trained_clusters(top)), alone)[2] for top in (1, 4, 16)]
-    rates, shares = [each.miss_rate for each in found], [each.share.mean() for each in found]
+    accounts = [dense_and_audited(clustered(trained_clusters(top)), alone)[2] for top in (1, 4, 16)]
+    rates, shares = [account.miss_rate for account in accounts], [account.share.mean() for account in accounts]
     assert rates[0] >= rates[1] >= rates[2] and rates[0] > rates[2]
     assert shares[0] < shares[1] < shares[2]
 
 
-def test_the_account_tells_the_union_of_those_under_way(narrow: ClusterSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """FVP-06: against a union by hand, step by step; sentences that are done are left out, and columns then shrink."""
     alone, seen = sources(GRU, [3, 6, 12], seed=6)[0], list[set[int]]()
     columns = ClusteredColumns.columns
 
     def watched(self: ClusteredColumns, hidden: torch.Tensor) -> object:
         apart = ((hidden[:, None, :] - narrow.centroids.points).double() ** 2).sum(dim=2)
-        seen.append({token for own in apart.argmin(dim=1).tolist() for token in narrow.sets.of(own).tolist()})
+        seen.append({token for cluster in apart.argmin(dim=1).tolist() for token in narrow.sets.of(cluster).tolist()})
         active = columns(self, hidden)
         assert active.columns.tolist() == sorted(seen[-1])
         return active
@@ -183,25 +185,25 @@ def test_the_account_tells_the_union_of_those_under_way(narrow: ClusterSet, monk
     monkeypatch.setattr(ClusteredColumns, "columns", watched)
     account = decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow)).subset
     assert account is not None
-    assert account.columns == [len(each) for each in seen]
-    assert account.share.tolist() == [len(each) / VOCAB for each in seen]
+    assert account.columns == [len(union) for union in seen]
+    assert account.share.tolist() == [len(union) / VOCAB for union in seen]
     assert account.rows == account.sentences and account.rows[0] == 3 and account.rows[-1] == 1
 
 
-def test_each_sentence_is_told_by_its_place_whatever_the_order(alone: list[list[int]]) -> None:
+def test_the_account_of_a_sentence_has_its_index_in_any_decoding_order(alone: list[list[int]]) -> None:
     """Sorted by length, joining late, one at a time: the steps of each, and at batch 1 the share of its own columns."""
     model = lively("gru")
     lists = MadeLists([[1, 3, *range(4, 6 + token)] for token in range(16)], VOCAB)
-    own = [len(lists.of(source)) / VOCAB for source in alone]
+    list_shares = [len(lists.of(source)) / VOCAB for source in alone]
     for batching in (mini(1), maxi(3, 8), top_up(3, half_empty(3))):
         run = decode_batched(model, alone, batching, max_len=30, vocabulary=listed(lists))
         assert run.subset is not None
         ended = [len(one.tokens) + (len(one.tokens) < 30) for one in run.hypotheses]
         assert [run.subset.by_sentence[place].steps for place in range(len(alone))] == ended
         shares = [run.subset.sentence_share[place] for place in range(len(alone))]
-        assert all(mine <= told + 1e-12 for mine, told in zip(own, shares, strict=True))
+        assert all(mine <= recorded_share + 1e-12 for mine, recorded_share in zip(list_shares, shares, strict=True))
         if batching.size == 1:
-            assert shares == pytest.approx(own)
+            assert shares == pytest.approx(list_shares)
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -210,8 +212,8 @@ def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None
     model = lively("gru")
     lists = MadeLists([[1, 3, *range(4 + token % 5, 50, 5)] for token in range(16)], VOCAB)
     singly = decode_batched(model, alone, mini(1), beam=width, max_len=12, vocabulary=listed(lists))
-    for source, found in zip(alone, singly.hypotheses, strict=True):
-        assert set(found.tokens) <= set(lists.of(source).tolist())
+    for source, hypothesis in zip(alone, singly.hypotheses, strict=True):
+        assert set(hypothesis.tokens) <= set(lists.of(source).tolist())
     together = decode_batched(model, alone, mini(8), beam=width, max_len=12, vocabulary=listed(lists))
     assert together.subset is not None
     assert together.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
@@ -232,7 +234,7 @@ def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
     assert asked == [tuple(source) for source in alone]
 
 
-def test_lists_without_the_sources_are_no_lists() -> None:
+def test_lists_refuse_sentences_without_source_tokens() -> None:
     """A decoder that was not told of the vocabulary keeps no tokens: better an error than the few words all sentences share."""
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 4])
     part = listed(MadeLists([range(VOCAB)], VOCAB))
@@ -250,20 +252,20 @@ def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: 
     assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
 
 
-def test_a_decoder_that_dropped_all_begins_anew(narrow: ClusterSet, alone: list[list[int]]) -> None:
+def test_a_decoder_that_dropped_all_sentences_decodes_again(narrow: ClusterSet, alone: list[list[int]]) -> None:
     account = SubsetAccount()
     decoder = SlotDecoder(lively("gru"), capacity=4, max_len=30, vocabulary=replace(clustered(narrow), account=account))
     decoder.join(decoder.encode(alone[:4]), range(4))
     decoder.step()
     decoder.drop_all()
     decoder.join(decoder.encode(alone[:2]), [7, 8])
-    found = {}
+    hypotheses = {}
     while decoder.active:
-        found.update(decoder.step())
+        hypotheses.update(decoder.step())
     assert decoder.step() == []
-    assert set(found) == {7, 8} and account.sentences[:2] == [4, 2]
+    assert set(hypotheses) == {7, 8} and account.sentences[:2] == [4, 2]
     again = decode_batched(lively("gru"), alone[:2], mini(4), max_len=30, vocabulary=clustered(narrow))
-    assert [found[7], found[8]] == list(again.hypotheses)
+    assert [hypotheses[7], hypotheses[8]] == list(again.hypotheses)
 
 
 @pytest.fixture
@@ -292,7 +294,7 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
         assert chooser._centroids.points.element_size() == bytes_each
     cache = load_vocabulary(saved("one"), model, cache_mb=1.5).cache
     assert cache is not None and cache.budget_bytes == 1_500_000
-    for name, other, options, said in (
+    for name, other, options, message in (
         ("one", build_model(GRU, seed=9), {}, "a bundle of another model: its output weights are not this one's"),
         ("one", build_model(WIDER, seed=9), {}, "a bundle for contexts of width 16, and a model of 20"),
         ("two", model, {}, "a bundle of several directions: one, other"),
@@ -309,13 +311,13 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
             "copies of columns on cuda, where none was found to pay",
         ),
     ):
-        with pytest.raises(NmtError, match=said) as raised:
+        with pytest.raises(NmtError, match=message) as raised:
             load_vocabulary(saved(name), other, **options)  # type: ignore[arg-type]
         assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16_weights", "bfloat16"])
-def test_an_engine_decodes_with_a_bundle_and_says_so(saved: Callable[[str], Path], compute_type: str) -> None:
+def test_an_engine_decodes_with_a_bundle_and_records_it(saved: Callable[[str], Path], compute_type: str) -> None:
     """The bundle knows the weights as they lie in the file, whatever the engine makes of them."""
     from simnmt.nmt.torch_engine import supported_types
 
@@ -331,7 +333,7 @@ def test_an_engine_decodes_with_a_bundle_and_says_so(saved: Callable[[str], Path
     assert load_engine(model, threads=1).account.vocabulary is None
 
 
-def test_an_engine_joins_and_takes_turns_with_a_bundle(saved: Callable[[str], Path]) -> None:
+def test_an_engine_times_joining_and_alternating_steps_with_a_bundle(saved: Callable[[str], Path]) -> None:
     """What calibration asks of it besides; the cost of products is measured at load."""
     engine = load_engine(str(saved("gru")), threads=1, vocabulary=str(saved("lists")))
     assert hasattr(engine, "joining_s") and hasattr(engine, "in_turn_s")

@@ -92,17 +92,17 @@ def steps_of(search: SlotSearch, model: Table, tables: Tensor, limits: list[Limi
     search.join(limits)
     seen: list[Any] = []
     for table in tables:
-        found = search.choose(search.project(table[search.tokens].clone()))
+        finished = search.choose(search.project(table[search.tokens].clone()))
         parents = search.parents
         seen.append(
             (
-                [(slot, one.tokens) for slot, one in found],
+                [(slot, one.tokens) for slot, one in finished],
                 search.tokens.tolist(),
                 None if parents is None else parents.tolist(),
-                [one.score for _, one in found],
+                [one.score for _, one in finished],
             )
         )
-        gone = {slot for slot, _ in found}
+        gone = {slot for slot, _ in finished}
         order = [slot for slot in range(len(limits)) if slot not in gone]
         search.leave(order)
         limits = [limits[slot] for slot in order]
@@ -142,7 +142,7 @@ def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_sof
         return steps_of(search, model, tables, list(limits))
 
     straight, scattered = steps(False), steps(True)
-    assert [each[:3] for each in straight] == [each[:3] for each in scattered]
+    assert [step[:3] for step in straight] == [step[:3] for step in scattered]
     for one, other in zip(straight, scattered, strict=True):
         assert one[3] == pytest.approx(other[3], abs=1e-4)
 
@@ -160,8 +160,8 @@ def test_all_clusters_active_is_dense(drawing: tuple[Tensor, int, list[Limit], f
         return BeamSearch(model, width, fused=True, vocabulary=vocabulary)
 
     everything = clustered(all_active(model.vocab, model.vocab))
-    dense, part = (steps_of(search(each), model, tables, list(limits)) for each in (None, everything))
-    assert [each[:3] for each in part] == [each[:3] for each in dense]
+    dense, part = (steps_of(search(vocabulary), model, tables, list(limits)) for vocabulary in (None, everything))
+    assert [step[:3] for step in part] == [step[:3] for step in dense]
 
 
 @pytest.mark.parametrize("scatter", [False, True])
@@ -183,7 +183,7 @@ def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: boo
 
 @pytest.mark.parametrize("best", [0, 2])
 @pytest.mark.parametrize("scatter", [False, True])
-def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -> None:
+def test_a_row_without_a_token_to_choose_is_refused_in_one_line(scatter: bool, best: int) -> None:
     """A sentence made to go on where the end alone is active."""
     model = Wide(torch.zeros((6, 6)))
     banned = BannedTokens(model)
@@ -198,7 +198,7 @@ def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -
 
 @pytest.mark.parametrize("best", [0, 1])
 @pytest.mark.parametrize("scatter", [False, True])
-def test_contexts_that_are_no_numbers_are_told_in_one_line(scatter: bool, best: int) -> None:
+def test_contexts_that_are_not_numbers_are_refused_in_one_line(scatter: bool, best: int) -> None:
     for hidden in (torch.tensor([[torch.nan, 1.0]]), torch.tensor([[1.0, 1.0], [torch.inf, 0.0]])):
         with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to find a cluster for: [^\n]*$"):
             output(Layer(), replace(clustered(all_active(5, 2)), scatter=scatter)).project(hidden, best)
@@ -216,8 +216,8 @@ def test_hidden_states_may_lie_anywhere_in_memory(scatter: bool) -> None:
         replace(listed(MadeLists([[1, 3, 4]], 5)), scatter=scatter),
     ):
         layer = output(Layer(), vocabulary, sources=[[0]] * 7)
-        found, wanted = (layer.likeliest_scored(layer.project(each, 1))[0] for each in (hidden, hidden.contiguous()))
-        assert torch.equal(found, wanted)
+        from_view, from_copy = (layer.likeliest_scored(layer.project(states, 1))[0] for states in (hidden, hidden.contiguous()))
+        assert torch.equal(from_view, from_copy)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -251,7 +251,7 @@ def test_a_vocabulary_of_another_model_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["half weights", "bfloat16", "float16"])
-def test_other_number_types_choose_among_the_very_weights_they_hold(kind: str) -> None:
+def test_products_in_other_number_types_use_the_stored_weights(kind: str) -> None:
     """Products in float32 of the rounded weights: against float64 of the same ones."""
     model = build_model(ARCHITECTURES["gru"], seed=3).eval()
     model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
@@ -274,7 +274,7 @@ def test_other_number_types_choose_among_the_very_weights_they_hold(kind: str) -
     assert torch.allclose(best.log_probs.double(), exact.log_softmax(dim=1).topk(3, dim=1).values, atol=1e-5)
 
 
-def test_products_are_made_by_rows_alone_or_as_a_measured_cost_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_product_depends_on_rows_only_or_on_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
     usual = ProductChoice(None, 640, 8)
     for columns in (5, 320, 640):
@@ -287,7 +287,7 @@ def test_products_are_made_by_rows_alone_or_as_a_measured_cost_says(monkeypatch:
     assert choice.method(293, 1) == "row_wise"
 
 
-def test_all_columns_multiplied_give_the_active_ones_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dense_method_gives_the_products_of_the_active_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the break-even the product is dense, and what may be chosen is the same."""
     model, vocabulary = build_model(ARCHITECTURES["gru"], seed=3).eval(), clustered(drawn(50, 16, 4, 0.7, [1, 3], 5))
     with torch.inference_mode():

@@ -109,7 +109,7 @@ def test_two_trainings_do_not_write_one_folder(small_text: CorpusFiles, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_what_a_killed_first_write_left_is_swept(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_files_left_by_a_killed_first_write_are_removed(small_text: CorpusFiles, tmp_path: Path) -> None:
     """It was refused: a folder that holds something else than a training."""
     left = tmp_path / "m" / ".simnmt-partial-0123abcd"
     left.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any
     assert json.loads((folder / "training.json").read_text()) == account
 
 
-def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
+def test_the_score_equals_that_of_the_folder_on_unseen_text(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:
     """Loaded anew, by another way than training took."""
     folder, account = trained
     corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
@@ -141,7 +141,7 @@ def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Pat
     assert [sample["translation"] for sample in result["samples"]] == texts[:10]
 
 
-def test_scores_are_of_what_the_model_writes_not_of_words_copied_from_the_source(
+def test_scores_do_not_count_words_copied_from_the_source(
     small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build_ignorant(*options: Any, **named: Any) -> Any:
@@ -178,19 +178,19 @@ def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(s
     pairs = EncodedPairs.of(corpus.dev, source, target, SHORT.architecture, 100)
     model = build_model(SHORT.architecture, seed=SHORT.seed)
     learner = Learner(model, SHORT, torch.device("cpu"))
-    found = learner.mean_loss(pairs.in_order(200, torch.device("cpu")))
+    loss = learner.mean_loss(pairs.in_order(200, torch.device("cpu")))
     logs = []
     with torch.inference_mode():
         for src, tgt in zip(pairs.src, pairs.tgt, strict=True):
             fed = torch.tensor([[SHORT.architecture.start_token, *tgt[:-1]]])
             logits = model(torch.tensor([src]), torch.tensor([len(src)]), fed)[0]
             logs += [float(row.log_softmax(0)[token]) for row, token in zip(logits, tgt, strict=True)]
-    assert found == pytest.approx(-sum(logs) / len(logs), rel=1e-5)
-    assert found == pytest.approx(math.log(SHORT.architecture.tgt_vocab), rel=0.1)
+    assert loss == pytest.approx(-sum(logs) / len(logs), rel=1e-5)
+    assert loss == pytest.approx(math.log(SHORT.architecture.tgt_vocab), rel=0.1)
 
 
 @pytest.mark.parametrize(("architecture", "steps"), TO_STEPS, ids=["gru", "transformer"])
-def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
+def test_an_interrupted_and_resumed_training_equals_an_uninterrupted_one(
     small_text: CorpusFiles, tmp_path: Path, architecture: Any, steps: int
 ) -> None:
     """With dropout, over the end of an epoch, and stopped where the weights were just looked at and where not."""
@@ -213,7 +213,7 @@ def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
     assert whole["training"]["epoch"] == parts["training"]["epoch"]
 
 
-def test_more_budget_goes_on_and_none_left_only_judges(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_more_budget_resumes_a_training_and_no_budget_only_scores(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=8), threads=1)
     longer = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
     train(small_text, tmp_path / "b", SHORT, budget=Budget(steps=12), threads=1)
@@ -227,7 +227,7 @@ def test_more_budget_goes_on_and_none_left_only_judges(small_text: CorpusFiles, 
     assert greedy["result"]["samples"] == longer["result"]["samples"]  # judged without dropout, also without a step before
 
 
-def test_an_interrupt_at_once_leaves_something_to_translate_with(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_an_immediate_interrupt_leaves_a_usable_model(small_text: CorpusFiles, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         train(small_text, tmp_path / "m", SHORT, budget=Budget(epochs=5), threads=1, progress=stop_at(1))
     assert len(Translator.load(tmp_path / "m", max_len=5).translate(["un deux"])) == 1
@@ -251,7 +251,7 @@ def test_a_signal_waits_until_the_step_is_whole() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_amid_a_step_keeps_that_step_whole(
+def test_a_signal_during_a_step_does_not_split_the_step(
     small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights have changed already: they must not be kept without their step being counted."""
@@ -276,7 +276,9 @@ def test_a_signal_amid_a_step_keeps_that_step_whole(
     assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 3
 
 
-def test_a_look_is_not_taken_twice(small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_development_part_is_measured_once_per_step(
+    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stopped between a look and the step after it; the losses in the curves are means of their own stretch."""
     step = Learner.step
 
@@ -309,7 +311,7 @@ def test_the_best_weights_are_kept_and_judged_not_the_last(
     last.load_state_dict({name.removeprefix("weights."): value for name, value in state.items() if name.startswith("weights.")})
     subwords = (Subwords.read(tmp_path / "later" / name) for name in ("source.model", "target.model"))
     sources = [sample["source"] for sample in later["result"]["samples"]]
-    texts = [found.text for found in Translator(last.eval(), *subwords).translate(sources)]
+    texts = [translation.text for translation in Translator(last.eval(), *subwords).translate(sources)]
     assert texts != [sample["translation"] for sample in later["result"]["samples"]]
 
 
@@ -347,7 +349,7 @@ def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(sma
     assert train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)["training"]["step"] == 1
 
 
-def test_a_damaged_state_is_told_in_a_line(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_a_damaged_state_is_refused_in_one_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
     state = tmp_path / "m" / "state.safetensors"
     whole = state.read_bytes()
@@ -371,7 +373,7 @@ def test_a_damaged_state_is_told_in_a_line(small_text: CorpusFiles, tmp_path: Pa
     ],
     ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
 )
-def test_a_state_of_other_tensors_is_told_in_a_line(
+def test_a_state_of_other_tensors_is_refused_in_one_line(
     begun: tuple[Path, CorpusFiles], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     folder, text = begun
@@ -387,7 +389,7 @@ def test_a_state_of_other_tensors_is_told_in_a_line(
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 
-def test_a_finished_model_without_its_state_is_not_trained_over(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
+def test_a_finished_model_without_its_state_is_not_replaced(begun: tuple[Path, CorpusFiles], tmp_path: Path) -> None:
     """The documentation lets the state be deleted; with another seed or the same, the weights must stay."""
     folder, text = begun
     kept = shutil.copytree(folder, tmp_path / "m")
@@ -423,7 +425,7 @@ def test_an_update_that_fails_midway_is_not_kept(
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_a_rate_that_blows_up_ends_in_a_line(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_a_diverging_training_ends_with_one_line(small_text: CorpusFiles, tmp_path: Path) -> None:
     wild = replace(SHORT, peak_rate=1e30, warmup_steps=1)
     with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
         train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)

@@ -22,7 +22,7 @@ MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]
 
 
-def test_nothing_that_judges_is_learnt_from(tmp_path: Path) -> None:
+def test_held_out_text_is_never_trained_on(tmp_path: Path) -> None:
     """Neither as a pair, nor one side of it beside another translation."""
     made = [(f"Satz {number}", f"line {number // 3}") for number in range(600)]  # three sources a target
     made += [(source.upper(), "another line") for source, _ in made[::5]]
@@ -84,7 +84,7 @@ def test_the_same_lines_give_the_same_vocabulary() -> None:
     assert learn_vocabulary(LINES, 26, side="target", **MARKS) == learn_vocabulary(LINES, 26, side="target", **MARKS)
 
 
-def test_a_vocabulary_that_the_text_does_not_allow_is_told_with_one_that_it_does() -> None:
+def test_an_impossible_vocabulary_is_refused_with_a_possible_size() -> None:
     with pytest.raises(TrainingError, match=r"more than the target text has pieces for \(give --vocab \d+ or less") as caught:
         learn_vocabulary(LINES, 5_000, side="target", **MARKS)
     most = int(str(caught.value).split("--vocab ")[1].split()[0])
@@ -119,7 +119,7 @@ def test_an_epoch_holds_every_pair_once_in_batches_of_bounded_size(
     assert [rows.tolist() for rows in again] == [rows.tolist() for rows in batches]
 
 
-def test_every_epoch_has_an_order_of_its_own_and_little_padding() -> None:
+def test_every_epoch_has_another_order_and_little_padding() -> None:
     draw = np.random.default_rng(0)
     tgt = draw.integers(3, 40, 2_000)
     lengths = Lengths(tgt + draw.integers(0, 3, 2_000), tgt)
@@ -130,5 +130,5 @@ def test_every_epoch_has_an_order_of_its_own_and_little_padding() -> None:
     assert abs(np.corrcoef(range(len(first)), [tgt[rows].mean() for rows in first])[0, 1]) < 0.2
 
 
-def test_padding_stands_behind_the_sentence() -> None:
+def test_padding_is_behind_the_sentence() -> None:
     assert pad([[5, 6, 3], [7, 3]], 0)[0].tolist() == [[5, 6, 3], [7, 3, 0]]

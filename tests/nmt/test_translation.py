@@ -60,8 +60,10 @@ def test_each_line_has_its_own_translation_in_its_place(vocabulary: Subwords, be
     assert len({translation.text for translation in singly}) > 5
     assert (singly[9].text, singly[9].src_len, singly[9].tgt_len) == ("", 0, 0)
     for named in (("mini", 3), ("maxi", 3), ("maxi", 64), ("top-up", 3), ("top-up", 1)):
-        found = translator(vocabulary, batching=parse_batching(*named), max_len=12, beam=beam).stream(iter(lines))
-        assert [(each.text, each.tgt_len) for each in found] == [(each.text, each.tgt_len) for each in singly], named
+        translations = translator(vocabulary, batching=parse_batching(*named), max_len=12, beam=beam).stream(iter(lines))
+        assert [(translation.text, translation.tgt_len) for translation in translations] == [
+            (translation.text, translation.tgt_len) for translation in singly
+        ], named
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_lines_are_translated_as_they_come(vocabulary: Subwords, batching: Batch
     assert len(asked) <= (batching.collected or 8)
 
 
-def test_a_source_that_is_too_long_is_cut_and_says_so(vocabulary: Subwords) -> None:
+def test_a_source_that_is_too_long_is_cut_and_reported(vocabulary: Subwords) -> None:
     most = toy_language.TRANSFORMER.max_positions
     short, long = translator(vocabulary, toy_language.TRANSFORMER, max_len=5).translate([SOURCES[0], "neuf " * 200])
     assert (short.cut, long.cut) == (False, True)
@@ -92,10 +94,10 @@ def test_a_source_that_is_too_long_is_cut_and_says_so(vocabulary: Subwords) -> N
     assert (one.src_len, one.cut, one.text) == (LONGEST_SOURCE, True, other.text)
 
 
-def test_a_translation_that_does_not_end_is_stopped_and_says_so(vocabulary: Subwords) -> None:
-    found = translator(vocabulary, max_len=3).translate(SOURCES)
-    assert all(translation.tgt_len <= 3 for translation in found)
-    assert {translation.ended for translation in found if translation.tgt_len == 3} == {False}
+def test_a_translation_that_does_not_end_is_stopped_and_reported(vocabulary: Subwords) -> None:
+    translations = translator(vocabulary, max_len=3).translate(SOURCES)
+    assert all(translation.tgt_len <= 3 for translation in translations)
+    assert {translation.ended for translation in translations if translation.tgt_len == 3} == {False}
     without = translator(vocabulary).translate(SOURCES[:4])
     longest = max(len(ids) for ids in vocabulary.encode(SOURCES[:4]))
     assert all(translation.tgt_len <= 2 * longest + 10 for translation in without)
@@ -103,9 +105,7 @@ def test_a_translation_that_does_not_end_is_stopped_and_says_so(vocabulary: Subw
 
 @pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_unknown_words_become_the_source_words_that_the_model_was_reading(
-    vocabulary: Subwords, architecture: Architecture, beam: int
-) -> None:
+def test_unknown_words_become_the_attended_source_words(vocabulary: Subwords, architecture: Architecture, beam: int) -> None:
     model = build_model(architecture, seed=4).eval()
     with torch.no_grad():
         model.bias[MARKS["unk"]] += 2.0
@@ -134,7 +134,7 @@ def test_only_translations_with_an_unknown_word_are_fed_again(vocabulary: Subwor
     assert all(translation.replaced + translation.unknown for translation in translations)
 
 
-def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:
+def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:
     for options in ({"beam": 0}, {"max_len": 0}, {"beam": 10_000}):
         with pytest.raises(NmtError, match=r"(beam|max_len)"):
             translator(vocabulary, **options)
@@ -158,19 +158,19 @@ def test_a_dictionary_for_a_model_without_attention_is_refused(vocabulary: Subwo
 
 
 @pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
-def test_empty_lines_without_end_come_back_as_they_are_read(vocabulary: Subwords, kind: str) -> None:
+def test_an_endless_stream_of_empty_lines_is_returned_as_it_is_read(vocabulary: Subwords, kind: str) -> None:
     stream = translator(vocabulary, batching=parse_batching(kind, 4)).stream(itertools.repeat(""))
     assert [next(stream).text for _ in range(100)] == [""] * 100
 
 
-def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subwords) -> None:
+def test_a_long_line_does_not_delay_others_and_order_is_kept(vocabulary: Subwords) -> None:
     """Its neighbours are done while it goes on, and wait for it alone to be written."""
     lines = [*SOURCES[:3], "neuf " * 60, *SOURCES[3:]]
     for named in (("mini", 4), ("top-up", 4), ("top-up", 4, "immediate")):
         kind, size, *threshold = named
         ours = translator(vocabulary, batching=parse_batching(kind, size, threshold=threshold[0] if threshold else None))
-        found = list(ours.stream(lines))
-        assert [translation.src_len for translation in found] == [len(ids) for ids in vocabulary.encode(lines)]
+        translations = list(ours.stream(lines))
+        assert [translation.src_len for translation in translations] == [len(ids) for ids in vocabulary.encode(lines)]
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subw
         ({"kind": "mini", "collect": 99}, "mini batching collects nothing"),
     ],
 )
-def test_a_batching_that_is_none_is_refused(given: dict[str, Any], complaint: str) -> None:
+def test_impossible_batchings_are_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(NmtError, match=complaint):
         parse_batching(**given)
 
 
-def test_a_batching_is_named_as_it_is_meant() -> None:
+def test_a_batching_is_parsed_from_its_name() -> None:
     assert parse_batching() == maxi(64, 640)
     assert parse_batching("mini", 8) == mini(8)
     assert parse_batching("maxi", 8, collect=1_280) == maxi(8, 1_280)
@@ -210,7 +210,9 @@ def test_a_batching_may_be_spelled_as_in_a_scenario() -> None:
 
 @pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
 @pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
-def test_memory_follows_the_lines_however_large_the_batch(vocabulary: Subwords, architecture: Architecture, kind: str) -> None:
+def test_memory_depends_on_the_lines_and_not_on_the_batch_size(
+    vocabulary: Subwords, architecture: Architecture, kind: str
+) -> None:
     """Really asked of the allocator: room for the whole batch would be 2**36 bytes and more."""
     usual, huge = (
         translator(vocabulary, architecture, batching=parse_batching(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
@@ -219,7 +221,9 @@ def test_memory_follows_the_lines_however_large_the_batch(vocabulary: Subwords, 
     assert huge == usual
 
 
-def test_a_batch_for_which_there_is_no_room_is_a_line(vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_in_memory_is_refused_in_one_line(
+    vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Really asked of the allocator: 2**53 bytes and more."""
     huge = translator(vocabulary, toy_language.TRANSFORMER)
     made = type(huge.model).slots

@@ -94,7 +94,7 @@ def test_a_dictionary_is_two_columns_of_which_the_first_entry_counts(tmp_path: P
         ("le chat\tcat", "more than one word"),
     ],
 )
-def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_a_malformed_dictionary_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     (path := tmp_path / "words.tsv").write_text(f"un\tone\n{line}\n", encoding="utf-8")
     with pytest.raises(NmtError, match=message):
         read_dictionary(path)

@@ -54,9 +54,9 @@ def engine(name: str, lists: CandidateLists | None) -> CTranslate2Engine:
     return CTranslate2Engine(LoadedModel(name, model, architecture, "random"), "cpu", 1, "float32", 0, lists)
 
 
-def said(by: CTranslate2Engine, group: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
-    found = by.translate([[str(token) for token in source] for source in group], beam=beam, max_len=12)
-    return [[int(text) for text in texts] for texts in found]
+def tokens_of(by: CTranslate2Engine, group: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    hypotheses = by.translate([[str(token) for token in source] for source in group], beam=beam, max_len=12)
+    return [[int(text) for text in texts] for texts in hypotheses]
 
 
 def test_a_map_has_a_line_for_each_token_and_one_for_all(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_map_has_a_line_for_each_token_and_one_for_all(tmp_path: Path) -> None
         (["a", "", "d"], "token 1, '', is empty or holds white space"),
     ],
 )
-def test_texts_that_no_map_can_tell_apart_are_refused(tmp_path: Path, source: list[str], complaint: str) -> None:
+def test_token_texts_that_a_map_cannot_hold_are_refused(tmp_path: Path, source: list[str], complaint: str) -> None:
     lists = CandidateLists(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.array([0], np.int32), 1)
     with pytest.raises(NmtError, match=complaint):
         write_vocabulary_map(tmp_path / "map", lists, source, ["x"])
@@ -83,36 +83,38 @@ def test_texts_that_no_map_can_tell_apart_are_refused(tmp_path: Path, source: li
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("beam", [1, 3])
-def test_ctranslate2_emits_mapped_tokens_alone(name: str, beam: int) -> None:
+def test_ctranslate2_emits_only_mapped_tokens(name: str, beam: int) -> None:
     lists, by = lists_for(name), engine(name, lists_for(name))
     alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
-    found = [said(by, [source], beam)[0] for source in alone]
-    assert all(set(each) <= set(lists.of(source).tolist()) for each, source in zip(found, alone, strict=True))
-    assert found != [said(engine(name, None), [source], beam)[0] for source in alone], "the lists forbid what it would say"
+    outputs = [tokens_of(by, [source], beam)[0] for source in alone]
+    assert all(set(output) <= set(lists.of(source).tolist()) for output, source in zip(outputs, alone, strict=True))
+    assert outputs != [tokens_of(engine(name, None), [source], beam)[0] for source in alone], (
+        "the lists forbid what it would say"
+    )
     union = set(np.concatenate([lists.of(source) for source in alone]).tolist())
-    assert all(set(each) <= union for each in said(by, alone, beam))
+    assert all(set(output) <= union for output in tokens_of(by, alone, beam))
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_ctranslate2_says_what_our_restricted_decoding_says(name: str, seed: int) -> None:
+def test_ctranslate2_translates_as_our_restricted_decoding(name: str, seed: int) -> None:
     """Whatever lists came before: it keeps in mind where an earlier list had its special tokens, were they to move."""
     _, model = model_of(name)
     lists = lists_for(name, seed=seed)
     by, (alone, _, _) = engine(name, lists), sources(ARCHITECTURES[name], LENGTHS, seed)
     for source in alone:
         (ours,) = decode_batch(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
-        assert said(by, [source]) == [list(ours.tokens)]
+        assert tokens_of(by, [source]) == [list(ours.tokens)]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_map_of_all_tokens_changes_nothing(name: str) -> None:
     alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
     everything = lists_for(name, VOCAB - (1 if name == "marian" else 2))
-    assert said(engine(name, everything), alone, 3) == said(engine(name, None), alone, 3)
+    assert tokens_of(engine(name, everything), alone, 3) == tokens_of(engine(name, None), alone, 3)
 
 
-def test_lists_that_hold_what_is_no_output_are_refused() -> None:
+def test_lists_with_padding_or_the_start_token_are_refused() -> None:
     lists = CandidateLists(
         np.array([0, 1, *[1] * (VOCAB - 1)]),
         np.array([VOCAB - 1], np.int32),
@@ -124,7 +126,7 @@ def test_lists_that_hold_what_is_no_output_are_refused() -> None:
         engine("marian", lists)
 
 
-def test_an_engine_of_a_trained_folder_takes_its_bundle_and_says_what_our_decoder_says(tmp_path: Path) -> None:
+def test_an_engine_of_a_trained_folder_uses_its_bundle_and_translates_as_our_decoder(tmp_path: Path) -> None:
     architecture, model = model_of("own tokens")
     save_checkpoint(tmp_path / "trained", model, architecture)
     lists = lists_for("own tokens")
@@ -136,7 +138,7 @@ def test_an_engine_of_a_trained_folder_takes_its_bundle_and_says_what_our_decode
     assert loaded.run(Work(5, 7, batch=2, beam=2)).total_s > 0
     for source in sources(architecture, LENGTHS)[0]:
         (ours,) = decode_batch(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
-        assert said(loaded, [source]) == [list(ours.tokens)]
+        assert tokens_of(loaded, [source]) == [list(ours.tokens)]
     save_checkpoint(tmp_path / "other", build_model(architecture, seed=6), architecture)
     with pytest.raises(NmtError, match="another model"):
         load_engine(str(tmp_path / "other"), **how)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from simnmt.kernels.columns import Centroids, ColumnSets
 
-_START_BYTES = 8
+_START_BYTES, _INDEX_BYTES = 8, 4
 _NORM_BYTES = 4
 """Norms are float32, whatever the type of the centroids."""
 
@@ -54,17 +54,15 @@ def memory_account(
     mean_share: float,
     bytes_per_number: int = 2,
     *,
-    index_bytes: int = 4,
-    flag_bytes: int = 1,
     model_bytes: int | None = None,
 ) -> MemoryAccount:
     """Predict the memory of clusters, each with `mean_share` of the vocabulary active (FVP-12, FVP-13)."""
     return MemoryAccount(
         clusters * width * bytes_per_number,
         (clusters + width) * _NORM_BYTES,
-        round(clusters * mean_share * vocab) * index_bytes,
+        round(clusters * mean_share * vocab) * _INDEX_BYTES,
         (clusters + 1) * _START_BYTES,
-        vocab * flag_bytes,
+        vocab,
         model_bytes,
     )
 
