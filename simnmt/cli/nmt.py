@@ -15,7 +15,6 @@ from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
-    from simnmt.kernels.packed_products import Clipping
     from simnmt.nmt.sharp_translator import SharpTextTranslator
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
@@ -26,6 +25,10 @@ def _verbs() -> None:
     pass
 
 
+SEARCH = ("beam", "fused", "max_len", "dictionary", "keep_unknown")
+"""Options of both translators."""
+PRODUCTS = ("device", "threads", "vocabulary", "direction", "tune")
+"""Options of the batched translator alone."""
 RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "precision", "seed")
 """Options that are fields of a recipe."""
 
@@ -82,7 +85,7 @@ def train(
 
     if src is not None:
         text = CorpusFiles(src, tgt, json_keys(keys))
-        recipe = recipe_for(model or "gru", vocab=vocab, **{name: context.params[name] for name in RECIPE})
+        recipe = recipe_for(model or "gru", vocab=vocab, **_given(context, RECIPE))
     elif not (out / TRAINING_FILE).exists():
         raise typer.BadParameter(f"name the text, with --src FILE --tgt FILE: no training in {out}", param_hint="--src")
     else:
@@ -96,7 +99,7 @@ def train(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
             )
     except BaseException as ended:
-        if not isinstance(ended, Exception):
+        if not isinstance(ended, Exception):  # a signal
             _note_kept_step(out)
         raise
     print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else format_summary(account, out))
@@ -180,33 +183,14 @@ def translate(
         from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
 
         _refuse_beside_sharp(context)
-        translator = Sharp.load(
-            model,
-            technique=sharp or "exact",
-            beam=beam,
-            fused=fused,
-            max_len=max_len,
-            candidates=vocabulary,
-            dictionary=dictionary,
-            keep_unknown=keep_unknown,
-        )
-        _warn_of_clipping(translator.clipping())
+        translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **_given(context, SEARCH))
+        clipping = translator.clipping()
+        if clipping is not None and (message := clipping.warning()) is not None:
+            warn(message)
     else:
-        translator = Translator.load(
-            model[0],
-            device=device,
-            threads=threads,
-            beam=beam,
-            fused=fused,
-            vocabulary=vocabulary,
-            direction=direction,
-            cache_mb=cache / 1e6,
-            tune=tune,
-            batching=parse_batching(batching, batch, threshold=threshold, collect=collect),
-            max_len=max_len,
-            dictionary=dictionary,
-            keep_unknown=keep_unknown,
-        )
+        batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
+        options = _given(context, SEARCH + PRODUCTS)
+        translator = Translator.load(model[0], batching=batches, cache_mb=cache / 1e6, **options)
     why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not can_attend(translator.model):
         why_unknown = "the model has no attention that would say which words of the source they are"
@@ -233,10 +217,8 @@ def _refuse_beside_sharp(context: typer.Context) -> None:
         raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
 
 
-def _warn_of_clipping(clipping: Clipping | None) -> None:
-    message = None if clipping is None else clipping.warning()
-    if message is not None:
-        warn(message)
+def _given(context: typer.Context, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: context.params[name] for name in names}
 
 
 def _refuse_beside_record(context: typer.Context) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from simnmt.base.errors import InputError
 from simnmt.base.text_tables import format_pairs
 from simnmt.cli.options import (
     AsJson,
@@ -32,12 +34,6 @@ from simnmt.cli.options import (
 )
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
-
-if TYPE_CHECKING:
-    from simnmt.calibrate.settings import StiSettings
-    from simnmt.calibrate.streaming.layer_times import Progress
-    from simnmt.calibrate.streaming.streaming_profile import ProfileNames
-    from simnmt.profile.device_profile import DeviceProfile
 
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
@@ -241,9 +237,11 @@ def profile(
     from simnmt.base.files import refuse_replacing
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.calibrate.settings import StiSettings
-    from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside
+    from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
+    from simnmt.streaming.encoder.task import read_task
+    from simnmt.streaming.store.shard_store import ShardStore
 
     if (store is None) == (model is None):
         raise typer.BadParameter("name a shard store, or the sizes of a translator with --model, and not both")
@@ -260,20 +258,20 @@ def profile(
         lengths=tuple(lengths or ((16, 32) if model is None else (8, 16, 32, 64))),
         pace_bytes_per_s=pace,
     )
-    named = ProfileNames(name or out.stem, device_name, unit)
+    named, journal = ProfileNames(name or out.stem, device_name, unit), journal_beside(out)
     with progress_bar() as bar:
         if store is not None:
-            device_profile, warnings = _profile_store(store, task, settings, named, out, before, bar.runs)
+            with _journalled(journal, task is not None), ShardStore.open(store) as opened:
+                examples = None if task is None else read_task(task, label_names=opened.label_names or None)
+                measure = partial(profile_store, opened, settings, named, journal, task=examples)
+                device_profile, warnings = measure(into=before, progress=bar.runs)
         else:
-            from simnmt.calibrate.streaming.streaming_profile import profile_model
-
             assert model is not None
-            device_profile, warnings = profile_model(
-                model, folder or out.absolute().parent, settings, named, into=before, progress=bar.runs
-            )
+            place = folder or out.absolute().parent
+            device_profile, warnings = profile_model(model, place, settings, named, into=before, progress=bar.runs)
     write_profile(out, device_profile)
     if task is not None:
-        journal_beside(out).unlink(missing_ok=True)
+        journal.unlink(missing_ok=True)
     for warning in warnings:
         warn(warning)
     print(f"written to {out}", file=sys.stderr)
@@ -281,29 +279,15 @@ def profile(
     print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))
 
 
-def _profile_store(
-    store: Path,
-    task: Path | None,
-    settings: StiSettings,
-    named: ProfileNames,
-    out: Path,
-    before: DeviceProfile | None,
-    progress: Progress,
-) -> tuple[DeviceProfile, list[str]]:
-    from simnmt.base.errors import InputError
-    from simnmt.calibrate.streaming.streaming_profile import journal_beside, profile_store
-    from simnmt.streaming.encoder.task import read_task
-    from simnmt.streaming.store.shard_store import ShardStore
-
-    journal = journal_beside(out)
-    if task is not None and journal.exists():
-        print(f"going on from {journal}: evaluations that are there count", file=sys.stderr)
+@contextmanager
+def _journalled(journal: Path, ranks: bool) -> Iterator[None]:
+    """Report evaluations that the journal holds before and after the block; `ranks`: whether the block evaluates shards."""
+    if ranks and journal.exists():
+        print(f"going on from {journal}: its evaluations count", file=sys.stderr)
     try:
-        with ShardStore.open(store) as opened:
-            examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-            return profile_store(opened, settings, named, journal, task=examples, into=before, progress=progress)
+        yield
     except BaseException as error:  # a signal is one too
-        if task is not None and journal.exists() and not isinstance(error, InputError):
+        if ranks and journal.exists() and not isinstance(error, InputError):
             print(f"evaluations are kept in {journal}; the same command goes on from there", file=sys.stderr)
         raise
 
@@ -391,7 +375,6 @@ def run(
 
     Example: simnmt sti run store --deadline-ms 200 --preload 1MB --turns 5
     """
-    from simnmt.base.errors import InputError
     from simnmt.nmt.errors import need
 
     if cache_bytes is not None and cache_bytes < preload_bytes:
