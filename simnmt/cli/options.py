@@ -82,6 +82,9 @@ _SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, 
 _BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
+_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
 def parse_seconds(text: str | float) -> float:
     """Return the seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`."""
     return _quantity(text, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
@@ -99,12 +102,21 @@ def parse_rate(text: str) -> float:
     return _quantity(text.strip().removesuffix("/s"), _BYTES, "write it as 200MB/s, with kB, MB or GB")
 
 
-def parse_milliseconds(text: str) -> float:
-    """Return the seconds of a positive number of milliseconds."""
-    milliseconds = _number(text)
-    if not 0.0 < milliseconds < math.inf:
-        raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive number of milliseconds")
-    return milliseconds / 1e3
+def parse_duration(text: str) -> float:
+    """Return the seconds of a positive time such as `200ms` or `2s`."""
+    try:
+        seconds = parse_seconds(text)
+    except typer.BadParameter:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive one, such as 200ms or 2s")
+    return seconds
+
+
+def parse_bit_rate(text: str | float) -> float:
+    """Return the bits per second of `500kbit/s` or `1Mbit/s`; a default passes unchanged."""
+    bits = text.strip().removesuffix("/s") if isinstance(text, str) else text
+    return _quantity(bits, _BITS, "write it as 500kbit/s or 1Mbit/s")
 
 
 def parse_share(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.cli.options import AsJson, Jobs, flag, option, parse_milliseconds, print_json, print_result
+from simnmt.cli.options import AsJson, Jobs, flag, option, parse_duration, print_json, print_result
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import warn
 
@@ -137,7 +137,7 @@ def topup(
     profiles: Profiles = None,
     p95_s: Annotated[
         float | None,
-        option("MS", "95th percentile to keep online. [default: by the device]", "--p95-ms", parser=parse_milliseconds),
+        option("TIME", "95th percentile to keep, such as 60ms. [default: by the device]", "--p95", parser=parse_duration),
     ] = None,
     requests: Sentences = None,
     jobs: Jobs = 0,

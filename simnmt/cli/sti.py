@@ -25,8 +25,8 @@ from simnmt.cli.options import (
     flag,
     option,
     parse_bytes,
+    parse_duration,
     parse_integers,
-    parse_milliseconds,
     parse_rate,
     print_json,
     print_result,
@@ -38,7 +38,7 @@ from simnmt.cli.terminal import note, warn
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
 Deadline = Annotated[
-    float, option("T", "Milliseconds within which a request must be done.", "--deadline-ms", parser=parse_milliseconds)
+    float, option("TIME", "Time within which a request must end, such as 200ms.", "--deadline", parser=parse_duration)
 ]
 Preload = Annotated[
     int,
@@ -311,7 +311,7 @@ def plan(
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits and preloaded shards.
 
-    Example: simnmt sti plan --profile @odroid-sti --deadline-ms 200 --preload 1MB
+    Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
     from simnmt.base.files import refuse_replacing
     from simnmt.cli.sti_costs import plan_costs
@@ -373,7 +373,7 @@ def run(
 
     Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
 
-    Example: simnmt sti run store --deadline-ms 200 --preload 1MB --turns 5
+    Example: simnmt sti run store --deadline 200ms --preload 1MB --turns 5
     """
     from simnmt.nmt.errors import need
 

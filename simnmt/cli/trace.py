@@ -21,6 +21,7 @@ from simnmt.cli.options import (
     chosen,
     flag,
     option,
+    parse_bit_rate,
     parse_bytes,
     parse_seconds,
     print_json,
@@ -50,7 +51,7 @@ Columns = Annotated[
     option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
 ]
 IdleBelow = Annotated[
-    float, option("RATE", "Count lower throughputs, in kbit/s, as pauses of the traffic: lost.", "--idle-below-kbps")
+    float, option("RATE", "Count throughputs below, say, 500kbit/s as lost pauses.", "--idle-below", parser=parse_bit_rate)
 ]
 PingInterval = Annotated[
     float, option("TIME", "Between the requests of a ping that printed no times.", "--interval", parser=parse_seconds)
@@ -68,7 +69,7 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
         ReadOptions,
         reply=given["reply"].value,
         columns=parse_columns(given["column"] or ()),
-        idle_below_bps=given["idle_below_kbps"] * 1e3,
+        idle_below_bps=given["idle_below"],
         interval_s=given["interval"],
     )
     return read_trace(file, how)
@@ -95,7 +96,7 @@ def import_(
     probe: Probe = None,
     measurement: Measurement = None,
     column: Columns = None,
-    idle_below_kbps: IdleBelow = 0.0,
+    idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
     kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
     as_json: AsJson = False,
@@ -133,7 +134,7 @@ def inspect(
     probe: Probe = None,
     measurement: Measurement = None,
     column: Columns = None,
-    idle_below_kbps: IdleBelow = 0.0,
+    idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
     as_json: AsJson = False,
     page: Page = None,

@@ -52,7 +52,7 @@ class ReadOptions:
         if self.reply not in get_args(Reply):
             raise TraceError(f"--reply {self.reply}: no such choice", remedy=f"one of {', '.join(get_args(Reply))}")
         if not (math.isfinite(self.idle_below_bps) and self.idle_below_bps >= 0.0):
-            raise TraceError(f"--idle-below-kbps {self.idle_below_bps / 1e3:g}", remedy="give 0 or more")
+            raise TraceError(f"--idle-below {self.idle_below_bps:g}bit/s", remedy="give 0 or more")
         if not (math.isfinite(self.interval_s) and self.interval_s > 0.0):
             raise TraceError(f"--interval {self.interval_s:g}", remedy="give a positive number of seconds")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import typer
 
-from simnmt.cli.options import parse_bytes, parse_integers, parse_milliseconds, parse_rate, parse_seconds, parse_share
+from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_seconds, parse_share
 from simnmt.network.errors import TraceError
 from simnmt.network.recording.recorder import RecordingPlan
 from simnmt.network.trace_options import parse_moment_s
 
-READERS = (parse_seconds, parse_bytes, parse_rate, parse_milliseconds, parse_share, parse_integers)
+READERS = (parse_seconds, parse_bytes, parse_rate, parse_duration, parse_share, parse_integers)
 
 
 @pytest.mark.parametrize(
@@ -31,15 +31,15 @@ def test_rates(text: str, bytes_per_s: float) -> None:
     assert parse_rate(text) == bytes_per_s
 
 
-def test_milliseconds_shares_and_lists() -> None:
-    assert parse_milliseconds("2.5") == 0.0025
+def test_durations_shares_and_lists() -> None:
+    assert parse_duration("2.5ms") == 0.0025
     assert parse_share("2%") == 0.02
     assert parse_integers("2,6,32") == (2, 6, 32)
 
 
 @pytest.mark.parametrize("text", ["", "ten", "10 parsecs", "-5s", "nan", "inf", "5\nm", "200", "200Mb/s", "-1MB/s", "2", "0x2"])
 def test_an_unknown_form_is_refused_with_the_forms_that_are_known(text: str) -> None:
-    valid = {parse_seconds: {"200", "2"}, parse_milliseconds: {"200", "2"}, parse_integers: {"200", "2"}}
+    valid = {parse_seconds: {"200", "2"}, parse_duration: {"200", "2"}, parse_integers: {"200", "2"}}
     for read in READERS:
         if text not in valid.get(read, ()):
             with pytest.raises(typer.BadParameter, match=r"write|give") as refused:

@@ -14,7 +14,7 @@ from simnmt.profile.profile_file import checked_profile, write_profile
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 
-ASKED = ("sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "200", "--preload", "2MB")
+ASKED = ("sti", "plan", "--profile", "@odroid-sti", "--deadline", "200ms", "--preload", "2MB")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_json_holds_the_plan_its_comparison_and_its_timeline(simnmt: Callable[..
 
 def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -> None:
     out = simnmt(
-        "sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "40", "--preload", "2MB", "--compare", "--exact"
+        "sti", "plan", "--profile", "@odroid-sti", "--deadline", "40ms", "--preload", "2MB", "--compare", "--exact"
     ).out
     rows = {line.split()[0]: line for line in out.splitlines() if line.startswith(("STI ", "Load", "Std", "Preload"))}
     assert list(rows) == ["STI", "Load&Exec", "StdPL-full", "StdPL-2", "StdPL-6", "PreloadModel-full", "PreloadModel-6"]
@@ -95,14 +95,14 @@ def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -
 def test_what_a_reader_has_to_know_is_said(
     simnmt: Callable[..., Any], deadline_ms: str, preload_mb: str, more: list[str], said: str
 ) -> None:
-    told = simnmt(*ASKED[:4], "--deadline-ms", deadline_ms, "--preload", f"{preload_mb}MB", *more)
+    told = simnmt(*ASKED[:4], "--deadline", f"{deadline_ms}ms", "--preload", f"{preload_mb}MB", *more)
     assert told.status == 0
     assert said in told.out
 
 
 def test_a_plan_that_leaves_time_unused_proposes_to_fill_it(simnmt: Callable[..., Any]) -> None:
     """STI-22: on the GPU's costs two layers end 36 ms before the deadline, and waiting in these buys bits."""
-    jetson = ("sti", "plan", "--profile", "@jetson-sti", "--deadline-ms", "150", "--preload", "5MB")
+    jetson = ("sti", "plan", "--profile", "@jetson-sti", "--deadline", "150ms", "--preload", "5MB")
     told = simnmt(*jetson).out
     sentence = (
         r"([\d.]+) ms of the deadline stay unused: .* \(--fill\) would raise the bits of a shard from ([\d.]+) to ([\d.]+)"
@@ -119,7 +119,7 @@ def test_a_plan_that_leaves_time_unused_proposes_to_fill_it(simnmt: Callable[...
 
 
 def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, simnmt: Callable[..., Any]) -> None:
-    asked = ("sti", "plan", "--profile", "translator.json", "--deadline-ms", "150", "--preload", "3MB")
+    asked = ("sti", "plan", "--profile", "translator.json", "--deadline", "150ms", "--preload", "3MB")
     out = simnmt(*asked, "--steps", "10").out
     assert " decoder layers as wide of 6 x 8, " in out
     assert "16 tokens, 10 decoder steps" in out or "32 tokens, 10 decoder steps" in out
@@ -132,7 +132,7 @@ def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Cal
     block = sti_block()
     block["importance"] |= {"majority": 0.5, "full_accuracy": 0.5}
     write_profile(here / "encoder.json", checked_profile(whole_profile() | {"sti": block}))
-    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline-ms", "120", "--preload", "2MB")
+    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB")
     done = simnmt(*asked, "--page", "p.html", "--json")
     document = json.loads(done.out)
     (doubt,) = document["warnings"]
@@ -144,7 +144,7 @@ def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Cal
 
 
 def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
-    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline-ms", "120", "--preload", "2MB", "--compare")
+    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline", "120ms", "--preload", "2MB", "--compare")
     told = simnmt(*asked, "--page", "p.html")
     assert (told.status, told.err) == (0, "written to p.html\n")
     page = (here / "p.html").read_text(encoding="utf-8")
@@ -159,25 +159,25 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--profile", "plain.json", "--deadline-ms", "9", "--preload", "1MB"], "no costs of streaming its model"),
-        (["--profile", "@nowhere", "--deadline-ms", "9", "--preload", "1MB"], "@nowhere"),
+        (["--profile", "plain.json", "--deadline", "9ms", "--preload", "1MB"], "no costs of streaming its model"),
+        (["--profile", "@nowhere", "--deadline", "9ms", "--preload", "1MB"], "@nowhere"),
         (
-            ["--profile", "encoder.json", "--deadline-ms", "0", "--preload", "1MB"],
-            "'0' is not a time; give a positive number of milliseconds",
+            ["--profile", "encoder.json", "--deadline", "0", "--preload", "1MB"],
+            "'0' is not a time; give a positive one, such as 200ms or 2s",
         ),
-        (["--profile", "encoder.json", "--deadline-ms", "nan", "--preload", "1MB"], "'nan' is not a time"),
+        (["--profile", "encoder.json", "--deadline", "nan", "--preload", "1MB"], "'nan' is not a time"),
         (
-            ["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "-1MB"],
+            ["--profile", "encoder.json", "--deadline", "9ms", "--preload", "-1MB"],
             "Invalid value for '--preload': '-1MB' is not such a quantity",
         ),
         (
-            ["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "inf"],
+            ["--profile", "encoder.json", "--deadline", "9ms", "--preload", "inf"],
             "'inf' is not such a quantity; write it as 256kB, 1MB or 64KiB",
         ),
-        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "1MB", "--steps", "3"], "the model has no decoder"),
-        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "1MB", "--page", "no/p.html"], "there is no folder"),
-        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "1MB", "--page", "encoder.json"], "would replace"),
-        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload", "1MB", "--page", "."], "is a folder"),
+        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--steps", "3"], "the model has no decoder"),
+        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--page", "no/p.html"], "there is no folder"),
+        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--page", "encoder.json"], "would replace"),
+        (["--profile", "encoder.json", "--deadline", "9ms", "--preload", "1MB", "--page", "."], "is a folder"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(

@@ -41,7 +41,7 @@ def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 app = typer.Typer()
 app.command()(run)
-FAST = ("--deadline-ms", "2", "--preload", "2kB", "--pace", "20MB/s", "--length", "6")
+FAST = ("--deadline", "2ms", "--preload", "2kB", "--pace", "20MB/s", "--length", "6")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
 
 def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
     """A disk of 1 MB/s, where nothing is in memory: the paper's submodel is late."""
-    slow = ("--deadline-ms", "5", "--preload", "0", "--pace", "1MB/s", "--length", "6", "--turns", "1")
+    slow = ("--deadline", "5ms", "--preload", "0", "--pace", "1MB/s", "--length", "6", "--turns", "1")
     [late], [kept] = (as_json(str(path), *slow, *more)["turns"] for more in ((), ("--fill",)))
     assert kept["plan"]["latency_s"] <= 0.005 < late["plan"]["latency_s"]
     assert len(kept["plan"]["shards"]) < len(late["plan"]["shards"])
@@ -96,7 +96,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, slow_disk: None) -> None:
     """A deadline three times as long as the submodel computes."""
-    asked = ("--deadline-ms", "20", "--preload", "5kB", "--length", "6", "--turns", "1")
+    asked = ("--deadline", "20ms", "--preload", "5kB", "--length", "6", "--turns", "1")
     [proposal] = [remark for remark in as_json(str(path), *asked)["remarks"] if "stay unused" in remark]
     assert proposal.startswith("turn 1: ") and "(--fill) would raise the bits of a shard" in proposal
     assert not [remark for remark in as_json(str(path), *asked, "--fill")["remarks"] if "stay unused" in remark]
@@ -107,7 +107,7 @@ def test_filling_is_proposed_to_a_cold_engagement_only_where_it_ends_in_time(
     path: Path, slow_disk: None, deadline_ms: str, in_time: bool
 ) -> None:
     """The plan counts on a buffer that the first turn finds empty: what it should hold is read within the deadline too."""
-    asked = (str(path), "--deadline-ms", deadline_ms, "--preload", "5kB", "--length", "6", "--turns", "1")
+    asked = (str(path), "--deadline", f"{deadline_ms}ms", "--preload", "5kB", "--length", "6", "--turns", "1")
     [filled] = as_json(*asked, "--cold", "--fill")["turns"]
     assert (filled["planned_latency_s"] <= float(deadline_ms) / 1e3) is in_time
     for more, proposed in (((), True), (("--cold",), in_time)):
@@ -153,9 +153,9 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
         (("--text", "a", "--task", "b"), "--text and --task: both say what is classified"),
         (("--length", "99"), "99 tokens where the model takes 40"),
         (("--pace", "0MB/s"), "--pace: not a rate"),
-        (("--deadline-ms", "0"), "'0' is not a time"),
-        (("--deadline-ms", "nan"), "'nan' is not a time"),
-        (("--deadline-ms", "inf"), "'inf' is not a time"),
+        (("--deadline", "0"), "'0' is not a time"),
+        (("--deadline", "nan"), "'nan' is not a time"),
+        (("--deadline", "inf"), "'inf' is not a time"),
         (("--threads", "9999"), "--threads 9999: this box has"),
         (("--preload", "200kB", "--cache", "100kB"), "--cache of 100,000 bytes: less than --preload of 200,000"),
         (("--preload", "-1MB"), "write it as 256kB"),
@@ -201,7 +201,7 @@ def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: P
     doubtful["compute"]["heldout_error"] = 0.25
     write_profile(tmp_path / "p.json", checked_profile(whole_profile() | {"sti": doubtful}))
     monkeypatch.setattr(processor_use, "others_cpus", lambda: 50.0)
-    plan = ("--deadline-ms", "50", "--preload", "2kB", "--turns", "1")
+    plan = ("--deadline", "50ms", "--preload", "2kB", "--turns", "1")
     result = CliRunner().invoke(
         app, [str(path), *plan, "--profile", str(tmp_path / "p.json"), "--json"], catch_exceptions=False
     )

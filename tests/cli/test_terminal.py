@@ -28,7 +28,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
         (
             "cloud.json",
             json.dumps({"schema_version": 1, "device": {HOSTILE: 1}}),
-            "sti plan --deadline-ms 9 --preload 1MB --profile cloud.json",
+            "sti plan --deadline 9ms --preload 1MB --profile cloud.json",
         ),
         ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", "run small.yaml"),
         ("office.csv", "time_s,rtt_ms\n0,\x1b[31m\x07\n", "run small.yaml"),

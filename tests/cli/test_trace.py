@@ -103,7 +103,10 @@ def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt:
             "unsure.csv: the median RTT would be 90 s; these look like micro",
         ),
         ("inspect atlas.json --interval 0", "--interval 0 (give a positive number of seconds)"),
-        ("inspect atlas.json --idle-below-kbps nan", "--idle-below-kbps nan (give 0 or more)"),
+        (
+            "inspect atlas.json --idle-below nan",
+            "Invalid value for '--idle-below': 'nan' is not such a quantity; write it as 500kbit/s or 1Mbit/s",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(

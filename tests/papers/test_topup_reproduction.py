@@ -151,7 +151,7 @@ def run(*words: str) -> Any:
 
 
 def test_only_json_is_printed_and_the_folder_holds_it_and_the_page(written: Path) -> None:
-    done = run("--profile", "mine.json", "--requests", "100", "--jobs", "1", "--p95-ms", "60", "--out", "deep/out", "--json")
+    done = run("--profile", "mine.json", "--requests", "100", "--jobs", "1", "--p95", "60ms", "--out", "deep/out", "--json")
     assert done.exit_code == 0, done.output
     printed = json.loads(done.output)
     assert printed.pop("directory") == "deep/out"
@@ -165,8 +165,8 @@ def test_only_json_is_printed_and_the_folder_holds_it_and_the_page(written: Path
     ("words", "what"),
     [
         (("--requests", "50"), "50 requests: too few"),
-        (("--p95-ms", "0"), "'0' is not a time"),
-        (("--p95-ms", "nan"), "'nan' is not a time"),
+        (("--p95", "0"), "'0' is not a time"),
+        (("--p95", "nan"), "'nan' is not a time"),
         (("--profile", "@tx2-gru"), "no costs of decode steps"),
         (("--profile", "nowhere.json"), "nowhere.json"),
     ],

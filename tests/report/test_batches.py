@@ -39,12 +39,12 @@ def account(steps: tuple[int, ...], size: int = SIZE) -> BatchAccount:
 def batched(make_result: Callable[..., Any]) -> Any:
     """Two policies with batches in the cloud, one that sent nothing there, two without."""
     result = make_result(requests=500, networks=("cp1",), workloads=("office",), name="batched")
-    found = {
+    accounts = {
         "cloud": (None, account((1, 2, 3, 4))),
         "cnmt": (None, account((10, 0, 0, 10))),
         "edge": (None, account((0, 0, 0, 0))),
     }
-    result.cells[0] = replace(result.cells[0], batches=found)
+    result.cells[0] = replace(result.cells[0], batches=accounts)
     for row in result.rows:
         row |= {f"cloud_{key}": value if row["policy"] in ("cloud", "cnmt") else None for key, value in SAID.items()}
     return result
@@ -114,9 +114,11 @@ def test_load_is_explained_for_batches_where_there_are_any(batched: Any, make_re
     for result in (plain, batched):
         for row in result.rows:
             row |= {"gateway_busiest_load": 0.3, "cloud_busiest_load": 0.6}
-    said = "of one that batches, the share that the same work would take with batches as full as its batching lets them be"
-    assert "is asked to work." in render(plain) and said not in render(plain)
-    assert f"is asked to work; {said}." in render(batched)
+    explanation = (
+        "of one that batches, the share that the same work would take with batches as full as its batching lets them be"
+    )
+    assert "is asked to work." in render(plain) and explanation not in render(plain)
+    assert f"is asked to work; {explanation}." in render(batched)
 
 
 def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_the_page_says_whether_misroutes_reckon_with_queues_and_batches(batched:
     for row in batched.rows:
         row["cloud_busiest_load"] = 0.5
     batched.cells[0] = replace(
-        cell, misroutes={policy: replace(found, foreseen=foreseen) for policy, found in cell.misroutes.items()}
+        cell, misroutes={policy: replace(misroutes, foreseen=foreseen) for policy, misroutes in cell.misroutes.items()}
     )
     text = re.sub(r"\s+", " ", render(batched))
     with_them = ", with the queues and batches of that moment, as an oracle foresees them"

@@ -14,8 +14,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def boxes(svg: str, kind: str) -> list[float]:
     """Begin and width of one box of a kind after the other, in parts of the longest pipeline."""
-    found = [each for each in ET.fromstring(svg).iter() if each.tag.endswith("rect") and each.get("class") == kind]
-    pairs = [(float(each.get("x", "")) - LABEL, float(each.get("width", ""))) for each in found]
+    elements = [
+        element for element in ET.fromstring(svg).iter() if element.tag.endswith("rect") and element.get("class") == kind
+    ]
+    pairs = [(float(element.get("x", "")) - LABEL, float(element.get("width", ""))) for element in elements]
     return [number / PLOT for pair in pairs for number in pair]
 
 
@@ -39,7 +41,7 @@ def test_the_last_bar_ends_at_the_latency_whatever_is_computed_besides_the_layer
 def test_what_takes_no_time_has_no_box_and_names_are_text() -> None:
     svg = pipeline_svg("a & b", [DrawnPipeline("<i>", timeline([0.0, 0.0], Work([0.5, 0.5])), [0, 6])])
     assert boxes(svg, "io") == []
-    texts = ["".join(each.itertext()) for each in ET.fromstring(svg).iter() if each.tag.endswith("text")]
+    texts = ["".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
     assert "<i>" in texts
     assert "6" in texts
     assert "layer 6 computed, 500 to 1" in svg

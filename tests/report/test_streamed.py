@@ -52,8 +52,8 @@ def account(requests: tuple[int, int]) -> StreamAccount:
 def streamed(make_result: Callable[..., Any]) -> Any:
     """A gateway that streams: two policies used it, one did not."""
     result = make_result(requests=500, networks=("cp1",), workloads=("office",), name="streamed")
-    found = {"edge": (account((1, 9)), None), "cnmt": (account((3, 4)), None), "cloud": (account((0, 0)), None)}
-    result.cells[0] = replace(result.cells[0], planned=(PLANNED, None), streams=found)
+    accounts = {"edge": (account((1, 9)), None), "cnmt": (account((3, 4)), None), "cloud": (account((0, 0)), None)}
+    result.cells[0] = replace(result.cells[0], planned=(PLANNED, None), streams=accounts)
     for row in result.rows:
         row |= {f"gateway_{key}": value if row["policy"] in ("edge", "cnmt") else None for key, value in SAID.items()}
     return result
@@ -81,14 +81,14 @@ def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
 
 def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:
     svg = str(planned_pipelines_svg(PLANNED, "gateway, as planned"))
-    said = re.findall(r"<title>(.*?)</title>", svg)
-    assert said[0] == "gateway, as planned"
-    assert "layer 0 read, 0 to 50 ms" in said and "layer 4 read, 50 to 100 ms" in said, "the decoder's first is the fifth"
-    assert "layer 0 computed, 50 to 150 ms" in said and "layer 0 computed, 0 to 100 ms" in said
-    assert "waiting for layer 0, 0 to 50 ms" in said
-    assert any(each.endswith("later decoder steps, 350 to 550 ms") for each in said)
-    assert said[-1] == "deadline 900 ms"
-    assert not any("layer 1 read" in each for each in said), "nothing of it is read"
+    titles = re.findall(r"<title>(.*?)</title>", svg)
+    assert titles[0] == "gateway, as planned"
+    assert "layer 0 read, 0 to 50 ms" in titles and "layer 4 read, 50 to 100 ms" in titles, "the decoder's first is the fifth"
+    assert "layer 0 computed, 50 to 150 ms" in titles and "layer 0 computed, 0 to 100 ms" in titles
+    assert "waiting for layer 0, 0 to 50 ms" in titles
+    assert any(title.endswith("later decoder steps, 350 to 550 ms") for title in titles)
+    assert titles[-1] == "deadline 900 ms"
+    assert not any("layer 1 read" in title for title in titles), "nothing of it is read"
 
 
 def test_what_is_computed_before_the_layers_is_no_wait_and_the_picture_ends_when_the_request_does() -> None:
@@ -97,9 +97,11 @@ def test_what_is_computed_before_the_layers_is_no_wait_and_the_picture_ends_when
         PLANNED.states[1], decoder_layers=0, before_s=0.02, latency_s=0.27, load=((0.0, 0.01), (0.01, 0.02)),
         compute=((0.02, 0.12), (0.12, 0.22)),
     )  # fmt: skip
-    said = re.findall(r"<title>(.*?)</title>", str(planned_pipelines_svg(replace(PLANNED, states=(encoder,)), "gateway")))
-    assert not any("waiting" in each for each in said)
-    assert any(each.endswith(", 0 to 20 ms") for each in said) and any(each.endswith(", 220 to 270 ms") for each in said)
+    titles = re.findall(r"<title>(.*?)</title>", str(planned_pipelines_svg(replace(PLANNED, states=(encoder,)), "gateway")))
+    assert not any("waiting" in title for title in titles)
+    assert any(title.endswith(", 0 to 20 ms") for title in titles) and any(
+        title.endswith(", 220 to 270 ms") for title in titles
+    )
 
 
 def test_the_page_shows_plans_picture_and_numbers_and_escapes_names(streamed: Any) -> None:

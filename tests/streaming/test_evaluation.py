@@ -42,14 +42,14 @@ def uniform(bits: int, layers: int = 3, slices: int = 4) -> dict[tuple[int, int]
 
 def test_all_shards_at_32_bits_answer_as_the_model_itself(store: ShardStore) -> None:
     """One text after another through the unsharded weights is the oracle; padding and batches change nothing."""
-    found = evaluator(store, batch_tokens=40).evaluate(uniform(32))
+    evaluation = evaluator(store, batch_tokens=40).evaluate(uniform(32))
     for at, text in enumerate(TEXTS[:40]):
         logits = logits_of(WEIGHTS, torch.tensor([text]), torch.ones((1, len(text)), dtype=torch.bool))
         expected = float(logits.double().log_softmax(1)[0, LABELS[at]])
-        assert found.log_likelihood[at] == pytest.approx(expected, abs=1e-5)
-        assert found.predicted[at] == int(logits.argmax())
-    assert found.correct.tolist() == (found.predicted == np.array(LABELS)).tolist()
-    assert found.accuracy == found.correct.mean()
+        assert evaluation.log_likelihood[at] == pytest.approx(expected, abs=1e-5)
+        assert evaluation.predicted[at] == int(logits.argmax())
+    assert evaluation.correct.tolist() == (evaluation.predicted == np.array(LABELS)).tolist()
+    assert evaluation.accuracy == evaluation.correct.mean()
 
 
 SUBMODELS = st.integers(1, 3).flatmap(
@@ -65,7 +65,7 @@ def test_what_was_computed_before_changes_no_answer(submodels: list[list[dict[in
     store = _STORE[0]
     used = evaluator(store, kept_bytes=kept_bytes)
     for layers in submodels:
-        bits = {(layer, slice_): width for layer, own in enumerate(layers) for slice_, width in own.items()}
+        bits = {(layer, slice_): width for layer, shards in enumerate(layers) for slice_, width in shards.items()}
         again, fresh = used.evaluate(bits), evaluator(store).evaluate(bits)
         assert np.array_equal(again.log_likelihood, fresh.log_likelihood)
 
@@ -93,7 +93,7 @@ def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(s
     by_bits = [used.evaluate(uniform(bits)).agreement(full) for bits in (2, 3, 4, 5, 6)]
     assert max(by_bits[:2]) < 0.9 < min(by_bits[2:])
     by_shards = {(n, m): used.evaluate(uniform(32, n, m)).agreement(full) for n in (1, 2, 3) for m in (1, 2, 3, 4)}
-    few, many = ([each for (n, m), each in by_shards.items() if (n * m > 6) == large] for large in (False, True))
+    few, many = ([outcome for (n, m), outcome in by_shards.items() if (n * m > 6) == large] for large in (False, True))
     assert np.mean(few) < 0.8 < np.mean(many)
 
 
@@ -117,12 +117,12 @@ def test_pairs_tell_apart_what_means_alone_cannot() -> None:
     first[:300] = second[:300] = False
     first[300:305] = False
     second[400:430] = False
-    found = paired_difference(first, second)
-    assert found.difference == pytest.approx(0.025)
+    comparison = paired_difference(first, second)
+    assert comparison.difference == pytest.approx(0.025)
     half = 1.96 * np.sqrt((35 / 1000 - 0.025**2) / 1000)  # of the mean of differences 1, 0, -1
-    assert (found.low, found.high) == pytest.approx((0.025 - half, 0.025 + half), abs=0.0015)
-    assert found.low > 0.0 or found.high < 0.0, "the sign is clear"
-    assert found.p_value is not None and found.p_value < 1e-4
+    assert (comparison.low, comparison.high) == pytest.approx((0.025 - half, 0.025 + half), abs=0.0015)
+    assert comparison.low > 0.0 or comparison.high < 0.0, "the sign is clear"
+    assert comparison.p_value is not None and comparison.p_value < 1e-4
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -130,8 +130,8 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     held = 0
     for number in range(200):
         off = drawn.choice([1.0, 0.0, -1.0], 300, p=[0.10, 0.85, 0.05])
-        found = paired_difference(off, np.zeros(300), resamples=1_000, seed=number)
-        held += found.low <= 0.05 <= found.high
+        comparison = paired_difference(off, np.zeros(300), resamples=1_000, seed=number)
+        held += comparison.low <= 0.05 <= comparison.high
     assert 0.91 <= held / 200 <= 0.99
 
 

@@ -112,7 +112,7 @@ def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: Shard
     assert torch.equal(run.logits, reference(store, plan, token_ids, mask))
     again = load_then_run(store, encoder_of(store), plan, token_ids, mask)
     assert torch.equal(again.logits, run.logits)
-    records = sum(store.record(*shard, each).size for shard, each in bits.items())
+    records = sum(store.record(*shard, width).size for shard, width in bits.items())
     assert (run.bytes_read, again.bytes_read) == (records - store.record(0, 1, 3).size, records)
 
 
@@ -172,18 +172,18 @@ def test_answers_do_not_depend_on_what_was_preloaded(store: ShardStore) -> None:
 def test_rivals_are_executed_as_they_are_planned(store: ShardStore) -> None:
     [(token_ids, mask)] = inputs_of(store, (), LENGTH, 1)
     settings = EngagementSettings(deadline_s=0.009, preload_bytes=0, length=LENGTH, pace_bytes_per_s=4e6)
-    found = {
-        each.contestant.name: each
-        for each in run_baselines(store, encoder_of(store), cost_of(store), settings, token_ids, mask)
+    by_name = {
+        baseline.contestant.name: baseline
+        for baseline in run_baselines(store, encoder_of(store), cost_of(store), settings, token_ids, mask)
     }
-    for name, each in found.items():
-        plan = each.contestant.plan
-        if plan is None or each.execution is None:
-            assert plan is None and each.execution is None
+    for name, baseline in by_name.items():
+        plan = baseline.contestant.plan
+        if plan is None or baseline.execution is None:
+            assert plan is None and baseline.execution is None
             continue
-        assert (each.execution.bytes_read == 0) is name.startswith("PreloadModel")
-        assert torch.equal(each.execution.logits, reference(store, plan, token_ids, mask))
-    loaded = found["Load&Exec"].execution
+        assert (baseline.execution.bytes_read == 0) is name.startswith("PreloadModel")
+        assert torch.equal(baseline.execution.logits, reference(store, plan, token_ids, mask))
+    loaded = by_name["Load&Exec"].execution
     assert loaded is not None
     assert loaded.layers[0].begin_s >= loaded.layers[-1].io_end_s
 
@@ -217,7 +217,7 @@ def test_a_flipped_bit_is_told_as_soon_as_its_shard_is_read(path: Path, tmp_path
     copy = Path(shutil.copytree(path, tmp_path / "copy"))
     with ShardStore.open(copy) as opened:
         record = opened.record(1, 2, 3)
-        [shards] = [each for each in copy.iterdir() if each.stat().st_size >= record.offset + record.size]
+        [shards] = [path for path in copy.iterdir() if path.stat().st_size >= record.offset + record.size]
         raw = bytearray(shards.read_bytes())
         raw[record.offset + 70] ^= 4
         shards.write_bytes(raw)

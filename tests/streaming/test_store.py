@@ -105,15 +105,15 @@ def test_records_fill_the_file_by_layer_then_bits_and_their_fields_are_aligned(w
     """A layer is one piece of the file, and a layer at one fidelity too (STI-05)."""
     with ShardStore.open(written) as store:
         records = store.index.records
-        assert [(each.layer, each.bits, each.slice) for each in records] == [
+        assert [(record.layer, record.bits, record.slice) for record in records] == [
             (layer, bits, index) for layer in range(3) for bits in BITS for index in range(4)
         ]
-        assert [each.offset for each in records] == np.cumsum([0, *(each.size for each in records)])[:-1].tolist()
+        assert [record.offset for record in records] == np.cumsum([0, *(record.size for record in records)])[:-1].tolist()
         assert (written / "shards.bin").stat().st_size == records[-1].offset + records[-1].size
         for record in records:
             packed = decode(store.read(record))
             fields = (packed.codes, packed.centroids, packed.outlier_at, packed.outlier_values)
-            assert {each.ctypes.data % 64 for each in fields if len(each)} == {0}
+            assert {record.ctypes.data % 64 for record in fields if len(record)} == {0}
             assert record.size == record_size(packed.weights, record.bits, record.outliers)
 
 
@@ -150,7 +150,7 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
         content[at] ^= bit
         path.write_bytes(content)
         with ShardStore.open(copied) as store:
-            hit = next(each for each in store.index.records if each.offset <= at < each.offset + each.size)
+            hit = next(record for record in store.index.records if record.offset <= at < record.offset + record.size)
             named = rf"shard {hit.slice} of layer {hit.layer} at {hit.bits} bits is not what was written"
             with pytest.raises(StoreError, match=named):
                 store.read(hit)
@@ -164,20 +164,20 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
 
 def test_a_record_in_anothers_place_is_told_though_its_checksum_fits(copied: Path) -> None:
     path = copied / "store.json"
-    said = json.loads(path.read_text())
-    one, other = (next(i for i, r in enumerate(said["records"]) if (r["slice"], r["bits"]) == (s, 32)) for s in (0, 1))
+    index = json.loads(path.read_text())
+    one, other = (next(i for i, r in enumerate(index["records"]) if (r["slice"], r["bits"]) == (s, 32)) for s in (0, 1))
     for key in ("crc32", "outliers", "squared_error"):
-        said["records"][one][key], said["records"][other][key] = said["records"][other][key], said["records"][one][key]
+        index["records"][one][key], index["records"][other][key] = index["records"][other][key], index["records"][one][key]
     content = bytearray((copied / "shards.bin").read_bytes())
-    low, high, size = said["records"][one]["offset"], said["records"][other]["offset"], said["records"][one]["size"]
+    low, high, size = index["records"][one]["offset"], index["records"][other]["offset"], index["records"][one]["size"]
     content[low : low + size], content[high : high + size] = content[high : high + size], content[low : low + size]
-    path.write_text(_signed(said))
+    path.write_text(_signed(index))
     (copied / "shards.bin").write_bytes(content)
     with ShardStore.open(copied) as store:
-        told = r"shards\.bin: shard 0 of layer 0 at 32 bits: another one lies in its place \(shard the model again"
-        with pytest.raises(StoreError, match=told):
+        message = r"shards\.bin: shard 0 of layer 0 at 32 bits: another one lies in its place \(shard the model again"
+        with pytest.raises(StoreError, match=message):
             store.read(store.record(0, 0, 32))
-        with pytest.raises(StoreError, match=told):
+        with pytest.raises(StoreError, match=message):
             store.check()
 
 
@@ -276,28 +276,28 @@ def test_what_is_no_store_or_whose_index_has_changed_is_told(
         patched.setattr(Path, "stat", _denied)
         patched.setattr(Path, "read_text", _denied)
         ShardStore.open(copied)
-    said = json.loads(path.read_text())
+    index = json.loads(path.read_text())
     path.write_text("[" * 100_000)
     with pytest.raises(StoreError, match="no index of shards"):
         ShardStore.open(copied)
     for changed, complaint in (
-        (said | {"fingerprint": "0" * 64}, "damaged"),
-        (said | {"records": said["records"][1:]}, "damaged"),
-        (said | {"version": 9}, "a store of version 9, where 1 is known"),
-        (said | {"format": "else"}, "no index of shards"),
+        (index | {"fingerprint": "0" * 64}, "damaged"),
+        (index | {"records": index["records"][1:]}, "damaged"),
+        (index | {"version": 9}, "a store of version 9, where 1 is known"),
+        (index | {"format": "else"}, "no index of shards"),
         ([], "no index of shards"),
     ):
         path.write_text(json.dumps(changed))
         with pytest.raises(StoreError, match=complaint):
             ShardStore.open(copied)
-    path.write_text(json.dumps(said)[:-40])
+    path.write_text(json.dumps(index)[:-40])
     with pytest.raises(StoreError, match="no index of shards"):
         ShardStore.open(copied)
 
 
-def _signed(said: dict[str, Any]) -> str:
+def _signed(index: dict[str, Any]) -> str:
     """An index with a digest that fits, as anybody can write one."""
-    content = {name: value for name, value in said.items() if name != "sha256"}
+    content = {name: value for name, value in index.items() if name != "sha256"}
     return json.dumps(content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()})
 
 
@@ -314,36 +314,36 @@ def test_resident_tensors_with_a_broken_header_are_refused_whatever_their_digest
 
 def test_an_index_that_was_made_up_is_refused_whatever_its_digest(copied: Path) -> None:
     path = copied / "store.json"
-    said = json.loads(path.read_text())
-    first, *rest = said["records"]
+    index = json.loads(path.read_text())
+    first, *rest = index["records"]
     secret = {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}
-    path.write_text(_signed(said))
+    path.write_text(_signed(index))
     ShardStore.open(copied).close()
     for changed in (
-        said | {"unknown": 1},
-        {name: value for name, value in said.items() if name != "layers"},
-        said | {"records": []},
-        said | {"records": rest},
-        said | {"records": [first | {"offset": 64}, *rest]},
-        said | {"records": [first | {"size": -64}, *rest]},
-        said | {"records": [first | {"layer": 1}, *rest]},
-        said | {"records": 3},
-        said | {"bits": [2, 7]},
-        said | {"configuration": said["configuration"] | {"heads": "2"}},
-        said | {"configuration": said["configuration"] | {"heads": 10**12}},
-        said | {"records": [first | {"size": float(first["size"])}, *rest]},
-        said | {"records": [first | {"crc32": str(first["crc32"])}, *rest]},
-        said | {"records": [first | {"squared_error": None}, *rest]},
-        said | {"layers": [said["layers"][0] | {"deviation": 0}, *said["layers"][1:]]},
-        said | {"layers": [said["layers"][0] | {"mean": "0"}, *said["layers"][1:]]},
-        said | {"layers": [said["layers"][0] | {"mean": 10**400}, *said["layers"][1:]]},
-        said | {"label_names": [1, 2]},
-        said | {"origin": None},
-        said | {"files": {}},
-        said | {"files": {name: file | {"size": str(file["size"])} for name, file in said["files"].items()}},
-        said | {"files": said["files"] | {"beside/../../secret": secret}},
-        said | {"files": said["files"] | {"beside/..": secret}},
-        said | {"files": said["files"] | {"/secret": secret}},
+        index | {"unknown": 1},
+        {name: value for name, value in index.items() if name != "layers"},
+        index | {"records": []},
+        index | {"records": rest},
+        index | {"records": [first | {"offset": 64}, *rest]},
+        index | {"records": [first | {"size": -64}, *rest]},
+        index | {"records": [first | {"layer": 1}, *rest]},
+        index | {"records": 3},
+        index | {"bits": [2, 7]},
+        index | {"configuration": index["configuration"] | {"heads": "2"}},
+        index | {"configuration": index["configuration"] | {"heads": 10**12}},
+        index | {"records": [first | {"size": float(first["size"])}, *rest]},
+        index | {"records": [first | {"crc32": str(first["crc32"])}, *rest]},
+        index | {"records": [first | {"squared_error": None}, *rest]},
+        index | {"layers": [index["layers"][0] | {"deviation": 0}, *index["layers"][1:]]},
+        index | {"layers": [index["layers"][0] | {"mean": "0"}, *index["layers"][1:]]},
+        index | {"layers": [index["layers"][0] | {"mean": 10**400}, *index["layers"][1:]]},
+        index | {"label_names": [1, 2]},
+        index | {"origin": None},
+        index | {"files": {}},
+        index | {"files": {name: file | {"size": str(file["size"])} for name, file in index["files"].items()}},
+        index | {"files": index["files"] | {"beside/../../secret": secret}},
+        index | {"files": index["files"] | {"beside/..": secret}},
+        index | {"files": index["files"] | {"/secret": secret}},
     ):
         path.write_text(_signed(changed))
         with pytest.raises(StoreError, match="no index of shards"):
@@ -369,5 +369,5 @@ def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
             stored_weights(store).layer(0)
         with pytest.raises(StoreError, match=r"no shards of 4 bits.*\(shard it with --bits\)"):
             store.mean_size(4)
-        assert store.mean_size(2) == np.mean([each.size for each in store.index.records if each.bits == 2])
+        assert store.mean_size(2) == np.mean([record.size for record in store.index.records if record.bits == 2])
         assert torch.equal(store.resident()["classifier.weight"], WEIGHTS.resident["classifier.weight"])

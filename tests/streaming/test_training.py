@@ -51,9 +51,9 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
     words = {"good": 1, "fine": 1, "bad": -1, "sad": -1, "film": 0, "the": 0}
     lines = ["sentence\tlabel"]
     for chosen in itertools.product(words, repeat=4):
-        told = sum(words[word] for word in chosen)
-        if told:
-            lines.append(f"{' '.join(chosen)}\t{int(told > 0)}")
+        score = sum(words[word] for word in chosen)
+        if score:
+            lines.append(f"{' '.join(chosen)}\t{int(score > 0)}")
     folder, parts = tmp_path_factory.mktemp("task"), []
     for begin, name in ((1, "films.tsv"), (2, "dev.tsv")):
         (folder / name).write_text("\n".join([lines[0], *lines[begin::3]]) + "\n")
@@ -84,8 +84,8 @@ def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[s
     tokens, mask = padded(loaded.tokenizer.encode(dev.texts, 8), loaded.tokenizer.padding)
     labels = torch.from_numpy(dev.labels)
 
-    def accuracy(**told: Any) -> float:
-        return float((logits_of(loaded.weights, tokens, mask, **told).argmax(1) == labels).float().mean())
+    def accuracy(**options: Any) -> float:
+        return float((logits_of(loaded.weights, tokens, mask, **options).argmax(1) == labels).float().mean())
 
     assert accuracy() == pytest.approx(account["dev"]["accuracy"])
     for layers, slices in ((1, [0, 1, 2, 3]), (2, [1, 2]), (1, [3])):
@@ -100,12 +100,12 @@ def test_a_training_cut_in_two_gives_the_same_weights(
 
     out, steps, learnt = tmp_path / "cut", 0, learning.ElasticLearner.step
 
-    def interrupted(self: Any, *told: Any, **named: Any) -> float:
+    def interrupted(self: Any, *arguments: Any, **named: Any) -> float:
         nonlocal steps
         steps += 1
         if steps == 7:
             raise KeyboardInterrupt
-        return learnt(self, *told, **named)
+        return learnt(self, *arguments, **named)
 
     monkeypatch.setattr(learning.ElasticLearner, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -168,8 +168,8 @@ def test_a_step_that_would_spoil_the_weights_is_not_made(where: str, monkeypatch
     before = {name: tensor.clone() for name, tensor in learner.tensors().items()}
     forward = ElasticClassifier.forward
 
-    def broken(self: Any, *told: Any, **named: Any) -> torch.Tensor:
-        answer = forward(self, *told, **named)
+    def broken(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+        answer = forward(self, *arguments, **named)
         return answer * float("nan") if named else answer
 
     if where == "submodel":
@@ -208,12 +208,16 @@ def test_what_a_killed_first_write_left_is_swept(task: Task, tmp_path: Path) -> 
 
 
 def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
-    for broken, said in ((WEIGHTS_FILE, "damaged"), ("encoder.json", "no JSON object"), ("tokenizer.model", "sentencepiece")):
+    for broken, message in (
+        (WEIGHTS_FILE, "damaged"),
+        ("encoder.json", "no JSON object"),
+        ("tokenizer.model", "sentencepiece"),
+    ):
         folder = tmp_path / broken
         folder.mkdir()
         for path in trained[0].iterdir():
             (folder / path.name).write_bytes(b"x" if path.name == broken else path.read_bytes())
-        with pytest.raises(StreamingError, match=said):
+        with pytest.raises(StreamingError, match=message):
             load_encoder(folder)
     folder = tmp_path / "state"
     folder.mkdir()
@@ -257,7 +261,7 @@ def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"heads": "2"}, 'heads: input should be a valid integer, got "2"'),
         ({"heads": True}, "heads: input should be a valid integer, got true"),
@@ -273,13 +277,13 @@ def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
     ],
 )
 def test_a_tampered_configuration_is_refused_by_its_field(
-    change: dict[str, Any], said: str, trained: tuple[Path, dict[str, Any]], tmp_path: Path
+    change: dict[str, Any], message: str, trained: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(trained[0], folder)
-    told = json.loads((folder / "encoder.json").read_text())
-    (folder / "encoder.json").write_text(json.dumps(told | change))
-    with pytest.raises(StreamingError, match=said) as caught:
+    configuration = json.loads((folder / "encoder.json").read_text())
+    (folder / "encoder.json").write_text(json.dumps(configuration | change))
+    with pytest.raises(StreamingError, match=message) as caught:
         load_encoder(folder)
     assert caught.value.path is not None and "\n" not in str(caught.value)
 
@@ -305,9 +309,9 @@ def test_weights_that_lack_a_norm_or_hold_more_are_refused(trained: tuple[Path, 
     without = {name: tensor for name, tensor in held.items() if name != "final_norm.bias"}
     halves = held | {"final_norm.bias": held["final_norm.bias"].half()}
     more = held | {"odd": held["final_norm.bias"].clone()}
-    for tensors, said in ((without, "lacks the encoder's final_norm.bias"), (halves, "float16"), (more, "holds odd")):
+    for tensors, message in ((without, "lacks the encoder's final_norm.bias"), (halves, "float16"), (more, "holds odd")):
         save_file(tensors, folder / WEIGHTS_FILE)
-        with pytest.raises(StreamingError, match=said):
+        with pytest.raises(StreamingError, match=message):
             load_encoder(folder)
 
 
@@ -319,7 +323,7 @@ def test_an_encoder_is_not_made_of_anothers_tensors(trained: tuple[Path, dict[st
 
 
 def test_what_cannot_be_trained_is_refused_before_it_begins() -> None:
-    for told, said in (
+    for fields, message in (
         ({"width": 100}, "do not divide into 12 slices"),
         ({"ffn": 100}, "do not divide"),
         ({"dropout": 1.0}, "--dropout 1.0"),
@@ -329,8 +333,8 @@ def test_what_cannot_be_trained_is_refused_before_it_begins() -> None:
         ({"batch_tokens": 0}, "--batch-tokens 0"),
         ({"vocab": 3}, "--vocab 3"),
     ):
-        with pytest.raises(StreamingError, match=said):
-            recipe_with(**told)
+        with pytest.raises(StreamingError, match=message):
+            recipe_with(**fields)
     assert recipe_with(minutes=2.0).epochs is None
 
 

@@ -175,7 +175,7 @@ def _suspect_pauses(rate_bps: NDArray[np.float64]) -> list[str]:
     if slow <= _IDLE_SHARE:
         return []
     what = f"{100 * slow:.0f} % of the values are below 1 % of their 90th percentile"
-    return [f"{what}: perhaps nothing was sent then; --idle-below-kbps counts such as lost"]
+    return [f"{what}: perhaps nothing was sent then; --idle-below counts these as lost"]
 
 
 def _suspect_acknowledgements(up_bps: NDArray[np.float64], down_bps: NDArray[np.float64]) -> list[str]:

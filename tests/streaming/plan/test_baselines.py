@@ -18,12 +18,14 @@ from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 def test_worked_example_of_sti_19() -> None:
     cost = round_cost(4)
-    found = {each.name: each for each in contestants(cost, 2.0, length=LENGTH)}
-    told = {
-        name: None if each.plan is None else (each.plan.layers, each.plan.slices_per_layer, round(each.plan.latency_s, 3))
-        for name, each in found.items()
+    by_name = {contestant.name: contestant for contestant in contestants(cost, 2.0, length=LENGTH)}
+    sizes_and_latencies = {
+        name: None
+        if contestant.plan is None
+        else (contestant.plan.layers, contestant.plan.slices_per_layer, round(contestant.plan.latency_s, 3))
+        for name, contestant in by_name.items()
     }
-    assert told == {
+    assert sizes_and_latencies == {
         "Load&Exec": (1, 1, 3.533),
         "StdPL-full": None,
         "StdPL-2": (4, 1, 1.533),
@@ -31,19 +33,23 @@ def test_worked_example_of_sti_19() -> None:
         "PreloadModel-full": (3, 2, 2.0),
         "PreloadModel-6": (3, 2, 2.0),
     }
-    assert [name for name, each in found.items() if each.plan is not None and each.plan.misses_deadline] == ["Load&Exec"]
-    assert all(each.plan is None or each.timeline.latency_s == each.plan.latency_s for each in found.values())
+    assert [
+        name for name, contestant in by_name.items() if contestant.plan is not None and contestant.plan.misses_deadline
+    ] == ["Load&Exec"]
+    assert all(
+        contestant.plan is None or contestant.timeline.latency_s == contestant.plan.latency_s for contestant in by_name.values()
+    )
 
 
 @settings(max_examples=30)
 @given(costs(), st.floats(0.05, 5.0))
 def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_s: float) -> None:
     """STI-19: its size is bound by computing alone; theirs by reading too."""
-    own = len(make_plan(cost, deadline_s, 0, length=LENGTH).bits)
+    shards = len(make_plan(cost, deadline_s, 0, length=LENGTH).bits)
     for bits in BITS:
         other = standard_pipeline(cost, deadline_s, bits, length=LENGTH)
-        assert other is None or (len(other.bits) <= own and not other.misses_deadline)
-    assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == own
+        assert other is None or (len(other.bits) <= shards and not other.misses_deadline)
+    assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == shards
 
 
 @settings(max_examples=20)
@@ -76,9 +82,9 @@ def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None
 def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
     sizes = {}
     for name in PRESETS:
-        found = preset(name)
-        assert found is not None
-        plans = [make_plan(found.cost, deadline_s, found.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
+        shipped = preset(name)
+        assert shipped is not None
+        plans = [make_plan(shipped.cost, deadline_s, shipped.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
         sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
     assert sizes == {"@odroid-sti": [(3, 6), (4, 6), (5, 10)], "@jetson-sti": [(2, 12), (3, 12), (7, 12)]}
     assert preset("@odroid") is None
@@ -89,9 +95,9 @@ def test_there_is_one_model_of_each_board() -> None:
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
     studied = {device.name: cost for device, cost in paper_boards(12, 12, order, 128)}
     for name, device in (("@odroid-sti", "processor, 1 MB"), ("@jetson-sti", "GPU, 5 MB")):
-        found = preset(name)
-        assert found is not None
-        assert (found.cost.io_s, found.cost.comp_s) == (studied[device].io_s, studied[device].comp_s)
+        shipped = preset(name)
+        assert shipped is not None
+        assert (shipped.cost.io_s, shipped.cost.comp_s) == (studied[device].io_s, studied[device].comp_s)
     processor = preset("@odroid-sti")
     assert processor is not None
     assert processor.cost.t_comp(128, 12) == pytest.approx(published.LAYER_COMP_S) == pytest.approx(0.095)

@@ -28,8 +28,8 @@ def best_by_trying(cost: StiCost, plan: StreamingPlan) -> float | None:
         loads = [0.0] * plan.layers
         for at, (shard, width) in enumerate(bits.items()):
             loads[shard[0]] += 0.0 if at < held else cost.t_io(width)
-        told = timeline(loads, Work(comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), cost.t_embed(LENGTH)))
-        if not told.stalls and (cost.slowing(plan.slices_per_layer) == 1.0 or told.latency_s <= latest_s):
+        result = timeline(loads, Work(comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), cost.t_embed(LENGTH)))
+        if not result.stalls and (cost.slowing(plan.slices_per_layer) == 1.0 or result.latency_s <= latest_s):
             best = max(best or 0.0, fidelity(bits, cost.importance))
     return best
 
@@ -42,27 +42,27 @@ def best_by_trying(cost: StiCost, plan: StreamingPlan) -> float | None:
 )
 def test_nothing_that_never_waits_is_better(cost: StiCost, shards_of_1000: int, deadline_s: float) -> None:
     plan = make_plan(cost, deadline_s, 1000 * shards_of_1000, length=LENGTH)
-    found, best = find_exact_plan(cost, plan), best_by_trying(cost, plan)
-    if best is None or found is None:
-        assert found is None
+    exact, best = find_exact_plan(cost, plan), best_by_trying(cost, plan)
+    if best is None or exact is None:
+        assert exact is None
         assert best is None
         assert plan.short_of_io
         return
-    assert found.fidelity == pytest.approx(best, abs=1e-9)
-    assert found.bound == pytest.approx(best, abs=1e-6)
-    assert found.gap <= found.gap_at_most + 1e-9
-    assert found.gap >= -1e-9
-    assert not found.plan.stalls
-    assert found.greedy_fidelity == fidelity(plan.bits, cost.importance)
+    assert exact.fidelity == pytest.approx(best, abs=1e-9)
+    assert exact.bound == pytest.approx(best, abs=1e-6)
+    assert exact.gap <= exact.gap_at_most + 1e-9
+    assert exact.gap >= -1e-9
+    assert not exact.plan.stalls
+    assert exact.greedy_fidelity == fidelity(plan.bits, cost.importance)
 
 
 def test_one_shard_at_6_bits_is_worth_less_than_three_that_share_them() -> None:
     """Why the greedy pass is not the best by this measure: on STI-15's example it gives one shard all that there is."""
     cost = round_cost(first=[(1, 0), (0, 1)])
-    found = find_exact_plan(cost, make_plan(cost, 2.0, 7000, length=LENGTH))
-    assert found is not None
-    assert [found.plan.bits[(1, piece)] for piece in range(3)] == [4, 3, 3]
-    assert 0.005 < found.gap < 0.01
+    exact = find_exact_plan(cost, make_plan(cost, 2.0, 7000, length=LENGTH))
+    assert exact is not None
+    assert [exact.plan.bits[(1, piece)] for piece in range(3)] == [4, 3, 3]
+    assert 0.005 < exact.gap < 0.01
 
 
 def test_fidelity_is_1_at_full_precision_and_weighs_the_important() -> None:
@@ -83,8 +83,8 @@ def test_an_exact_plan_that_may_wait_waits_no_longer() -> None:
     cost = round_cost(3, first=[(1, 0)])
     greedy = make_plan(cost, 4.0, 0, length=LENGTH, cached={}, fills_deadline=True)
     assert find_exact_plan(cost, greedy) is None
-    found = find_exact_plan(cost, greedy, may_wait_s=1.0)
-    assert found is not None
+    exact = find_exact_plan(cost, greedy, may_wait_s=1.0)
+    assert exact is not None
     assert greedy.stall_s <= 1.0 + 1e-9
-    assert found.plan.stall_s <= 1.0 + 1e-6
-    assert found.gap >= -1e-9
+    assert exact.plan.stall_s <= 1.0 + 1e-6
+    assert exact.gap >= -1e-9

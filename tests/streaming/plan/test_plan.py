@@ -108,8 +108,8 @@ def test_part_of_a_shard_counted_as_preloaded_stalls_the_paper_s_plan_but_not_th
 @given(costs(beside=True), DEADLINES, CAPACITIES)
 def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, deadline_s: float, capacity: int) -> None:
     plan = make_plan(cost, deadline_s, capacity, length=LENGTH)
-    told = timeline_of(plan, cost)
-    assert (plan.latency_s, plan.stall_s) == (told.latency_s, told.stall_s)
+    predicted = timeline_of(plan, cost)
+    assert (plan.latency_s, plan.stall_s) == (predicted.latency_s, predicted.stall_s)
     assert plan.short_of_io == plan.stalls == bool(budgets_of(plan, cost)[1].min() < -1e-7)
     assert not plan.short_of_io or set(plan.bits.values()) == {2}
     assert list(plan.bits) == sorted(plan.bits)
@@ -138,8 +138,8 @@ def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float,
     latest_s = max(deadline_s, run({shard: held.get(shard, 2) for shard in plan.bits}).latency_s) * (1 + 1e-9)
 
     def late(bits: Mapping[Shard, int]) -> bool:
-        told = run(bits)
-        return told.stalls or (cost.slowing(plan.slices_per_layer) > 1.0 and told.latency_s > latest_s)
+        predicted = run(bits)
+        return predicted.stalls or (cost.slowing(plan.slices_per_layer) > 1.0 and predicted.latency_s > latest_s)
 
     assert plan.short_of_io == late(plan.bits)
     if not plan.short_of_io:
@@ -179,12 +179,12 @@ def test_a_plan_that_waits_for_nothing_meets_its_deadline_however_reads_slow_it(
 def test_worked_example_of_computing_that_reads_slow() -> None:
     """2 x 3 compute 2 s; behind the first layer in the buffer, 1 s of reading would cost 0.5 s more."""
     cost = replace(round_cost(first=[(1, 0)]), slowed=(2.0,) * 3)
-    found = {deadline_s: make_plan(cost, deadline_s, 6000, length=LENGTH) for deadline_s in (2.0, 2.3, 2.4, 2.5)}
-    size = {deadline_s: (plan.layers, plan.slices_per_layer) for deadline_s, plan in found.items()}
+    plans = {deadline_s: make_plan(cost, deadline_s, 6000, length=LENGTH) for deadline_s in (2.0, 2.3, 2.4, 2.5)}
+    size = {deadline_s: (plan.layers, plan.slices_per_layer) for deadline_s, plan in plans.items()}
     assert size == {2.0: (2, 2), 2.3: (2, 3), 2.4: (2, 3), 2.5: (2, 3)}
-    assert [bits_of(found[deadline_s], 1) for deadline_s in (2.3, 2.4, 2.5)] == [[2, 2, 2], [4, 2, 2], [6, 2, 2]]
-    assert [found[deadline_s].latency_s for deadline_s in (2.3, 2.4, 2.5)] == pytest.approx([2.3, 2.4, 2.5])
-    assert timeline_of(found[2.5], cost).compute_end == pytest.approx([1.5, 2.5])
+    assert [bits_of(plans[deadline_s], 1) for deadline_s in (2.3, 2.4, 2.5)] == [[2, 2, 2], [4, 2, 2], [6, 2, 2]]
+    assert [plans[deadline_s].latency_s for deadline_s in (2.3, 2.4, 2.5)] == pytest.approx([2.3, 2.4, 2.5])
+    assert timeline_of(plans[2.5], cost).compute_end == pytest.approx([1.5, 2.5])
 
 
 def test_reads_that_slower_computing_hides_are_in_time() -> None:
@@ -212,8 +212,10 @@ def test_embedding_and_head_leave_the_layers_less_of_the_deadline(
     bare = make_plan(cost, deadline_s, 0, length=LENGTH)
     assert plan.bits.keys() == bare.bits.keys()
     assert sum(plan.bits.values()) >= sum(bare.bits.values())  # the disk reads while words are embedded
-    told = timeline_of(plan, whole)
-    assert told.latency_s == pytest.approx(plan.stall_s + compute_s(cost, *size_of(plan), length=LENGTH) + embed_s + head_s)
+    predicted = timeline_of(plan, whole)
+    assert predicted.latency_s == pytest.approx(
+        plan.stall_s + compute_s(cost, *size_of(plan), length=LENGTH) + embed_s + head_s
+    )
     assert budgets_of(plan, whole)[0][0] == pytest.approx(embed_s)
 
 
@@ -222,7 +224,7 @@ def test_what_a_decoder_does_once_a_request_waits_for_its_loads_and_counts_in_th
     cost = round_cost(6, (0.001,), a_bit_s=0.005, decoder_layers=6, step_s=0.0008)
     assert cost.decoder is not None
     once = replace(cost, decoder=replace(cost.decoder, once_s=(0.003,)))
-    plain, plan = (make_plan(each, 1.0, 0, length=LENGTH, cached={}) for each in (cost, once))
+    plain, plan = (make_plan(costs, 1.0, 0, length=LENGTH, cached={}) for costs in (cost, once))
     assert (set(plan.bits.values()), len(plan.bits)) == ({2}, 12)
     assert (plain.latency_s, plan.latency_s) == pytest.approx((0.1208, 0.1238))
     least_s = compute_s(once, 6, 1, length=LENGTH)
@@ -241,9 +243,9 @@ def test_a_decoder_takes_its_share_of_layers_and_its_first_step_alone_waits() ->
     plan = make_plan(cost, 6.0, 0, length=LENGTH, cached={}, steps=5)
     assert plan.layer_indices == (0, 1, 2, 3, 4, 5)
     assert (plan.layers, plan.slices_per_layer) == (2, 3)
-    told = timeline_of(plan, cost)
-    assert told.after_s == pytest.approx(4 * 4 * 0.1)
-    assert plan.latency_s == pytest.approx(6 * 0.6 + 0.1 + told.after_s)  # the disk is what the first step waits for
+    predicted = timeline_of(plan, cost)
+    assert predicted.after_s == pytest.approx(4 * 4 * 0.1)
+    assert plan.latency_s == pytest.approx(6 * 0.6 + 0.1 + predicted.after_s)  # the disk is what the first step waits for
     assert make_plan(cost, 1.5, 0, length=LENGTH, cached={}).layer_indices == (0, 2, 3)
 
 
